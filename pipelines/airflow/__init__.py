@@ -52,7 +52,7 @@ def _mask(secret: str) -> None:
     mask_secret(secret)
 
 
-# Whatever reads tables in a process of Airflow finds the credentials, and Airflow masks those of tidegate.toml as `***`
+# Code that reads tables in an Airflow process finds the credentials, and Airflow masks those of tidegate.toml as `***`
 # in its logs and fields; the process supervisor starts without Airflow.
 read_connections_by(_options_of)
 mask_secrets_by(_mask)

@@ -37,7 +37,7 @@ _SIGNALS = 128
 
 _ON_FAILURE = "tidegate.pipelines.definition.on_failure"
 _ON_FAILURE_SECONDS = 300.0
-"""Time that the project's `on_failure` has."""
+"""Timeout of the project's `on_failure`."""
 
 MEANINGS = {
     OTHER: "an unexpected error; the retries failed too",
@@ -59,10 +59,10 @@ _log = logging.getLogger(__name__)
 
 
 def task_state(dag: str, run: str, task: str) -> str | None:
-    """Return the state of a task in Airflow; None if it can't be found out."""
+    """Return the state of a task in Airflow; None if it can't be determined."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-    # The DAG processor, which reports tasks whose worker died, may not ask.
+    # The DAG processor, which reports tasks whose worker died, has no access to it.
     with suppress(Exception):
         states = RuntimeTaskInstance.get_task_states(dag_id=dag, run_ids=[run], task_ids=[task])
         return str(states[run][task])
@@ -77,7 +77,7 @@ class Alarm:
         config: path of tidegate.toml.
         pipeline: its name.
         prefix: beginning of the ids of its DAGs.
-        owner: whom the alarm is for; None takes the owner in tidegate.toml.
+        owner: who the alarm is for; None for the owner in tidegate.toml.
         state_of: returns the state of a task in Airflow.
     """
 
@@ -104,7 +104,7 @@ class Alarm:
         with _incidents(config, self.pipeline) as incidents:
             open_one, tried = incidents.get(place), [alarm["run"], alarm["try"]]
             incidents[place] = {"since": alarm["at"], "what": what, "tried": tried}
-            # Airflow may also lose track of the worker of a try that has already failed, and then knows no exit code.
+            # Airflow may also lose the worker of an attempt that has already failed, and then has no exit code.
             is_reported = open_one is not None and open_one.get("tried") == tried and alarm["exit_code"] is None
             if open_one is not None and (is_reported or open_one["what"] == what):
                 incidents[place] = open_one
@@ -129,7 +129,7 @@ class AlarmEnds:
         config: path of tidegate.toml.
         pipeline: its name.
         prefix: beginning of the ids of its DAGs.
-        owner: whom the alarm is for; None takes the owner in tidegate.toml.
+        owner: who the alarm is for; None for the owner in tidegate.toml.
     """
 
     config: str
@@ -201,7 +201,7 @@ async def deadline_missed(
         config: path of tidegate.toml.
         pipelines: the pipelines of the run.
         prefix: beginning of the ids of their DAGs.
-        owners: by pipeline, whom its alarm is for; others have the owner in tidegate.toml.
+        owners: by pipeline, who its alarm is for; others have the owner in tidegate.toml.
     """
     # Notifiers and `on_failure` may take minutes, and the triggerer's event loop is shared by all triggers.
     for pipeline in pipelines:
@@ -224,7 +224,7 @@ def _miss_deadline(context: Mapping[str, Any], config: str, pipeline: str, prefi
 def incident_of(instance: Any) -> str:
     """Return the name of the incident that a task's failure belongs to.
 
-    Each run of a stream, a check or a watch also does what the previous run left undone. An interval does not.
+    Each run of a stream, a check or a watch also does what the previous run left undone; that of an interval does not.
     """
     place = f"{instance.dag_id}/{instance.task_id}"
     is_interval = instance.dag_id.endswith("__backfill") and instance.task_id not in ("quality", HELD)
@@ -245,7 +245,7 @@ def open_incidents(config: Config, pipeline: str) -> dict[str, Any]:
 
 @contextmanager
 def _incidents(config: Config, pipeline: str) -> Iterator[dict[str, Any]]:
-    """Yield the open incidents of a pipeline, to be changed."""
+    """Yield the open incidents of a pipeline for modification."""
     incidents = open_incidents(config, pipeline)
     before = dict(incidents)
     try:
@@ -263,7 +263,7 @@ def _incidents(config: Config, pipeline: str) -> Iterator[dict[str, Any]]:
 
 
 def meaning(exit_code: int | None) -> str | None:
-    """Return the meaning of an exit code; None if there is no code or its meaning is not known."""
+    """Return the meaning of an exit code; None if there is no code or its meaning is unknown."""
     if exit_code is None:
         return None
     number = exit_code - _SIGNALS
@@ -273,7 +273,7 @@ def meaning(exit_code: int | None) -> str | None:
 
 
 def describe(context: Any, config: Config, pipeline: str, prefix: str = "", owner: str | None = None) -> dict[str, Any]:
-    """Return the alarm of a failed task as plain values: whose it is, where to look, and what happened."""
+    """Return the alarm of a failed task as plain values: who it is for, where to look, and what happened."""
     instance, error = context["ti"], context.get("exception")
     code = getattr(error, "exit_code", None)
     task = getattr(instance, "task", None)
@@ -298,7 +298,7 @@ def describe(context: Any, config: Config, pipeline: str, prefix: str = "", owne
         "try": instance.try_number,
         "exit_code": code,
         "meaning": meaning(code),
-        # A command gives its own reason; for any other task the error is the reason.
+        # A command gives its own reason; for any other task, the error is the reason.
         "reason": getattr(error, "reason", None) or (str(error) if error is not None else None),
         "message": str(error) if error is not None else None,
     }
@@ -316,7 +316,7 @@ def failed_checks(result: Any) -> list[dict[str, Any]]:
 
 
 def note(config: Config, alarm: dict[str, Any]) -> str:
-    """Add an alarm to those of a project, and return the address of the file with it."""
+    """Add an alarm to a project's journal, and return the address of its file."""
     return artifacts_of(config).add_line(ALARMS, json.dumps(alarm), datetime.fromisoformat(alarm["at"]))
 
 
@@ -327,7 +327,7 @@ def tell_project(config: Config, pipeline: str, alarm: dict[str, Any]) -> None:
         TidegateError: the function failed, or did not end in time.
     """
     variables: dict[str, str | None] = dict(without_airflow(os.environ))
-    # The function is also called about a connection that no longer exists.
+    # The function is also called if the connection no longer exists.
     with suppress(UsageError):
         variables |= environment_of(str(config.file))
     failed = f"on_failure of {pipeline}"

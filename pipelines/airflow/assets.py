@@ -84,7 +84,7 @@ def event_extra(result: Any) -> dict[str, Any]:
     if not isinstance(result, dict):
         return {}
     partitions = result.get("partitions")
-    # The keys are those of the events; repeated in the content of each event, they would be too many.
+    # The events have the keys already; repeating them in each event's content would make it too large.
     named = None if partitions is None else {name: partitions[name] for name in _NAMED if name in partitions}
     values = {**result, "report_url": report_url(result), "partitions": named}
     return {name: values[name] for name in _EVENT_FIELDS if values.get(name) is not None}
@@ -108,10 +108,10 @@ class WindowEvents:
 
     Args:
         pipeline: its name.
-        unit: length of a partition; `none` has only the event without a partition.
+        unit: length of a partition; `none` creates only the event without a partition.
         newest: returns the newest event of an asset.
         hold: `partitions` creates events even if a check failed, unless it held back everything.
-        table: URI of table `results`. An asset of this URI also gets the event without a partition; None for no such
+        table: URI of table `results`. The asset with this URI also gets the event without a partition; None for no such
             event.
     """
 
@@ -169,7 +169,7 @@ class WindowEvents:
         events[self.asset].extra = extra
         if keys and self.unit != "none":
             events[self.asset].add_partitions(keys)
-            # A reader that does not know partitions can't leave out those that are held back.
+            # A reader without partitions can't leave out those that are held back.
             if not partitions.get("held"):
                 events[self.alias].add(self.asset, extra=extra)
         if self.table is not None and not partitions.get("held"):
@@ -178,18 +178,18 @@ class WindowEvents:
             return None
         return (
             f"{partitions['count']} partitions changed, from {partitions['first']} to {partitions['last']}. These are "
-            "too many for one event, so no DAG that is scheduled by partitions runs for them: run such DAGs over that "
+            "too many for one event, so no DAG that is scheduled by partitions runs for them: run these DAGs for that "
             "time yourself. DAGs that are scheduled by the asset alone run as usual"
         )
 
     def _known(self, context: Context) -> Any:
-        """Return the mark of what was announced to consumers; None if that is nothing."""
+        """Return the mark of what was announced to consumers; None if nothing was."""
         state: Any = context["asset_state_store"][self.asset].get(_ANNOUNCED)
         if not isinstance(state, dict):
             return None
         if state.get("by") != _name_of(context):
             return state.get("mark")
-        # This task was tried or cleared before: it may have ended before or after Airflow had its events.
+        # This task was retried or cleared: it may have ended before or after Airflow received its events.
         event, check = self.newest(self.asset), state.get("check_id")
         was_announced = event is not None and check is not None and (event.extra or {}).get("check_id") == check
         return state["mark"] if was_announced else state.get("before")
@@ -199,7 +199,7 @@ _ANNOUNCED = "told"
 
 
 def _name_of(context: Context) -> str:
-    """Return the name of a task's run, which is the same for all of its tries."""
+    """Return the name of a task's run, which is the same for all of its attempts."""
     instance = context["ti"]
     return f"{instance.dag_id}/{instance.run_id}/{instance.task_id}"
 
@@ -243,7 +243,7 @@ class GroupEvents:
         return snapshot_asset(self.assets[pipeline])
 
     def arguments(self, context: Context) -> list[str]:
-        """Return no options: the command needs none for the events."""
+        """Return no options, because the events need none."""
         return []
 
     def may_tell(self, result: Any, exit_code: int | None) -> bool:
@@ -255,7 +255,7 @@ class GroupEvents:
         context["ti"].task.outlets = []
 
     def tell(self, context: Context, result: Any, extra: dict[str, Any]) -> str | None:
-        """Pass to Airflow the events of the streams that ended well."""
+        """Pass the events of the successful streams to Airflow."""
         good = [name for name in self.assets if name not in result[FAILED]]
         # Airflow creates an event for each outlet of a task that succeeds.
         context["ti"].task.outlets = [self.asset(name) for name in good]

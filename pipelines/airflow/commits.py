@@ -23,10 +23,10 @@ from tidegate.pipelines.observe.inspect.unread import Look, SourceWatch
 from tidegate.pipelines.storage.credentials import masked
 
 AGAIN_SECONDS = 900.0
-"""Time after which a start that led to nothing is tried again: the default schedule of a stream."""
+"""Time after which a start without effect is retried: the default schedule of a stream."""
 
 _THREADS = 4
-"""Looks at once, for all pipelines of a triggerer. A slow store keeps these waiting, and no other trigger."""
+"""Number of concurrent polls over all pipelines of a triggerer. A slow store delays these, but no other trigger."""
 
 
 def commits_asset(config: str, pipeline: str, look_seconds: float, prefix: str = "") -> Asset:
@@ -45,7 +45,7 @@ def commits_asset(config: str, pipeline: str, look_seconds: float, prefix: str =
 
 
 class CommitTrigger(BaseEventTrigger):
-    """Fires when the source of a pipeline has something to read and no run is about to read it.
+    """Fires when a pipeline's source has unread data and no run is about to read it.
 
     Args:
         config: path of tidegate.toml.
@@ -83,15 +83,15 @@ class CommitTrigger(BaseEventTrigger):
 class Looks:
     """The polls of one trigger, each of which may give a reason to start the stream.
 
-    A start is requested once. It is requested again after the pipeline has progressed and something is unread, or every
-    AGAIN_SECONDS while nothing moves: then the run fails and says why, as a scheduled run would. Likewise, a watcher
+    A start is requested once. It is requested again when the pipeline has progressed and has unread data, or every
+    AGAIN_SECONDS without progress: then the run fails with the reason, as a scheduled run would. Likewise, a watcher
     that can't poll requests a run, whose failure is reported.
 
     Args:
         watch: polls the source.
         active_runs: returns the number of runs of a kind of DAG (`stream`, `backfill`) that are queued or running.
         tell: writes a line to the log.
-        timer: a clock that never goes back, seconds.
+        timer: a monotonic clock, seconds.
     """
 
     watch: SourceWatch
@@ -104,9 +104,9 @@ class Looks:
     _last_line: str = field(default="", init=False)
 
     def next_reason(self) -> str | None:
-        """Poll once, and return the reason to start the stream, in words; None if it should not be started.
+        """Poll once, and return the reason to start the stream, as text; None if it should not be started.
 
-        It never raises an error: Airflow would not start the trigger again.
+        It never raises an error: Airflow would not restart the trigger.
         """
         try:
             look = self.watch.look()
@@ -172,6 +172,6 @@ def _threads() -> ThreadPoolExecutor:
 def _active_runs(dags: str, kind: str) -> int:
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-    # A restart drives the stream too.
+    # A restart also runs the stream.
     kinds = ("stream", "restart") if kind == "stream" else (kind,)
     return sum(RuntimeTaskInstance.get_dr_count(f"{dags}__{each}", states=["queued", "running"]) for each in kinds)

@@ -55,7 +55,7 @@ def options_of(connection_id: str) -> dict[str, str]:
 
 
 def _by_role(connection_id: str) -> dict[str, str | None]:
-    """Return the keys that Airflow's own hook gets for a connection with a role or a profile."""
+    """Return the keys that Airflow's own hook obtains for a connection with a role or a profile."""
     try:
         from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook  # type: ignore[import-not-found]
     except ImportError as error:
@@ -76,7 +76,7 @@ def environment_of(config_file: str) -> dict[str, str | None]:
     try:
         config = load_config(Path(config_file))
     except UsageError:
-        # The command reports that itself, with the exit code that makes its task fail for good.
+        # The command reports that itself, with the exit code that makes its task fail without retries.
         return {}
     if config.connection is None:
         return {}
@@ -85,5 +85,5 @@ def environment_of(config_file: str) -> dict[str, str | None]:
     options = {name.upper(): value for name, value in given.items() if name not in others}
     if others:
         options[FURTHER] = json.dumps(others)
-    # Otherwise the token of another key would be used with this key.
+    # Otherwise another key's token would be used with this key.
     return {"AWS_SESSION_TOKEN": None, **options} if "AWS_ACCESS_KEY_ID" in options else dict(options)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 class Document:
     """The texts of one kind of DAG, with placeholders `{name}`, `{pipeline}` and `{limit}`.
 
-    `name` begins the ids of the DAGs, `pipeline` is what commands take, and `limit` is that of the watch.
+    `name` is the prefix of the DAG ids, `pipeline` the name for commands, and `limit` that of the watch.
 
     Args:
         line: description in the list of DAGs.
-        page: text of the DAG's own page, Markdown.
+        page: Markdown text of the DAG's page.
     """
 
     line: str
@@ -35,9 +35,9 @@ crosses midnight is one session. Runs go in order. Then the windows that became 
 * Many intervals at once: `airflow backfill create --dag-id {name}__backfill --from-date 2024-01-01
   --to-date 2024-03-31 --reprocess-behavior failed`
 * An interval with a gap before it: trigger a run with `fill_gaps`, which runs the missing intervals first.
-* One interval again, after a correction of the source: clear its run, or trigger one with `interval_start` and
+* Rerun an interval after a correction of the source: clear its run, or trigger one with `interval_start` and
   `interval_end`. If its rows and the code are unchanged, nothing is published. Otherwise it is recomputed from
-  the snapshot before it, and results of later intervals stay readable, marked stale, until these are run again: with
+  the snapshot before it, and results of later intervals stay readable, marked stale, until these are rerun: with
   `and_following` in the same run, or later by `airflow tasks clear {name}__backfill --task-regex windows --downstream
   --start-date <the interval's end> --yes`
 
@@ -59,7 +59,7 @@ a running one.
 
 A pipeline never has two drivers: the second one ends with exit code 4, which is retried.
 
-**Backfill or stream.** From its first run on the stream drives the pipeline, and runs of `{name}__backfill` are
+**Backfill or stream.** From its first run on, the stream drives the pipeline, and runs of `{name}__backfill` are
 refused: pause that DAG first. `tidegate explain {pipeline}` says which of the two drives it, and how to switch.
 """
 
@@ -76,7 +76,7 @@ _RESTART = """
 
 * **From a snapshot**: trigger with `restore` = an epoch's number or `savepoint:NAME`; `none` starts from scratch at the
   beginning of the source. The new timeline begins with its first commit; until then a start with `restore` = `latest`
-  continues the old one. A retry continues the timeline that the first try began.
+  continues the old one. A retry continues the timeline that the first attempt began.
 * **Instead of a running stream**: trigger with `take_over`. Code that can't continue from the snapshot is refused
   first; then the `savepoint` is created, if one is named; then the old stream is asked to stop after its current epoch.
 * **Rescale**: `parallelism`. State follows its key groups.
@@ -98,9 +98,9 @@ _LATE = """
 
 Reprocesses late rows into the windows that they missed, as `tidegate late reopen {pipeline}` does, and then checks the
 windows that it corrected; if no critical expectation fails, the asset `{name}__final_windows` changes, for the
-partitions of these windows. A continuous stream holds the lease and does this by itself, on its
-`reopen_schedule`; scheduled runs are then skipped. If no late row is waiting, there is nothing to check. `start`
-and `end` choose windows by their start.
+partitions of these windows. A continuous stream holds the lease and does this itself, on its `reopen_schedule`;
+scheduled runs are then skipped. If no late row is waiting, there is nothing to check. `start` and `end` choose windows
+by their start.
 
 Rows are never reopened twice. Reopen them before `tidegate late prune` removes them.
 """
@@ -108,20 +108,21 @@ Rows are never reopened twice. Reopen them before `tidegate late prune` removes 
 _QUALITY = """
 ### Quality of `{name}`
 
-Checks a snapshot with all rows up to its epoch: the rules that all windows of this kind keep, and the pipeline's own
-suite over windows that became final. Runs after every run of the stream; for a continuous one on `stream_schedule`. If
-a critical expectation fails, the task fails (exit code 5, never retried) and the asset `{name}__final_windows` is held
-back; a warning marks the run. The log names the run report and the Data Docs; table `quality` keeps every result. With
-`hold = "partitions"` in tidegate.toml, only partitions with failing windows are held back, and task `held` fails
-instead of `quality`. With `verify_sample` in tidegate.toml, task `verify` recomputes the windows of sampled keys from
-the source, as `tidegate verify {pipeline}` does, and fails with exit code 5 if one differs; it holds nothing back.
+Checks a snapshot with all rows up to its epoch against the rules for all windows of this kind, and the windows that
+became final against the pipeline's own suite. Runs after every run of the stream; for a continuous one on
+`stream_schedule`. If a critical expectation fails, the task fails (exit code 5, never retried) and the asset
+`{name}__final_windows` is held back; a warning marks the run. The log names the run report and the Data Docs; table
+`quality` keeps every result. With `hold = "partitions"` in tidegate.toml, only partitions with failing windows are held
+back, and task `held` fails instead of `quality`. With `verify_sample` in tidegate.toml, task `verify` recomputes the
+windows of sampled keys from the source, as `tidegate verify {pipeline}` does, and fails with exit code 5 if one
+differs; it holds nothing back.
 """
 
 _FULL_CHECK = """
 ### Full check of `{name}`
 
 Checks every current window, and reads every file that a table lists, as `tidegate quality {pipeline} --all` does.
-The checks between epochs only look at what is new. If a critical expectation fails, the task fails; the
+The checks between epochs only cover what is new. If a critical expectation fails, the task fails; the
 asset `{name}__final_windows` does not change.
 """
 
@@ -134,10 +135,10 @@ the newest epoch is older than that. `tidegate why {pipeline}` says what windows
 """
 
 DOCUMENTS = {
-    "backfill": Document("Windows of {name}, one data interval after the other", _BACKFILL),
+    "backfill": Document("Windows of {name}, one data interval after another", _BACKFILL),
     "stream": Document("{name} over its source's commits, as they arrive", _STREAM),
     "streams": Document("Streams of {pipeline} in one process", _STREAMS),
-    "restart": Document("{name} from another snapshot, or in place of a running stream", _RESTART),
+    "restart": Document("{name} from another snapshot, or replacing a running stream", _RESTART),
     "maintenance": Document("Savepoints, small files and old files of {name}", _MAINTENANCE),
     "late": Document("Adds late rows of {name} to their windows", _LATE),
     "quality": Document("Suites and report of {name}", _QUALITY),

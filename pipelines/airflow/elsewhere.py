@@ -1,7 +1,7 @@
-"""Runs of commands on other hosts: they are found by the artifacts and the pipeline's lease, followed, and ended.
+"""Runs of commands on other hosts: they are found through the artifacts and the pipeline's lease, followed, and ended.
 
-The heartbeat of a dead host stops, and its lease expires after a minute; then the next try starts its own command. This
-module imports nothing from Airflow.
+The heartbeat of a dead host stops, and its lease expires after a minute; then the next attempt starts its own command.
+This module imports nothing from Airflow.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Hosts:
         return Run(handle, self.artifacts, lambda state: self._is_driving(handle, state))
 
     def running_try(self, task: str) -> Run | None:
-        """Return the run of an earlier try of a task that is still running on another host, if there is one.
+        """Return the run of an earlier attempt of a task that is still running on another host, if there is one.
 
-        Airflow has no handle of it if the worker died before it could store one. A run that was asked to end is not
-        returned; this waits for its end.
+        Airflow has no handle of it if the worker died before storing one. A run that was asked to end is not returned;
+        this waits for its end.
 
         Args:
             task: DAG, run and task, as the names of runs have them.
@@ -78,8 +78,8 @@ class Hosts:
     def _noted(self, copy: CopyOfRun) -> ProcessHandle | None:
         """Return the handle that the supervisor of an active run stored; None if this version can't trust it.
 
-        Whoever may write to the artifacts could name any process and folder of this host, and the task would end that
-        process and read that folder. And a newer version may have written it.
+        Anyone with write access to the artifacts could name any process and folder of this host, and the task would end
+        that process and read that folder. A newer version may also have written it.
         """
         try:
             state = copy.state()
@@ -93,14 +93,14 @@ class Hosts:
         return handle
 
     def end(self, run: Run, number: int) -> None:
-        """Request the end of a command from its supervisor, and, if that is gone, by the lease from the command itself.
+        """Request the end of a command from its supervisor or, if that has ended, through the lease.
 
-        By the lease, a command ends after its current epoch. If a later try follows the command, it continues: Airflow
-        ends the task of a worker that it gave up on as soon as that worker reaches Airflow again.
+        Through the lease, a command ends after its current epoch. If a later attempt follows the command, it continues:
+        Airflow ends the task of a worker that it gave up on as soon as that worker reaches Airflow again.
 
         Args:
             run: the run of the command.
-            number: the try that is ended.
+            number: the attempt to end.
         """
         if self._claimed_by(run) > number:
             return
@@ -109,14 +109,14 @@ class Hosts:
             holder.stop()
 
     def _claimed_by(self, run: Run) -> int:
-        """Return the newest try that follows a run, from this host or another one."""
+        """Return the newest attempt that follows a run, from this host or another one."""
         place, here = run.handle.place, run.files.claimed_by()
         if place is None or self.artifacts is None:
             return here
         try:
             return max(here, CopyOfRun(self.artifacts, place).claimed_by())
         except StoreFailed:
-            # A command that should end must not continue because its store fails.
+            # A failing store must not keep a command from being ended.
             return here
 
     def _is_driving(self, handle: ProcessHandle, state: RunState) -> bool:
@@ -124,7 +124,7 @@ class Hosts:
         return holder is not None and holder.is_driving()
 
     def _holder(self, handle: ProcessHandle, state: RunState) -> Holder | None:
-        """Return the command of a run, which may hold the lease; None if its process is not known."""
+        """Return the command of a run, which may hold the lease; None if its process is unknown."""
         if self.config is None or self.pipeline is None or "process" not in state.about:
             return None
         return Holder(self.config, self.pipeline, handle.host, state.about["process"])

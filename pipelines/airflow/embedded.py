@@ -36,7 +36,7 @@ _POLL_SECONDS = 0.5
 _COLLISION_SECONDS = 20.0
 _DATABASE_ERROR = "Database error"
 _ANSWER_SECONDS = 120.0
-"""Timeout of a call in seconds: on a busy machine the first calls wait for half a minute."""
+"""Timeout of a call in seconds: on a busy machine, the first calls wait for half a minute."""
 # Their log servers would listen on every address of the machine; Airflow's page reads the log files instead.
 _OPTIONS = dict.fromkeys(("scheduler", "triggerer", "celery worker"), ("--skip-serve-logs",))
 
@@ -120,7 +120,7 @@ class EmbeddedAirflow:
             )
 
     def kill_component(self, component: str) -> None:
-        """Kill one of Airflow's processes and its children, like a crash."""
+        """Kill one of Airflow's processes and its children, as in a crash."""
         _end([self._processes.pop(component)], signal.SIGKILL)
 
     def restart_ended(self) -> list[str]:
@@ -245,7 +245,7 @@ class EmbeddedAirflow:
             "dag_id": dag,
             "from_date": first.isoformat(),
             "to_date": last.isoformat(),
-            # Runs depend on the past, which forbids the default of skipping those that exist.
+            # Runs depend on past runs, so the default of skipping existing runs is not possible.
             "reprocess_behavior": "failed",
             "max_active_runs": max_active_runs,
         }
@@ -310,7 +310,7 @@ def _airflow() -> list[str]:
 
 
 def free_port() -> int:
-    """Return a port of this machine that nothing listens to."""
+    """Return a port of this machine that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -87,7 +87,7 @@ class PipelineDags:
 
     @property
     def kinds(self) -> list[str]:
-        """Return the kinds of DAGs, which are the names of their methods: some only with a schedule or a limit."""
+        """Return the kinds of DAGs, which are the names of their methods; some need a schedule or a limit."""
         entry = self.entry
         by_setting = {
             "full_check": entry.full_check_schedule,
@@ -104,7 +104,7 @@ class PipelineDags:
         return f"{self.options.prefix}{self.name}"
 
     def backfill(self) -> DAG:
-        """Runs one interval of event time after the other, and checks the windows that became final."""
+        """Runs one interval of event time after another, and checks the windows that became final."""
         with self._dag(
             "backfill",
             schedule=CronDataIntervalTimetable(self.entry.schedule, timezone=self.entry.timezone),
@@ -122,7 +122,7 @@ class PipelineDags:
                 inlets=self._sources,
                 note=StaleNote(**self._pipeline, prefix=self.options.prefix),
             )
-            # After several epochs the last one is checked: it includes the windows that became final in the others.
+            # After several epochs the last one is checked: it covers the windows that became final in the others.
             windows >> self._quality("ti.xcom_pull(task_ids='windows')['epoch']", announce="{{ params.events }}")
         return dag
 
@@ -131,7 +131,7 @@ class PipelineDags:
         with self._dag(
             "stream",
             schedule=self._stream_schedule,
-            # A run that somebody triggers waits for the scheduled run inside its command.
+            # A manually triggered run waits for the scheduled run inside its command.
             max_active_runs=2,
             params=params.stream(self.entry.stream_mode),
         ) as dag:
@@ -140,7 +140,7 @@ class PipelineDags:
         return dag
 
     def streams(self, group: str, pipelines: Sequence[str]) -> DAG:
-        """Runs the streams of a group in one command, on the schedule and with the settings of the first of them."""
+        """Runs the streams of a group in one command, with the schedule and settings of the first one."""
         names = {name: f"{self.options.prefix}{name}" for name in pipelines}
         events = GroupEvents(str(self.config.file), names)
         of_mode = params.stream(self.entry.stream_mode)
@@ -217,12 +217,12 @@ class PipelineDags:
     def quality(self) -> DAG:
         """Checks a snapshot: the newest after every run of the stream, or that of any epoch by hand."""
         assets = [snapshot_asset(self.full_name)]
-        # A continuous stream may not end for months, and the asset only changes when it ends.
+        # A continuous stream may run for months, and the asset changes only when it ends.
         schedule = AssetOrTimeSchedule(timetable=self._every_tick, assets=assets) if self._is_continuous else assets
         with self._dag("quality", schedule=schedule, max_active_runs=1, params=params.quality()) as dag:
             self._quality("params.epoch")
             if sample := self.entry.verify_sample:
-                # Separate from the check: a run whose check fails must fail, whatever the last task of a chain says.
+                # Separate from the check: a run whose check fails must fail, regardless of the last task in a chain.
                 budget = self.entry.verify_budget
                 scope = ["--budget", f"{budget}"] if budget else ["--new"]
                 self._tidegate("verify", ["verify", self.name, *scope, "--sample", f"{sample}"])
@@ -231,7 +231,7 @@ class PipelineDags:
     def full_check(self) -> DAG:
         """Checks every window and reads every file, which the checks between epochs don't do."""
         with self._dag("full_check", schedule=self._at(self.entry.full_check_schedule), max_active_runs=1) as dag:
-            # It notifies no readers, because the checks of the epochs do.
+            # It notifies no readers, because the checks of epochs do.
             self._tidegate("quality", ["quality", self.name, "--all", "--report"], links=[ReportLink(), DocsLink()])
         return dag
 
@@ -353,7 +353,7 @@ class PipelineDags:
         return {**defaults, "retries": entry.retries, **theirs, **written, **own}
 
     def _owners(self, members: Sequence[str] = ()) -> dict[str, str]:
-        """Return the owner of each pipeline of a DAG, whom its alarms are for, by name."""
+        """Return the owner of each pipeline of a DAG, who gets its alarms, by name."""
         theirs = {**self.options.default_args, **self.options.operator_args}.get("owner")
         entries = {name: self.config.entry(name) for name in members} or {self.name: self.entry}
         return {
@@ -362,12 +362,12 @@ class PipelineDags:
         }
 
     def _params_elsewhere(self, kind: str) -> dict[str, str]:
-        """Return the Params that people may look for in a DAG of this kind, with the DAG that has each."""
+        """Return the Params that users may look for in a DAG of this kind, with the DAG that has each."""
         restart = set(params.restart(self.entry.stream_mode)) - set(params.stream(self.entry.stream_mode))
         return dict.fromkeys(sorted(restart), f"{self.full_name}__restart") if kind == "stream" else {}
 
     def _deadline(self, kind: str, pipelines: Sequence[str]) -> DeadlineAlert | None:
-        """Return the alert for a run that misses its deadline, which counts from when the run is queued."""
+        """Return the alert for a run that misses its deadline, measured from when the run is queued."""
         minutes = self.entry.deadline_minutes
         if (
             minutes is None

@@ -30,7 +30,7 @@ class StreamsFailed(CommandFailed):
 
 
 class FailedStreams(BaseOperator):
-    """Fails if streams of the group failed; the task before it succeeds, so that the events of the others are sent.
+    """Fails if streams of the group failed; the task before it succeeds, so that events of the others are sent.
 
     Args:
         streams: id of the task that runs them.

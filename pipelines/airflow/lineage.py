@@ -29,10 +29,10 @@ from tidegate.pipelines.storage.credentials import masked
 
 _CHECK = "quality"
 _DRIVING = (("backfill",), ("stream",), ("restore",), ("forget",), ("late", "reopen"), ("late", "prune"))
-"""Commands that change the tables of a pipeline; all others but the check read and write nothing for others."""
+"""Commands that change a pipeline's tables; of all others, only the check has lineage."""
 _NOTHING: Mapping[str, Any] = {"inputs": (), "outputs": ()}
 _SPARE = 2
-"""Seconds of the provider's time that are left for its own work."""
+"""Seconds of the provider's timeout that are reserved for its own work."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -60,7 +60,7 @@ class CommandLineage:
     run: Run = subprocess.run
 
     def before(self, is_skipped: bool = False) -> Any:
-        """Return the tables that the command is about to read and write, as far as they are known.
+        """Return the tables that the command is about to read and write, as far as known.
 
         Args:
             is_skipped: True if the task will not run the command.
@@ -68,7 +68,7 @@ class CommandLineage:
         return self._guarded((lambda: _NOTHING) if is_skipped else self._datasets)
 
     def after(self, files: RunFiles | None) -> Any:
-        """Return the tables that the command read and wrote, however it ended, as far as they are known.
+        """Return the tables that the command read and wrote, as far as known, even if it failed.
 
         Args:
             files: files of its run; None if it never started.
@@ -79,7 +79,7 @@ class CommandLineage:
         try:
             return operator_lineage(datasets())
         except Exception as error:
-            # Whatever fails here must not affect the task's own work.
+            # A failure here must not affect the task's own work.
             self.warn(masked(f"no datasets in the OpenLineage event of this task: {error}"))
             return None
 
@@ -101,7 +101,7 @@ class CommandLineage:
     def _named_in(self, words: Sequence[str]) -> str | None:
         """Return the pipeline among the arguments after a command's name; values of options may precede it."""
         positional = [word for word in words if not word.startswith("-")]
-        # The command itself reports what is wrong with a file that can't be read.
+        # The command itself reports why a file can't be read.
         with suppress(UsageError):
             pipelines = load_config(Path(self.config)).declared
             positional.sort(key=lambda word: word not in pipelines)

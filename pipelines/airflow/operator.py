@@ -2,7 +2,7 @@
 
 The job outlives the worker: on a retry the operator follows the process that is still running, here or on another host,
 and starts a new one only if there is none. Exit codes decide about retries: 2, 3 and 5 recur until somebody changes
-something, so they fail for good; all others, including those of signals, are retried.
+something, so they are not retried; all others, including those of signals, are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OPTION = re.compile(r"--([a-z][a-z-]*)")
 
 
 class CommandFailed(AirflowException):
-    """The error of a command that failed with an exit code that a retry may change."""
+    """The error of a command that failed with an exit code that is worth a retry."""
 
     def __init__(self, message: str, exit_code: int | None, reason: str | None = None) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class CommandFailed(AirflowException):
 
 
 class CommandRefused(AirflowFailException):
-    """The error of a command that failed with an exit code that stays until somebody changes something."""
+    """The error of a command that failed with an exit code that recurs until somebody changes something."""
 
     def __init__(self, message: str, exit_code: int, reason: str | None = None) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         event: returns the content of its assets' events from the command's result.
         windows: events of the final windows, if the command checks them, or those of a group of streams.
         announce: a template; if it renders to anything but `True`, these events are left to a later check.
-        note: returns a line for the log from the result of a command that ended well.
+        note: returns a line for the log from a successful command's result.
         links: buttons of the task; its log has their addresses.
 
     Example:
@@ -131,7 +131,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         self._hosts: Hosts | None = None
 
     def execute(self, context: Context) -> Any:
-        """Run the command to its end."""
+        """Run the command to completion."""
         if str(self.only_if) != "True":
             raise AirflowSkipException("the Params of this run don't ask for this task")
         try:
@@ -171,16 +171,16 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             self.log.warning(text)
         store = context.get("task_state_store")
         if store is not None:
-            # Somebody who clears a successful task wants a new run of its command, not this process's result.
+            # Clearing a successful task should run its command again, not return this process's result.
             store.delete(self.external_id_key)
         return _small(result)
 
     def submit_job(self, context: Context) -> dict[str, Any]:
-        """Start the process and return its handle, or that of an earlier try that is still running on another host."""
+        """Start the process and return its handle, or that of an earlier attempt still running on another host."""
         instance = context["ti"]
         task = name_of_task(instance.dag_id, instance.run_id, instance.task_id)
         if (run := self.hosts.running_try(task)) is not None:
-            self.log.warning("an earlier try runs on %s: following it", run.handle.host)
+            self.log.warning("an earlier attempt is running on %s: following it", run.handle.host)
             self._run = run
             return run.handle.to_dict()
         name = f"{task}/{instance.try_number}"
@@ -203,13 +203,13 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         return handle.to_dict()
 
     def get_job_status(self, external_id: Any, context: Context) -> str:
-        """Return the status of a process that an earlier try started; if it is ending, wait for its end first."""
+        """Return the status of a process that an earlier attempt started; if it is ending, first wait for its end."""
         run = self._run_of(external_id)
         if run.is_ending():
             run.follow(lambda line: None)
         status = run.status()
         if self.is_job_succeeded(status):
-            # It ended while no task followed it: Airflow takes its result without polling, so the log is shown here.
+            # It ended while no task followed it. Airflow takes its result without polling, so the log is shown here.
             run.follow(self.log.info)
         return status
 
@@ -218,7 +218,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         return status == process.RUNNING
 
     def is_job_succeeded(self, status: str) -> bool:
-        """Return True if the process ended well."""
+        """Return True if the process succeeded."""
         return status == process.SUCCEEDED
 
     def poll_until_complete(self, external_id: Any, context: Context) -> Any:
@@ -268,10 +268,10 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
 
     @property
     def result(self) -> Any:
-        """Return the JSON that the command wrote, however it ended; None while there is none."""
+        """Return the JSON that the command wrote, even if it failed; None while there is none."""
         content = None if self._run is None else self._run.files.result()
         result: Any = None if content is None else json.loads(content)
-        # The page knows the pipeline by the name of its DAGs.
+        # The page identifies the pipeline by the prefix of its DAGs.
         is_renamed = isinstance(result, dict) and self.shown_as != self.pipeline
         return {**result, "shown_as": self.shown_as} if is_renamed else result
 
@@ -281,15 +281,15 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             self.hosts.end(self._run, self._try)
 
     def get_openlineage_facets_on_start(self) -> Any:
-        """Return what the command is about to read and write, for Airflow's OpenLineage provider."""
+        """Return the datasets that the command is about to read and write, for Airflow's OpenLineage provider."""
         return self._lineage.before(is_skipped=str(self.only_if) != "True")
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Return what the command read and wrote."""
+        """Return the datasets that the command read and wrote."""
         return self._lineage.after(None if self._run is None else self._run.files)
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
-        """Return what the command read and wrote before it failed."""
+        """Return the datasets that the command read and wrote before it failed."""
         return self.get_openlineage_facets_on_complete(task_instance)
 
     @property
@@ -326,7 +326,7 @@ def _with_params(reason: str | None, params: Mapping[str, Any] | None) -> str | 
 
 
 def _small(result: Any) -> Any:
-    """Return a result without its lists, such as checks and epochs: Airflow stores it in its database for each try."""
+    """Return a result without its lists, such as checks and epochs: Airflow's database stores it for each attempt."""
     if not isinstance(result, dict):
         return result
     return {name: _small(value) for name, value in result.items() if not isinstance(value, list)}
@@ -353,13 +353,14 @@ def check_outside_bundles(config: Config) -> None:
     ]
     if relative:
         raise UsageError(
-            f"{config.file} is Airflow's copy of a version of a DAG bundle, and the next version has another folder: "
+            f"{config.file} is Airflow's copy of a version of a DAG bundle, and the next version has a different "
+            f"folder: "
             f"`{'`, `'.join(relative)}` can't be relative to it. Give an absolute path or a URI"
         )
 
 
 def check_file_outside_bundles(config_file: str) -> None:
-    """Refuse the same for a tidegate.toml file; if it can't be read, the command reports that itself.
+    """Do the same for a tidegate.toml file; if it can't be read, the command reports that itself.
 
     Raises:
         UsageError: as in `check_outside_bundles`.

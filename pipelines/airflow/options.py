@@ -21,7 +21,7 @@ _OWN = {
         *("only_if", "skip_if_held", "outlets", "inlets", "trigger_rule", "depends_on_past", "dag", "pre_execute"),
     ),
 }
-"""By argument of `project_dags`, names that Tidegate sets itself."""
+"""Names that Tidegate sets itself, by argument of `project_dags`."""
 
 
 @dataclass(frozen=True, slots=True)

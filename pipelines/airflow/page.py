@@ -39,7 +39,7 @@ from tidegate.pipelines.storage.credentials import masked
 
 _PAGE = Path(__file__).parent / "page.html"
 _LOOK = "/* look */"
-"""Place in the page for the shared style sheet."""
+"""Placeholder in the page for the shared style sheet."""
 
 _LINKS = Path(__file__).parent / "links.js"
 _NO_STORE = {"Cache-Control": "no-store"}

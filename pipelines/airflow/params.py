@@ -14,10 +14,10 @@ from airflow.sdk.exceptions import AirflowFailException
 LATEST, FROM_SCRATCH = "latest", "none"
 """Values of `restore`: continue from the newest snapshot, or start from scratch."""
 PATIENCE_SECONDS = 3600
-"""A run waits this long for another one that ends by itself: a backfill, or a scheduled run of the stream."""
+"""A run waits this long for another one that ends on its own: a backfill, or a scheduled run of the stream."""
 AVAILABLE_NOW, CONTINUOUS = "available-now", "continuous"
 BY_ITSELF = "dag_run.run_type in ('scheduled', 'asset_triggered')"
-"""Expression of a template: nobody triggered the run, so another run that is at work may do its work."""
+"""Template expression, true for runs that no person started: they may be skipped while another run is active."""
 
 _A_MOMENT = (
     "A date-time; without a zone, it is in UTC. Give both start and end, or neither for the data interval of the run."
@@ -32,7 +32,7 @@ class KnownParams:
 
     Args:
         names: names of the DAG's Params.
-        elsewhere: Params of other DAGs of the pipeline that people may look for here, each with the id of its DAG.
+        elsewhere: Params of the pipeline's other DAGs that users may look for here, each with the id of its DAG.
     """
 
     names: tuple[str, ...]
@@ -52,9 +52,9 @@ class KnownParams:
 
     def _describe(self, name: str) -> str:
         if (other := dict(self.elsewhere).get(name)) is not None:
-            return f"{name!r} is no Param of this DAG, but of {other}: trigger that one"
+            return f"{name!r} is not a Param of this DAG, but of {other}: trigger that one"
         close = get_close_matches(name, self.names, 1)
-        return f"{name!r} is no Param of this DAG{f': did you mean {close[0]}?' if close else ''}"
+        return f"{name!r} is not a Param of this DAG{f': did you mean {close[0]}?' if close else ''}"
 
     def _list_names(self) -> str:
         return f"It has {', '.join(self.names)}" if self.names else "It has none"
@@ -85,30 +85,30 @@ def backfill(events: bool) -> dict[str, Param]:
         "and_following": Param(
             False,
             type="boolean",
-            title="Run the following intervals again too",
+            title="Also rerun the following intervals",
             description="After a correction of the source, later intervals are still based on the old windows of this "
             "one. "
-            "Off: their results stay readable, marked stale, until they are run again. On: this run replaces them too.",
+            "Off: their results stay readable, marked stale, until they are rerun. On: this run also replaces them.",
         ),
         "fill_gaps": Param(
             False,
             type="boolean",
-            title="Run the missing intervals before it too",
+            title="Also run the missing intervals before it",
             description="On: if intervals before this one have not run yet, this run runs them first, each as long as "
             "this one. Off: it is refused, because the rows in between would be lost.",
         ),
         "again": Param(
             False,
             type="boolean",
-            title="Run it again in any case",
+            title="Always rerun it",
             description="On: run an interval again even if its rows and the code seem unchanged.",
         ),
         "events": Param(
             events,
             type="boolean",
             title="Announce final windows",
-            description="Off: this run creates no asset events. The next check that may create some, such as a run of "
-            "the quality DAG, announces everything that changed since the last event.",
+            description="Off: this run creates no asset events. The next check that may, such as a run of the quality "
+            "DAG, announces everything that changed since the last event.",
         ),
     }
 
@@ -159,7 +159,7 @@ def restart(mode: str) -> dict[str, Param]:
             type=["null", "string"],
             pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,99}$",
             title="Make a savepoint first",
-            description="Name for a copy of the newest snapshot, which is made before anything is stopped.",
+            description="Name for a copy of the newest snapshot, created before anything is stopped.",
         ),
         "take_over": Param(
             False,
@@ -215,7 +215,7 @@ def watch(max_lag_minutes: float) -> dict[str, Param]:
 def backfill_arguments(pipeline: str) -> list[str]:
     """Return `tidegate backfill` over the interval in the run's Params, or else over its data interval.
 
-    Start and end are never mixed from both. If one is missing it is left out, and the command reports that.
+    Start and end always come from the same one. If one is missing, it is left out, and the command reports that.
     """
     return [
         "backfill",
@@ -247,7 +247,7 @@ def stream_arguments(pipeline: str) -> list[str]:
         pipeline,
         f"{{{{ '--available-now' if params.mode == '{AVAILABLE_NOW}' else '--interval=' ~ params.interval }}}}",
         "{{ '--parallelism=' ~ params.parallelism if params.parallelism else '' }}",
-        # Unpausing the DAG also starts a scheduled run, and the run that somebody triggered must not lose to it.
+        # Unpausing the DAG also starts a scheduled run, and a manually triggered run must not lose to it.
         f"{{{{ '' if {BY_ITSELF} else '--patience={PATIENCE_SECONDS}' }}}}",
     ]
 
@@ -263,7 +263,8 @@ def restart_arguments(pipeline: str, before: str) -> list[str]:
 
     Args:
         pipeline: its name.
-        before: the task that recorded the pipeline's status: a retry continues what the first try restored and began.
+        before: the task that recorded the pipeline's status: a retry continues what the first attempt restored and
+            began.
     """
     timeline = f"ti.xcom_pull(task_ids='{before}')['timeline']"
     command, name, mode, *others = stream_arguments(pipeline)
@@ -286,7 +287,7 @@ def maintenance_savepoint_arguments(pipeline: str, keep: int) -> list[str]:
 def reopen_arguments(pipeline: str) -> list[str]:
     """Return `tidegate late reopen` of the rows whose windows begin between the Params `start` and `end`, or of all.
 
-    A continuous stream holds the lease, and does this by itself.
+    A continuous stream holds the lease, and does this itself.
     """
     return [
         "late",
@@ -304,7 +305,7 @@ def check_arguments(pipeline: str) -> list[str]:
 
 
 def savepoint_arguments(pipeline: str) -> list[str]:
-    """Return `tidegate savepoint create` for the newest snapshot; one that an earlier run made of it will do."""
+    """Return `tidegate savepoint create` for the newest snapshot; one that an earlier run created suffices."""
     return ["savepoint", "create", pipeline, "{{ params.savepoint or '' }}", "--if-missing"]
 
 

@@ -1,6 +1,6 @@
 """Commands as processes: each in its own session, with a log file, and found again by its handle.
 
-The command survives its worker: whoever has the handle can follow the log, ask for the exit code, or end the command,
+The command survives its worker: anyone with the handle can follow the log, ask for the exit code, or end the command,
 even from another host, which sees the run's folder on a shared disk or its copy among the artifacts. This module
 imports nothing from Airflow.
 """
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.5
 STALE_SECONDS = 60.0
-"""A heartbeat as old as this means that the host is gone; clocks of hosts may differ by less, as for the lease."""
+"""A heartbeat of this age means that the host is dead; as for the lease, clocks of hosts may differ by less."""
 _GRACE_SECONDS = 20.0
-"""Time between asking a command to end and ending it by force."""
+"""Time between asking a command to end and killing it."""
 
 _ERROR = "tidegate: "
-"""Beginning of the line in which a command gives the reason for its end."""
+"""Prefix of the line in which a command gives the reason for its end."""
 _END_OF_LOG = 64 << 10
 _LONGEST_REASON = 2000
 
 SUPERVISOR = "tidegate.pipelines.airflow.supervisor"
-"""The module that `start` runs, the folder of its run first."""
+"""Module that `start` runs; its first argument is the run's folder."""
 
 _OF_AIRFLOW = "AIRFLOW"
 _NAMES_OF_THE_RUN = "AIRFLOW_CTX_"
-"""Beginning of the variables with the DAG, the task and the run, which logs of pipeline code may name."""
+"""Prefix of the variables with the DAG, the task and the run, which logs of pipeline code may mention."""
 
 RUNNING, SUCCEEDED, FAILED, LOST = "running", "succeeded", "failed", "lost"
 
@@ -53,7 +53,7 @@ class ProcessHandle:
 
     Args:
         host: name of its host.
-        pid: id of its supervisor's process, and so of its session.
+        pid: process id of its supervisor, which is also the session id.
         started: start time of that process in seconds, from the operating system; it guards against reused ids.
         folder: folder of its log, result and exit code, on its host.
         place: folder of their copy among the artifacts; None if other hosts see `folder` itself.
@@ -139,7 +139,7 @@ class Run:
         return self.clock() - beat < STALE_SECONDS
 
     def follow(self, tell: Callable[[str], None]) -> str:
-        """Wait for the end of the command, pass each line of its log to `tell`, and return its final status."""
+        """Wait for the command to end, pass each line of its log to `tell`, and return its final status."""
         position = 0
         while True:
             alive = self.is_alive()
@@ -215,13 +215,13 @@ def start(
         folder: folder for its log, result and exit code; files of an earlier run are removed, except its log.
         environment: variables added to those of this process, without Airflow's own; a value of None removes a
             variable. With `copy`, TIDEGATE_CONFIG must name the project.
-        grace: seconds that the command has to end by itself when it is asked to, more than 0.
+        grace: seconds for the command to end when asked to, more than 0.
         copy: the copy of these files that other hosts see; None if they see the folder itself.
     """
     folder.mkdir(parents=True, exist_ok=True)
     FolderOfRun(folder).clear()
     if copy is not None:
-        # The supervisor would remove a request to end that arrives before it has started.
+        # The supervisor would remove a request that arrives before it has started.
         copy.clear()
     variables = {**without_airflow(os.environ), **(environment or {}), "PYTHONUNBUFFERED": "1"}
     with (folder / "log.txt").open("ab") as log:
@@ -280,7 +280,7 @@ def without_airflow(variables: Mapping[str, str]) -> dict[str, str]:
 
     Airflow's processes have the Fernet key, the address of its database with the password, the keys that sign its
     tokens, and connections in variables that begin with AIRFLOW. A command needs none of them.
-    docs/operations/security.md says what this protects against, and what not.
+    docs/operations/security.md says what this does and does not protect against.
     """
     return {name: value for name, value in variables.items() if not _is_airflows(name)}
 

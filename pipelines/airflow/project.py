@@ -1,4 +1,4 @@
-"""The DAGs of a project: which pipelines and kinds, and the options that code passes for all of them."""
+"""The DAGs of a project: their pipelines and kinds, and the options that code passes for all of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The description of Tidegate as an Airflow provider, found by the entry point `apache_airflow_provider`.
 
 Every process of Airflow that lists providers imports this module, so it imports nothing. The page is registered by the
-entry point `airflow.plugins`: a plugin that the provider names as well would be loaded twice, with a warning.
+entry point `airflow.plugins`: a plugin also named by the provider would be loaded twice, with a warning.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ CONNECTION_FIELDS = {
     "warehouse": _text("Warehouse", "Folder or URI that the Test button checks, such as s3://bucket/warehouse."),
     "region_name": _text("Region", "Region of the store, such as eu-central-1."),
     "endpoint_url": _text("Endpoint", "Address of the store, if it is not Amazon's."),
-    "aws_session_token": _text("Session token", "Third part of a temporary key.", **_SECRET),
+    "aws_session_token": _text("Session token", "Session token of a temporary key.", **_SECRET),
     "secret_storage_options": _text(
         "Other storage options", 'Options as JSON, spelled as in deltalake, such as {"account_key": "..."}.', **_SECRET
     ),
 }
-"""Fields of a connection beside Airflow's own, by their names in its extra. Airflow hides a value whose name has
-`secret` or `token` in it."""
+"""Fields of a connection in addition to Airflow's own, by their names in its extra. Airflow hides a value whose name
+has `secret` or `token` in it."""
 
 
 def get_provider_info() -> dict[str, Any]:

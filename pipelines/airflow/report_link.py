@@ -1,4 +1,4 @@
-"""Addresses in Airflow of a pipeline, and of a check's report and Data Docs: linked from the task and in its log."""
+"""Addresses in Airflow of a pipeline, and of a check's report and Data Docs, linked from the task and its log."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PageLink(BaseOperatorLink):
 def report_url(result: Any) -> str | None:
     """Return the address of the report that a check wrote, from its JSON result; None if it wrote none.
 
-    The address begins with Airflow's `[api] base_url`; if that is not set it is a path on Airflow's host.
+    The address begins with Airflow's `[api] base_url`; if that is not set, it is a path on Airflow's host.
     """
     if not isinstance(result, dict) or not result.get("report"):
         return None

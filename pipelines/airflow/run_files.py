@@ -22,7 +22,7 @@ PART = 256 << 10
 """Size of a part of the copied log in bytes."""
 
 _LONGEST = 240
-"""Longest name of a folder in bytes that is used as it is; file systems take 255."""
+"""Longest folder name in bytes that is used unchanged; file systems allow 255."""
 _SHOWN = 40
 
 _STATE, _RESULT, _END, _FOLLOWER, _DRIVEN = "state.json", "result.json", "end", "follower", "driven.json"
@@ -31,14 +31,14 @@ _STATE, _RESULT, _END, _FOLLOWER, _DRIVEN = "state.json", "result.json", "end", 
 def name_of_task(dag_id: str, run_id: str, task_id: str) -> str:
     """Return the folder of a task's runs: one folder for each DAG, run and task.
 
-    Whoever may start a run chooses its id, so no part may lead to another folder, whatever its text.
+    Users who start a run choose its id, so no part of the name may lead to another folder.
     """
     return "/".join(map(_folder_name, (dag_id, run_id, task_id)))
 
 
 def _folder_name(text: str) -> str:
     plain = re.sub(r"[^\w.~=@ -]", "_", text)
-    # Airflow's own ids contain `:` and `+`, and stay readable. Any other text gets a hash, so that no two share a
+    # Airflow's own ids contain `:` and `+`, and stay readable. Any other text gets a hash, so that no two runs share a
     # folder.
     is_usual = (
         plain == text.replace(":", "_").replace("+", "_") and plain.strip(". ") and len(plain.encode()) <= _LONGEST
@@ -72,7 +72,7 @@ class RunFiles(Protocol):
 
     @property
     def log_address(self) -> str:
-        """Return the path or URI of the log, for people."""
+        """Return the path or URI of the log, for messages."""
 
     def state(self) -> RunState:
         """Return the state of the run."""
@@ -93,10 +93,10 @@ class RunFiles(Protocol):
         """Return True if somebody asked the supervisor to end the command."""
 
     def claim(self, number: int) -> None:
-        """Record that try `number` of the task follows the run."""
+        """Record that attempt `number` of the task follows the run."""
 
     def claimed_by(self) -> int:
-        """Return the number of the newest try that recorded following the run; 0 if only the run's own try does."""
+        """Return the number of the newest attempt that follows the run; 0 if only the run's own attempt does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class CopyOfRun:
         return b"" if content is None else content[position % PART :]
 
     def copy_log(self, log: Path, copied: int) -> int:
-        """Copy what a log has gained beyond `copied` bytes, and return its new size."""
+        """Copy the part of a log after `copied` bytes, and return its new size."""
         size = log.stat().st_size
         with log.open("rb") as file:
             for number in range(copied // PART, -(-size // PART)) if size > copied else ():

@@ -20,7 +20,7 @@ _NONE = ("", "None")
 
 
 class SnapshotSensor(BaseSensorOperator):
-    """Waits for a pipeline, and returns the pipeline's status when the wait is over.
+    """Waits for a pipeline, and then returns the pipeline's status.
 
     Args:
         pipeline: its name in tidegate.toml.
@@ -29,7 +29,7 @@ class SnapshotSensor(BaseSensorOperator):
         newer_than: wait for a snapshot of a later epoch than this, ignoring restores; a number or a template.
         watermark_past: wait until elements before this time can no longer be on time; ISO text or a template of it.
         only_if: a template; if it renders to anything but `True`, the task is skipped.
-        driver: task of the same run that drives the pipeline: after its end there will be no further snapshot.
+        driver: task of the same run that drives the pipeline: after it ends, there will be no further snapshot.
         deferrable: True waits in the triggerer, without a worker slot; False polls as `mode` says.
 
     Example:

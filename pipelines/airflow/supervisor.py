@@ -1,8 +1,8 @@
 """Supervises one command: sends heartbeats, ends it on request, records its exit code.
 
 The supervisor outlives a task that is ended: Airflow gives a task five seconds, less than a command may need. The
-supervisor only asks the command to end, which then ends its own children (such as Spark's process, after the epoch);
-processes that remain after the grace period are killed. This module imports nothing from Airflow.
+supervisor only asks the command to end, and the command then ends its own children (such as Spark's process, after the
+epoch); processes that remain after the grace period are killed. This module imports nothing from Airflow.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from tidegate.pipelines.storage.credentials import masked
 _BEAT_SECONDS = 2.0
 
 BEAT_SECONDS = 10.0
-"""Time between two copies, which are the signs of life; each is one or two writes and a read of the store."""
+"""Time between two copies, which serve as heartbeats; each is one or two writes and a read of the store."""
 
 CopyRun = Callable[["Supervisor", psutil.Process], "Copying | None"]
-"""Makes the copying of a run's files, once its command has started; None if other hosts see the files themselves."""
+"""Creates the copier of a run's files, once its command has started; None if other hosts see the files themselves."""
 
 
 class Supervisor:
@@ -41,8 +41,8 @@ class Supervisor:
 
     Args:
         handle: handle of this process; followers of the command read and write files in its folder.
-        grace: seconds that the command has to end by itself when it is asked to, more than 0.
-        copying_of: returns what copies the files.
+        grace: seconds for the command to end when asked to, more than 0.
+        copying_of: returns the copier of the files.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class Supervisor:
         self._deadline: float | None = None
 
     def run(self, command: Sequence[str]) -> int:
-        """Run the command to its end, and return its exit code."""
+        """Run the command to completion, and return its exit code."""
         signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(signal.SIGALRM, self._beat)
         self._process = subprocess.Popen(command)
-        # Set after the start of the command, which would inherit it.
+        # This is set after the start of the command, which would inherit it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, 0.001, _BEAT_SECONDS)
         # The child is not reaped before `wait`, so its process exists even if it has ended.
@@ -73,7 +73,7 @@ class Supervisor:
             _, left = psutil.wait_procs(self._others(), timeout=max(0.0, self._deadline - time.monotonic()))
             for process in left:
                 send_signal(process, signal.SIGKILL)
-            # A stream that is asked to end returns 0, but its task is not complete.
+            # A stream that was asked to end returns 0, although its task is not complete.
             code = 128 + signal.SIGTERM
         code = 128 - code if code < 0 else code
         part = self.files.exit_file.with_suffix(".part")
@@ -123,7 +123,7 @@ class Copying:
         copy: their copy.
         about: what other hosts need to know about the run: its handle, and process id and start of its command.
         on_end: called if somebody requested the end of the command.
-        tell: called with an error of the store, once each time that it begins to fail.
+        tell: called with the error each time that the store begins to fail.
     """
 
     files: FolderOfRun
@@ -151,7 +151,7 @@ class Copying:
         """
         try:
             self._copied = self.copy.copy_log(self.files.log, self._copied)
-            # These are written before the exit code, which tells others that the run is over.
+            # These are written before the exit code, which signals the end of the run to other hosts.
             if exit_code is not None and (result := self.files.result()) is not None:
                 self.copy.write_result(result)
             if exit_code is not None and (driven := self.files.driven()) is not None:
@@ -179,7 +179,7 @@ class Copying:
 
 
 def copy_among_artifacts(supervisor: Supervisor, command: psutil.Process) -> Copying | None:
-    """Return what copies the files of a run to the artifacts of the project that TIDEGATE_CONFIG names."""
+    """Return the copier of a run's files to the artifacts of the project that TIDEGATE_CONFIG names."""
     handle = supervisor.handle
     if not handle.place:
         return None

@@ -62,7 +62,7 @@ class StopStream(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Stop the driver, and then return the status of the pipeline.
 
-        Until then the old stream may have published epochs; they don't count as the first epoch of the new one.
+        Until then, the old stream may have published epochs, which don't count as the new stream's first epoch.
 
         Raises:
             LeaseHeld: the driver did not end in time.
@@ -104,7 +104,7 @@ class WatermarkWatch(BaseOperator):
         """Return the status of the pipeline.
 
         Raises:
-            AirflowFailException: the watermark is too far behind; a retry would change nothing.
+            AirflowFailException: the watermark is too far behind; a retry would not help.
             AirflowSkipException: the pipeline has no watermark yet.
         """
         given = context["params"].get("max_lag_minutes")
@@ -144,7 +144,7 @@ class HeldPartitions(BaseOperator):
         self.config = config
         self.check = check
         self.result: dict[str, Any] | None = None
-        """The JSON of the check, as far as alarms show it."""
+        """The parts of the check's JSON that alarms show."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the partitions that may be read.
@@ -165,7 +165,7 @@ class HeldPartitions(BaseOperator):
 
 @dataclass(frozen=True, slots=True)
 class StaleNote:
-    """Names the intervals whose results are now stale, and the command that runs them again.
+    """Names the intervals whose results are now stale, and the command that reruns them.
 
     Args:
         config: path of tidegate.toml.
@@ -187,7 +187,7 @@ class StaleNote:
         # Runs are dated by the starts of their intervals, and Airflow treats both dates as inclusive.
         first, last, end = (datetime.fromtimestamp(millis / 1000, UTC).isoformat() for millis in moments)
         return (
-            f"results of {len(stale)} later interval(s), from {first} to {end}, are stale: they come from windows "
-            f"that this run replaced. Run them again with: airflow tasks clear {self.prefix}{self.pipeline}__backfill "
+            f"results of {len(stale)} later interval(s), from {first} to {end}, are stale: they are based on windows "
+            f"that this run replaced. Rerun them with: airflow tasks clear {self.prefix}{self.pipeline}__backfill "
             f"--task-regex windows --downstream --start-date {first} --end-date {last} --yes"
         )

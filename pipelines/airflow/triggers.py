@@ -78,7 +78,7 @@ def end_of(driver: Mapping[str, str]) -> str | None:
 
 
 def has_come(status: PipelineStatus, newer_than: int | None, watermark_past: str | None) -> bool:
-    """Return True if a pipeline has reached the epoch and the watermark that a sensor waits for."""
+    """Return True if a pipeline has reached the epoch and watermark that a sensor waits for."""
     if newer_than is not None and not status.is_newer_than(newer_than):
         return False
     return watermark_past is None or status.is_past(datetime.fromisoformat(watermark_past))
@@ -93,7 +93,7 @@ class CommandTrigger(BaseTrigger):
         handle: handle of the command's process.
         config: path of tidegate.toml.
         pipeline: name of the pipeline that the command drives, if it drives one.
-        number: the try of the task.
+        number: the attempt of the task.
         ends: time after which the command is ended, in seconds since 1970; None for no limit.
         poll_interval: seconds between two polls.
     """

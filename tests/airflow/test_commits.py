@@ -76,6 +76,6 @@ def test_commits_start_the_stream_and_nothing_else_does(airflow: EmbeddedAirflow
 
     reasons = [event["extra"]["payload"]["reason"] for event in events_of(airflow, "watched__commits")]
     assert len(reasons) == runs + 1
-    assert reasons[0] == "a first run of the stream, which notes its sources"
+    assert reasons[0] == "a first run of the stream, which records its sources"
     assert reasons[1] == "version 1 of watched_events"
     assert reasons[-1] == "version 8 of watched_events", "after the one that wrote rows anew"

@@ -66,7 +66,7 @@ def test_a_misspelt_param_is_refused_and_nothing_is_done(airflow: EmbeddedAirflo
     found = states(airflow, run)
     assert found["before"] == ("failed", 1), "a retry would change nothing"
     assert {state for task, (state, _) in found.items() if task != "before"} == {"upstream_failed"}
-    assert "'restroe' is no Param of this DAG: did you mean restore?" in task_log(airflow, run, "before")
+    assert "'restroe' is not a Param of this DAG: did you mean restore?" in task_log(airflow, run, "before")
     assert lake.snapshot(resting).manifest == before
 
 

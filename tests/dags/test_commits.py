@@ -137,10 +137,10 @@ def test_what_the_code_says_of_its_sources_is_read_again_after_a_run_of_new_code
 def test_a_pipeline_that_noted_nothing_yet_has_a_first_run(lake: Lake) -> None:
     watch = SourceWatch(project(lake), "hours")
     (lake.folder / ".work" / "sources" / "hours.json").unlink()
-    assert watch.look() == Look("a first run of the stream, which notes its sources")
+    assert watch.look() == Look("a first run of the stream, which records its sources")
     arrive(lake, 1)
     stream(lake)
-    assert watch.look() == Look("a first run of the stream, which notes its sources", (1, 1), is_taken_over=True)
+    assert watch.look() == Look("a first run of the stream, which records its sources", (1, 1), is_taken_over=True)
     note_sources(lake.config, HOURS)
     assert watch.look() == Look(None, (1, 1), is_taken_over=True)
 

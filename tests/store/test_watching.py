@@ -41,7 +41,7 @@ def watch_of(lake: Lake, folder: Path) -> SourceWatch:
 def test_a_look_on_a_store_takes_the_requests_that_the_docs_say(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
     lake = Lake(tmp_path, warehouse=f"s3://{bucket}/wh", options=options_of(proxy.endpoint))
     watch = watch_of(lake, tmp_path)
-    assert watch.look() == Look("a first run of the stream, which notes its sources")
+    assert watch.look() == Look("a first run of the stream, which records its sources")
     note_sources(load_config(tmp_path / "tidegate.toml"), HOURS)
     assert watch.look().unread is None, "there is no table yet"
     arrive(lake, 1)

@@ -25,7 +25,7 @@ def count_windows() -> int:
 
 @task
 def show_day(dag_run: Any = None) -> str:
-    """Print the day whose final windows changed; recompute it, and replace what was written for it before."""
+    """Print the day whose final windows changed; recompute it, and replace earlier output for it."""
     return str(dag_run.partition_key)
 
 

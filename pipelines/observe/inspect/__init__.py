@@ -1,1 +1,1 @@
-"""What a pipeline is and does, whether or not it is running: status, overview, explanation."""
+"""Inspection of a pipeline, running or not: status, overview, explanation."""

@@ -1,8 +1,8 @@
 """The rows of a pipeline's sources as they arrived, by source commit, and the watermarks that a setting gives them.
 
-Nothing is run: rows are read as an epoch reads them, and event time advances through the code that plans a stream's
-epochs. Only times, keys and commits are kept; those of many rows are on disk, and one share of the keys is in memory at
-a time.
+Nothing is run: rows are read as in an epoch, and event time advances through the code that plans a stream's epochs.
+Only times, keys and commits are kept; if there are many, they are on disk, and one share of the keys is in memory at a
+time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tidegate.windowing.watermarks import WatermarkStrategy
 Int64s = npt.NDArray[np.int64]
 
 ROWS_AT_ONCE = 5_000_000
-"""Rows that are in memory at a time, about 1 GB with the sorts; more rows are divided into shares of the keys."""
+"""Number of rows in memory at a time, about 1 GB including sorting; more rows are divided into shares of the keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Arrivals:
             from_version: first version of the source to read.
 
         Raises:
-            Refused: Spark would have to read a source, or a version can't be read any more.
+            Refused: Spark would have to read a source, or a version can no longer be read.
         """
         if any((part.watermark or pipeline.watermark).reads_events for part in pipeline.inputs):
             raise Refused(
@@ -175,7 +175,7 @@ class Arrivals:
             commits = list(in_order([part.log.unread(from_version - 1) for part in source.inputs]))
         except Refused as error:
             raise Refused(
-                f"{error}. To look at later versions only, set --from-version to the first one after that"
+                f"{error}. To use only later versions, set --from-version to the first one after that"
             ) from error
         reads = [
             ReadCommit(commit, commit.files, len(commit.files), True, number)
@@ -218,7 +218,7 @@ class Arrivals:
         before, after = [MIN_TIMESTAMP], [MIN_TIMESTAMP]
         holding, behind = dict.fromkeys(self.partitions, 0), dict.fromkeys(self.partitions, 0)
         for read in self.reads:
-            # An epoch of this commit only: how commits are grouped into epochs makes no difference.
+            # An epoch of only this commit: the grouping of commits into epochs makes no difference.
             (alone,) = in_steps([read], times)
             largest = {alone.step: self.measures.largest.get(read.step, {})}
             steps = steps_of([alone], times, largest, lambda read: ())
@@ -280,7 +280,7 @@ class Arrivals:
         return partitions
 
     def _name(self, number: int, partition: str) -> str:
-        """Return the name of a source partition, as manifests have it."""
+        """Return the name of a source partition, as in manifests."""
         side = sides_of(self.pipeline)[number]
         return (f"{side}:{partition}" if partition else side) if side else partition
 
@@ -295,7 +295,7 @@ class Arrivals:
 
 
 def _observe(times: EventTimes, holding: dict[str, int], behind: dict[str, Millis]) -> None:
-    """Count the partitions that hold the watermark back now, and note by how much."""
+    """Count the partitions that currently hold back the watermark, and record by how much."""
     aligned = {}
     for name, partition in times.partitions.items():
         watermark = times.watermarks.get(name.partition(":")[0], times.watermark)

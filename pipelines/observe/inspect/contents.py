@@ -31,11 +31,11 @@ _INTERNAL = {
 }
 
 _SHOWN = {KEY: {"user_state"}, BUCKET: {"side"}, WINDOW_JOIN: {"side"}}
-"""Internal columns that are shown to people, by namespace: a function's state, and the side of an element."""
+"""Internal columns that are shown to users, by namespace: a function's state, and the side of an element."""
 
 
 def window_rows(tables: PipelineTables, snapshot: Snapshot, key_group: int | None = None) -> pa.Table:
-    """Return the state rows for people to read: ordered by key group, without internal and empty columns."""
+    """Return the state rows in readable form: ordered by key group, without internal and empty columns."""
     rows = state_rows(tables.warehouse, snapshot, None if key_group is None else pc.field("key_group") == key_group)
     key = snapshot.manifest.schemas.key
     hidden = _INTERNAL - _SHOWN.get(snapshot.manifest.schemas.namespace, set()) - key.keys()
@@ -138,7 +138,7 @@ def _by_place(rows: pa.Table, key: tuple[str, ...]) -> dict[tuple[Any, ...], dic
 
 
 def _note_change(difference: Difference, before: dict[str, Any], after: dict[str, Any]) -> None:
-    # As texts, so that NaN, also within lists and structs, is the same as NaN.
+    # As text, so that NaN equals NaN, even within lists and structs.
     columns = tuple(name for name in after if name not in _TIMERS and repr(before.get(name)) != repr(after[name]))
     if columns:
         difference.changed.append(Change(before, after, columns))

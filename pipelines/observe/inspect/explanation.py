@@ -51,7 +51,7 @@ def explain(pipeline: Pipeline, choices: Sequence[Choice] | None = None, engine:
 
     Args:
         pipeline: the pipeline.
-        choices: what reads each input; None if there is no table yet: then both ways to read it are named.
+        choices: what reads each input; None if there is no table yet, in which case both ways to read it are named.
         engine: the engine that runs its tasks.
     """
     choice = choose_operator(pipeline.compute)
@@ -104,7 +104,7 @@ def _steps(
         ),
         Step("Python task", "read the state rows of the shard's key groups"),
         *(Step("Python task", text) for text in _operating(pipeline.compute, choice)),
-        Step("Python task", "write Parquet files of results, late and state; of state only where the shard changed"),
+        Step("Python task", "write Parquet files of results, late and state; of state only if the shard changed"),
         Step("driver", "commit the state files, which is the snapshot; then publish results, late, rejects and epochs"),
         Step("driver", _plain_table(pipeline.compute)),
     ]
@@ -120,7 +120,7 @@ def _plain_table(compute: Compute) -> str:
 def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None, engine: EngineName) -> list[Step]:
     """Return the steps that take the events to their shards."""
     least = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
-    shards = f"{least}, or more if a shard would get over {ROWS_PER_SHARD:,} rows or {BYTES_PER_SHARD >> 20} MiB"
+    shards = f"{least}, or more if a shard would exceed {ROWS_PER_SHARD:,} rows or {BYTES_PER_SHARD >> 20} MiB"
     group = f"key group, pmod(xxhash64(key), {pipeline.max_parallelism})"
     asked = [Choice(files_by_spark=asks_for_spark(input_)) for input_ in pipeline.inputs]
     steps = []
@@ -177,7 +177,7 @@ def _merged(pipeline: Pipeline) -> str:
 def _correcting(input_: Input) -> str:
     return (
         f"if versions of {input_.source.table} changed rows (changes='correct'): find the rows that were removed and "
-        "added, from the table's change feed where that is smaller, else by comparing files; recompute their windows, "
+        "added, from the table's change feed if that is smaller, else by comparing files; recompute their windows, "
         "in a separate epoch"
     )
 
@@ -207,7 +207,7 @@ def _operating(compute: Compute, choice: OperatorChoice) -> list[str]:
         return [
             "sort by commit and time; an element behind the watermark is late",
             f"join each other element with the elements of the other input with right - left from {span}",
-            "by the watermark, remove elements that nothing can join any more",
+            "as the watermark advances, remove elements that nothing can join any more",
         ]
     if isinstance(compute, WindowJoin):
         return [

@@ -42,7 +42,7 @@ from tidegate.windowing.triggers import EventTimeTrigger
 from tidegate.windowing.windows import TimeWindow
 
 _TOLERANCE = 1e-9
-"""Relative difference of doubles that adding them up in another order makes."""
+"""Relative difference between sums of doubles that are added in a different order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Fault:
         kind: `value`, `missing` or `unexpected` (a window), `state`, `late`, `epoch` or `manifest`.
         epoch: the epoch; None if the window was never published.
         key: the key, by column; empty for an epoch.
-        start: start of the window, int64 epoch milliseconds; of a late row, its event time.
+        start: start of the window, int64 epoch milliseconds; for a late row, its event time.
         expected: what should be there.
         found: what is there.
     """
@@ -68,7 +68,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """The sampled keys: those whose hash, mixed with the seed, is below a limit. At least one published key is.
+    """The sampled keys: those whose hash, mixed with the seed, is below a limit. At least one published key is sampled.
 
     Args:
         key: names of the key columns.
@@ -89,7 +89,7 @@ class Draw:
         return cls(key, seed, max(limit, least + 1))
 
     def flags(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return a flag for each row: its key is sampled."""
+        """Return a flag for each row: True if its key is sampled."""
         if self.limit >= 1 << 64:
             return np.ones(len(rows), np.bool_)
         flags: npt.NDArray[np.bool_] = self._mixed(rows) < np.uint64(self.limit)
@@ -110,7 +110,7 @@ class Draw:
 
 @dataclass
 class WindowFaults:
-    """The result of comparing sampled windows with their lives.
+    """The result of comparing sampled windows with their recomputed lives.
 
     Args:
         faults: the differences.
@@ -171,7 +171,7 @@ def faults_of_windows(
 
 
 def _check_plain(history: History) -> None:
-    """Check that the plain rules give the values of the windows.
+    """Check that the plain rules can compute the values of the windows.
 
     Raises:
         NoHistory: they don't.
@@ -194,9 +194,9 @@ def _by_key(rows: Iterable[dict[str, Any]], names: Sequence[str]) -> dict[tuple[
 
 
 _ROWS_GONE = "their rows are no longer in the source"
-_BEFORE_FIRST = "they begin before the first interval, and when their rows were added is no longer known"
+_BEFORE_FIRST = "they begin before the first interval, and it is no longer known when their rows were added"
 _MAY_BE_FORGOTTEN = "rows of their key may be from before it was forgotten"
-_OTHER_CODE = "other code computed them, which ran up to epoch {}"
+_OTHER_CODE = "they were computed by other code, which ran up to epoch {}"
 _ORDER_UNKNOWN = "they have rows from before epoch {}, whose order of arrival is no longer known"
 
 
@@ -210,7 +210,7 @@ class _Compared:
         life: the life of its windows.
         key: the key, by column.
         is_cut: True if an unknown part of the rows may be from before the key was forgotten.
-        found: what was found so far.
+        found: the result so far.
     """
 
     history: History
@@ -253,12 +253,12 @@ class _Compared:
                 self._add(Fault("state", self.history.manifest.epoch, self.key, bounds[0], should, value), bounds)
 
     def late(self, published: Sequence[Mapping[str, Any]]) -> None:
-        """Compare the late rows that no window took, by their times; reopened rows are in their windows."""
+        """Compare the late rows that no window accepted, by their times; reopened rows are in their windows."""
         begins, rows = self.history.begins, self.rows.rows
         expected = Counter(rows[number][TIME] for number in self.life.late)
         found = Counter(row[TIME] for row in published if row.get(late.REOPENED) is None and not row["stale"])
         if begins is not None:
-            # A row that was late by then comes from the table itself, and may have been deleted from the source.
+            # A row that was already late then comes from the table itself, and may have been deleted from the source.
             old = Counter(row[TIME] for row in published if row["epoch"] <= begins)
             expected, found = +(expected - old), +(found - old)
         for time in sorted({*expected, *found}):
@@ -267,12 +267,12 @@ class _Compared:
                 self._add(fault, (time, time), *(row["epoch"] for row in published if row[TIME] == time))
 
     def _add(self, fault: Fault, bounds: Bounds, *published: int) -> bool:
-        """Keep a difference and return True, or count the window as one that can't be recomputed.
+        """Record a difference and return True, or count the window as one that can't be recomputed.
 
         Args:
             fault: the difference.
             bounds: the span of its rows.
-            published: the epochs that published them, besides that of the fault.
+            published: the epochs that published them, in addition to the fault's epoch.
         """
         history, reason = self.history, None
         assigner, begins = history.windows.assigner, history.begins
@@ -331,7 +331,7 @@ def _states(history: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any,
 
 
 def _differing(history: History, expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """Return the names of the results that differ, without sketches, which depend on the order of the rows."""
+    """Return the names of the results that differ, except sketches, which depend on the order of the rows."""
     function = history.windows.aggregate
     assert isinstance(function, AggregateColumns)
     return [

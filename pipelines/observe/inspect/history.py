@@ -1,13 +1,13 @@
 """The history of a pipeline's newest snapshot, reconstructed from table `epochs` and the log of its source.
 
-The source has the order in which rows arrived, and table `epochs` the watermark of each epoch. Event time is advanced
-over the commits again, by the code that planned the epochs, and compared with the table. So the history doesn't depend
-on how many snapshots are retained.
+The source records the order in which rows arrived, and table `epochs` the watermark of each epoch. Event time is
+advanced over the commits again, by the code that planned the epochs, and compared with the table. So the history
+doesn't depend on how many snapshots are retained.
 
 A history may start at an epoch instead of at the first row. Then the rows that the source had at that epoch count as
 one step, without their order of arrival; those that were late by then are in table `late`. It starts at the newest
-epoch that corrected changed rows, since what the source had before is not kept, and at the newest epoch of all if older
-files or log entries of the source are gone.
+epoch that corrected changed rows, because the source's earlier rows are not kept, or at the newest epoch if older files
+or log entries of the source no longer exist.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class History:
         tables: the pipeline's tables.
         manifest: manifest of the snapshot.
         steps: the steps, in order.
-        after: only what later epochs published is wanted; None for everything.
-        lower: event time from which on the rows of the first step are read; other steps are read whole.
+        after: only the output of later epochs is needed; None for everything.
+        lower: event time from which the rows of the first step are read; other steps are read whole.
     """
 
     source: OpenInput
@@ -81,7 +81,7 @@ class History:
 
     @cached_property
     def first_start(self) -> Millis:
-        """Start of the first interval of a backfill; rows from before it were read only if they came later."""
+        """Start of the first interval of a backfill; earlier rows were read only if they were added later."""
         first = FirstRun.of(self.tables)
         return FIRST_TIME if first is None else first.start
 
@@ -94,7 +94,7 @@ class History:
 
     @cached_property
     def other_code(self) -> tuple[int, Millis]:
-        """The newest epoch that ran other code than the present (0 if none is known), and such code's longest gap."""
+        """The newest epoch that ran other code than the current one (0 if none is known), and that code's longest gap."""
         rows, present = _epochs(self.tables, self.manifest, 0), self.source.bound.fingerprint
         others = [row for row in rows if row.get(epochs.FINGERPRINT) not in (None, present)]
         gaps = [(row.get(epochs.SHAPE) or {}).get("gap") or 0 for row in others]
@@ -103,7 +103,7 @@ class History:
     def read(self, wanted: Callable[[pa.Table], npt.NDArray[np.bool_]], after: int = 0) -> tuple[History, Rows]:
         """Return the usable rows of some keys, like `rows`, with this history or with one that starts later.
 
-        If files of the source are gone, it is the history that starts with the newest epoch.
+        If files of the source no longer exist, that is the history that starts with the newest epoch.
         """
         try:
             return self, self.rows(wanted, after)
@@ -144,7 +144,7 @@ class History:
                     PART: pa.array(np.full(len(numbers), judged.number)),
                     PLACE: pa.array(judged.places[numbers]),
                 }
-                # Keys are decoded after the others are left out: decoding all of them takes longer than to read them.
+                # Keys are decoded after filtering, because decoding all of them takes longer than reading them.
                 columns_of = {name: plain(judged.table[name].filter(flags)) for name in columns.names}
                 found.append(pa.table({**added, **columns_of}))
         rows = pa.concat_tables(found) if found else None
@@ -214,14 +214,14 @@ class History:
         return life.live(rows.rows)
 
     def _columns_in_both(self, rows: Rows, late_rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return the columns of the source, without nested ones, that rows of it and late rows have."""
+        """Return the non-nested source columns that both source rows and late rows have."""
         own = {TIME, *self.source.bound.pipeline.columns, *(column.name for column in late.TRAILING)}
         kinds = {field.name for field in self.source.bound.source if not pa.types.is_nested(field.type)}
         both = set(rows.rows[0] if rows.rows else ()) & set(late_rows[0] if late_rows else ())
         return sorted((both & kinds) - own)
 
     def forgotten(self, key: Key) -> int | None:
-        """Return the newest epoch that forgot a key, 0 if none did; None if that is not known."""
+        """Return the newest epoch that forgot a key, 0 if none did; None if unknown."""
         unknown = False
         for epoch, marks in self._marks.items():
             if marks is not None and any(is_forgotten(key, mark) for mark in marks):
@@ -258,7 +258,7 @@ class History:
 
 @dataclass
 class _Clock:
-    """A clock for an assigner; windows of event time don't read it."""
+    """A clock for an assigner, which event-time windows don't read."""
 
     current_processing_time: Millis = 0
 
@@ -270,7 +270,7 @@ class Rows:
     Args:
         parts: the files.
         rows: the rows.
-        gone: spans of event time whose rows can't be read any more, because their files are gone.
+        gone: spans of event time whose rows can no longer be read, because their files no longer exist.
     """
 
     parts: tuple[FilePart, ...]
@@ -291,7 +291,8 @@ def read_history(
         config: the project.
         pipeline: name of the pipeline.
         since: manifest of the epoch at which it starts; None for as early as possible.
-        lower: with `since`, the event time from which on the earlier rows are read.
+        lower: with `since`, the event
+            time from which the earlier rows are read.
         manifest: manifest of the snapshot; None for the newest.
 
     Raises:
@@ -306,7 +307,7 @@ def read_history(
         if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:
             raise NoHistory(f"pipeline {pipeline!r}: {reason}, and its rows are read without Spark here")
     if value.watermark.reads_events:
-        raise NoHistory(f"pipeline {pipeline!r}: its watermark generator sees every event, so its past is unknown")
+        raise NoHistory(f"pipeline {pipeline!r}: its watermark generator sees every event, so its history is unknown")
     source = OpenInput.open(LocalEngine.of(config), tables, value)
     if manifest.stagger_offset is not None:
         bound = source.bound.compute
@@ -331,7 +332,7 @@ def read_history(
     except NoHistory:
         raise
     except Refused:
-        # Log entries or files of older versions are gone, but the rows of the newest version may still be there.
+        # Log entries or files of older versions no longer exist, but the rows of the newest version may.
         steps = None
     return History(source, tables, manifest, steps or tuple(_steps(source, tables, manifest, manifest)))
 
@@ -367,7 +368,7 @@ def _steps(
         tables: the tables of the pipeline.
         manifest: manifest of the snapshot.
         base: manifest of the epoch at which the history starts; None to start with the first row.
-        lower: event time from which on the rows of this epoch are read.
+        lower: event time from which the rows of this epoch are read.
     """
     rows = _epochs(tables, manifest, 0 if base is None else base.epoch)
     shapes = {row["epoch"]: row.get(epochs.SHAPE) for row in rows}
@@ -386,13 +387,13 @@ def _moves(
     base: Manifest | None,
     lower: Millis,
 ) -> Iterator[Step]:
-    """Yield the same steps, all with the allowed lateness of the present code."""
+    """Yield the same steps, all with the allowed lateness of the current code."""
     times: EventTimes | None = EventTimes.of(source.bound.pipeline, None)
     read, corrected, watermark, frontier = -1, -1, MIN_TIMESTAMP, None
     if base is not None:
         position = base.position_in(source.table)
         read, watermark, frontier = position.version, base.watermark, position.frontier
-        # The rows of a version that was corrected are in the windows before they move the watermark.
+        # The rows of a corrected version are in the windows before they move the watermark.
         corrected = source.whole(position).version
         times = EventTimes.of(source.bound.pipeline, base) if frontier is None else None
         upper = LAST_TIME if frontier is None else frontier
@@ -426,7 +427,7 @@ def _moves(
             yield Step(epoch, kind, version, clock, before, after, lag, (*late, *inside))
             times = None
         elif kind in ("stream", "promote") and times is None:
-            # The first epoch of a stream after a backfill reads the part of its version that the backfill left.
+            # The first epoch of a stream after a backfill reads the rest of the backfill's version.
             assert frontier is not None
             rest = of_version(source, version, None, frontier)
             times = EventTimes.restored(source.bound.pipeline, watermark, clock, {}, {})
@@ -441,7 +442,7 @@ def _moves(
         if kind in ("stream", "promote") and times is not None and after not in (times.watermark, MAX_TIMESTAMP):
             raise NoHistory(
                 f"pipeline {source.bound.pipeline.name!r}: the watermark after epoch {epoch} differs from that of the "
-                "present code, so another watermark strategy was in use then"
+                f"current code, so a different watermark strategy was in use then"
             )
         read, watermark = version, after
 
@@ -459,7 +460,7 @@ def _without_skipped(
     except Refused as error:
         raise NoHistory(str(error)) from error
     if source.corrects and as_read != parts:
-        # Windows that a correction has touched have the rows of its version, the others those from before.
+        # Windows that a correction touched have the rows of its version, others the earlier ones.
         raise NoHistory(f"source {source.table}: changes of rows were skipped before later ones were corrected")
     return as_read
 
@@ -471,7 +472,7 @@ def _commits(
 
     Args:
         source: the source.
-        times: the event times before; they are advanced.
+        times: the event times before, which are advanced.
         epoch: the epoch.
         read: the version up to which commits have moved the watermark, and that up to which their rows were read.
         until: the last version.
@@ -488,7 +489,7 @@ def _commits(
 
 
 def _watermark(value: Any, before: Millis, newest: Manifest | None) -> Millis:
-    """Return the watermark after an epoch. In table epochs, null is the beginning of time or the end of input."""
+    """Return the watermark after an epoch. In table epochs, null means the beginning of time or the end of input."""
     if newest is not None:
         return newest.watermark
     if value is not None:

@@ -1,7 +1,7 @@
-"""What settings of lateness would have done to the rows of a source: late rows, wrong windows, waits.
+"""The effect of lateness settings on a source's rows: late rows, wrong windows, waits.
 
 A window is wrong at first if one of its rows arrives after the watermark has passed its end: its first result lacks the
-row. Sessions are counted as all their rows, late ones included, form them.
+row. Sessions are those that all rows form, including late ones.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tidegate.windowing.watermarks import WatermarkStrategy
 from tidegate.windowing.window_join import WindowJoin
 
 _COARSE, _MANY = 1_000, 1 << 16
-"""Unit to which many distinct waits of a share of the keys are rounded up, so that few values are held."""
+"""Unit to which the waits of a share of the keys are rounded up if many differ, so that few values are held."""
 
 _MOST_UNITS = 1 << 24
 _SHARES = (0.5, 0.99)
 
 NEVER = -(1 << 62)
-"""Distance of a row that came before the first watermark, so that it is late under no setting."""
+"""Distance of a row that arrived before the first watermark, and so is not late under any setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Lateness:
         counts: dict[Millis | None, dict[tuple[int, Millis | None], _Count]] = {}
         of_settings = []
         for setting in settings:
-            # Settings that give the same watermarks have the same figures.
+            # Settings with the same watermarks have the same figures.
             watermarks, of_gap = self.watermarks(setting), counts.setdefault(setting.gap, {})
             name = id(watermarks), setting.lateness
             of_settings.append(of_gap.setdefault(name, _Count(self.arrivals, watermarks, setting.lateness)))
@@ -155,7 +155,7 @@ class Lateness:
     def distances(self, settings: Sequence[Setting]) -> tuple[list[Int64s], npt.NDArray[np.int32]]:
         """Return for each setting how far the watermark is past the last window of each row, and the partitions.
 
-        A row whose distance is smaller than the allowed lateness is never late. The settings have the present gap.
+        A row whose distance is smaller than the allowed lateness is never late. The settings have the current gap.
         """
         taken, rows = 0, self.arrivals.measures.usable
         distances, partitions = [np.empty(rows, np.int64) for _ in settings], np.zeros(rows, np.int32)
@@ -199,7 +199,7 @@ class Lateness:
         return self.arrivals.divided(self.shares)
 
     def _group(self, arrived: Arrived, gap: Millis | None) -> Grouped:
-        """Return rows with their windows. Those of all rows with the present gap are kept."""
+        """Return rows with their windows. Those of all rows with the current gap are cached."""
         if gap != self.present.gap or self.shares > 1:
             return self._grouped(arrived, gap)
         if self._of_all is None:
@@ -235,13 +235,14 @@ def _assigner_of(bound: BoundPipeline) -> WindowAssigner | None:
         return None
     assigner, name = windows.assigner, bound.pipeline.name
     if assigner.is_global:
-        raise Refused(f"pipeline {name!r}: the global window never ends, so none of its rows is ever late")
+        raise Refused(f"pipeline {name!r}: the global window never ends, so its rows are never late")
     if not assigner.is_event_time:
-        raise Refused(f"pipeline {name!r}: its windows end by the clock, so none of its rows is ever late")
+        raise Refused(f"pipeline {name!r}: its windows end by the clock, so its rows are never late")
     known = assigner.needs_rows is None if assigner.forms_sessions else assigner.array_assignment is not None
     if not known:
         raise Refused(
-            f"pipeline {name!r}: {assigner.needs_rows or f'the stagger of {assigner!r} is not drawn yet'}, so its late "
+            f"pipeline {name!r}: {assigner.needs_rows or f'the stagger of {assigner!r} is not chosen yet'}, so its "
+            f"late "
             "rows can't be counted without a run. Count them with a copy of the pipeline with tumbling, sliding, "
             "calendar or session windows"
         )

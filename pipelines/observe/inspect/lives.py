@@ -18,13 +18,13 @@ Bounds = tuple[Millis, Millis]
 """Start and end of a window."""
 
 BASE = "base"
-"""Kind of the step with the rows that were read before the history begins. Their order of arrival is not known."""
+"""Kind of the step with the rows that were read before the history begins, whose order of arrival is unknown."""
 
 Identity = tuple[Millis, tuple[str, ...]]
-"""Event time of a row, and its values as texts: rows with the same time may differ."""
+"""Event time of a row, and its values as text, because rows with the same time may differ."""
 
 STEP, TIME, PART, PLACE = "tidegate:step", "tidegate:time", "tidegate:part", "tidegate:place"
-"""Of a row: number of its step, event time, number of its file, and place in the file."""
+"""A row's step number, event time, file number, and position in the file."""
 
 
 EMITTING = ("fired", "fired late", "reopened")
@@ -33,7 +33,7 @@ EMITTING = ("fired", "fired late", "reopened")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of time: a commit of the source that an epoch read, an interval of a backfill, or the clock alone.
+    """A step in time: a source commit that an epoch read, an interval of a backfill, or only the clock.
 
     Args:
         epoch: number of the epoch.
@@ -42,10 +42,10 @@ class Step:
         clock: processing time, int64 epoch milliseconds.
         before: watermark that decides which of its rows are late.
         after: watermark after it.
-        lag: in event order, how far the watermark follows behind the rows; else None.
+        lag: in event order, how far the watermark is behind the rows; else None.
         parts: the rows that it reads.
-        lateness: allowed lateness of the code that ran, milliseconds; None for that of the present code.
-        closed_through: of a `BASE`: end of the windows that code with less allowed lateness had closed by then.
+        lateness: allowed lateness of the code that ran, milliseconds; None for that of the current code.
+        closed_through: for a `BASE`, the time up to which code with less allowed lateness had closed windows.
     """
 
     epoch: int
@@ -92,13 +92,13 @@ class Life:
         steps: the steps.
         windows_of: returns the windows of a row.
         merges: True if windows that touch merge.
-        lateness: allowed lateness of the present code, milliseconds.
+        lateness: allowed lateness of the current code, milliseconds.
         identity: returns the identity of a row.
         reopened: for each epoch, the late rows that it reopened.
         late_before: the late rows that were in no window when the history starts.
-        published: the newest epoch that published each window. No table says which windows a reopening has given the
-            rows that they missed while another window accepted them; those that it published have them.
-        final_at: for each published window, the watermark from which on nothing can change it.
+        published: the newest epoch that published each window. No table records which windows got, by a reopening, rows
+            that they had missed while another window accepted them; those that it published have them.
+        final_at: for each published window, the watermark after which it can no longer change.
     """
 
     steps: Sequence[Step]
@@ -124,7 +124,7 @@ class Life:
     _watermark: Millis | None = None
     _allowed: Millis = 0
     _closed_through: Millis = MIN_TIMESTAMP
-    """End of the windows that are closed, whatever lateness later steps allow, unless they are in `_recomputed`."""
+    """Time up to which windows stay closed, whatever lateness later steps allow, unless they are in `_recomputed`."""
     _recomputed: set[Bounds] = field(default_factory=set)
     """Windows that were closed, and accept rows again: recomputed by code with more allowed lateness."""
 
@@ -204,7 +204,7 @@ class Life:
         self.events.append(Event(what, step, watermark, first[0], first[1], (number,)))
 
     def _leave(self, step: int, number: int, row: Mapping[str, Any]) -> None:
-        """Note a row as late, because table `late` has it."""
+        """Record a row as late, because table `late` has it."""
         assert self._watermark is not None
         start, end = next(iter(self.windows_of(row)), (None, None))
         self._late.append(number)
@@ -213,7 +213,7 @@ class Life:
     def _chosen(
         self, numbers: Sequence[int], rows: Sequence[Mapping[str, Any]], wanted: Sequence[Identity]
     ) -> set[int]:
-        """Return the numbers of wanted rows: those with the same values, then those that have only the time."""
+        """Return the numbers of wanted rows: first those with the same values, then those with only the same time."""
         chosen, left = set[int](), list(wanted)
         times = {time for time, _ in wanted}
         identities = {number: self.identity(rows[number]) for number in numbers if rows[number][TIME] in times}
@@ -265,7 +265,7 @@ class Life:
         self._closed_through = max(self._closed_through, watermark - self._allowed)
 
     def _reopen(self, step: int, reopening: Step, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take in the late rows that an epoch reopened; their windows are recomputed as a whole."""
+        """Add the late rows that an epoch reopened; their windows are recomputed as a whole."""
         wanted = self.reopened.get(reopening.epoch, ()) if reopening.kind == "reopen" else ()
         changed: dict[Bounds, None] = {}
         for number in sorted(self._chosen(self._late, rows, wanted)):
@@ -299,7 +299,7 @@ class Life:
             self.events.append(Event("reopened", step, self._watermark, *window, held))
 
     def _hold(self, window: Bounds, rows: list[int], is_open: bool) -> None:
-        """Keep a recomputed window; it is open again if the lateness that the code allows now has not passed."""
+        """Keep a recomputed window, which is open again if the code's current lateness has not passed."""
         if not is_open and not self._is_final(window):
             self._recomputed.add(window)
         (self._open if is_open or window in self._recomputed else self._closed)[window] = rows

@@ -29,7 +29,7 @@ SNAPSHOTS = 10
 """Number of the newest snapshots in the overview."""
 
 SHOWN = 8
-"""Number of newest epochs, and of source partitions that are furthest behind."""
+"""Number of newest epochs, and of the source partitions that are furthest behind."""
 
 
 def pipeline_names(config_file: str | Path) -> list[str]:
@@ -58,7 +58,7 @@ def pipeline_overview(config_file: str | Path, pipeline: str, clock: Callable[[]
     except TidegateError as error:
         if pipeline not in config.declared:
             raise
-        # One pipeline whose tables or settings can't be trusted must not hide the others.
+        # A pipeline whose tables or settings can't be trusted must not hide the others.
         return {"pipeline": pipeline, "error": masked(str(error))}
 
 
@@ -92,7 +92,7 @@ def docs_page(config_file: str | Path, pipeline: str, page: str) -> bytes | None
 
 
 def _page(config_file: str | Path, pipeline: str, name: str | None) -> bytes | None:
-    """Return a pipeline's artifact; None if there is no such file, or no name."""
+    """Return a pipeline's artifact; None if there is no file or no name."""
     config = load_config(Path(config_file))
     config.entry(pipeline)
     return None if name is None else artifacts_of(config).read(name)
@@ -111,7 +111,7 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
     manifest = snapshot.manifest
     is_known = MIN_TIMESTAMP < manifest.watermark < MAX_TIMESTAMP
     lease = read_lease(tables)
-    # Somebody may have checked an older epoch since.
+    # An older epoch may have been checked since.
     checked = quality.newest_checked(tables, manifest.timeline)
     checks = quality.newest(tables, checked or 0)
     state = quality.state_of(checks)
@@ -149,7 +149,7 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
             "state": state,
             "epoch": checked,
             "checked_at": int(checks["checked_at"][0].as_py().timestamp() * 1000) if len(checks) else None,
-            # The text names the timeline or epoch of the check: an older check says nothing about the present results.
+            # The text names the timeline or epoch of the check: an older check says nothing about the current results.
             "text": f"timeline {manifest.timeline}: {state}" if checked is None else f"epoch {checked}: {state}",
             "failed": sorted({row["expectation"] for row in checks.to_pylist() if not row["success"]}),
         },
@@ -220,7 +220,7 @@ def _snapshot(tables: PipelineTables, entry: SnapshotEntry, reports: Collection[
 
 
 def failed_expectations(config_file: str | Path, pipeline: str, check_id: str) -> list[dict[str, Any]]:
-    """Return the expectations that did not hold in a check, as table `quality` has them, each with its `message`.
+    """Return the expectations that failed in a check, as in table `quality`, each with its `message`.
 
     Raises:
         UsageError: there is no such pipeline.

@@ -28,10 +28,10 @@ def open_warehouse(uri: str, options: Mapping[str, str]) -> Warehouse:
 
 
 def probe_warehouse(warehouse: Warehouse) -> str:
-    """Write a small object to a warehouse, read and remove it, and return a line about what the warehouse has.
+    """Write a small object to a warehouse, read and remove it, and return a line about the warehouse's content.
 
     Raises:
-        UsageError: the warehouse is a folder that this host does not have, or that can't be written to.
+        UsageError: the warehouse is a folder that does not exist on this host or can't be written to.
         Refused: its store lets two drivers commit the same version.
         StoreFailed: the store refused a request, or does not answer.
     """
@@ -56,6 +56,6 @@ def _write_read_and_remove(warehouse: Warehouse) -> None:
     warehouse.replace_file(warehouse.uri, name, _CONTENT)
     try:
         if warehouse.read_text(warehouse.uri, name).encode() != _CONTENT:
-            raise UsageError(f"{warehouse.uri} returned another object than was written")
+            raise UsageError(f"{warehouse.uri} returned a different object from the one that was written")
     finally:
         warehouse.delete_file(warehouse.uri, name)

@@ -1,4 +1,4 @@
-"""The windows of rows as they arrived: which rows of them are late, and which windows fire too soon."""
+"""The windows of rows as they arrived: which rows are late, and which windows fire too soon."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Clusters:
         times: event time of each row.
         ends: end of the session that the row would open.
         commits: commit of each row.
-        starts: number of the first row of each session, and after the last one the number of rows.
+        starts: number of the first row of each session, followed by the number of rows.
         first, last: first and last commit of each session.
         soonest: smallest of `ends` in each session, before which no part of it can fire.
         one_gap: True if all rows have the same gap.
@@ -87,7 +87,7 @@ class Clusters:
         doubtful = np.flatnonzero(before[self.last] >= self.soonest - 1)
         wrong = self._wrong(doubtful, times) if self.one_gap else 0
         with_late = np.unique(np.searchsorted(self.starts, np.flatnonzero(alone), side="right") - 1)
-        # Rows of one commit are taken by time, so the late ones come first and touch nothing.
+        # Rows of a commit are added in order of time, so the late ones come first and touch nothing.
         at_once = (self.first == self.last)[with_late] & self.one_gap
         of_rows = self._rows_of(with_late[at_once])
         late[of_rows] = alone[of_rows]
@@ -117,8 +117,8 @@ class Clusters:
     def _wrong(self, sessions: Int64s, times: Watermarks) -> int:
         """Return how many of some sessions fire before all their rows have arrived. All rows have the same gap.
 
-        A part of a session that ends with a row fires once the watermark has passed the end of the row, unless one of
-        the rows that follow within the gap has arrived by then.
+        A part of a session that ends with a row fires once the watermark has passed the row's end, unless one of the
+        next rows within the gap has arrived by then.
         """
         rows = self._rows_of(sessions)
         numbers = np.repeat(np.arange(len(sessions)), self.starts[sessions + 1] - self.starts[sessions])
@@ -141,7 +141,7 @@ class Clusters:
         return int(np.count_nonzero(wrong))
 
     def _live(self, rows: Sequence[int], parts: Sequence[tuple[Millis, ...]], lateness: Millis, late: Bools) -> bool:
-        """Take in the rows of a session, given as by `_each`, and flag the late ones.
+        """Add the rows of a session, in the form of `_each`, and flag the late ones.
 
         Return True if the gaps of rows differ and the session was wrong.
         """
@@ -161,7 +161,7 @@ class Clusters:
 
 
 def aligned(arrived: Arrived, codes: Int64s, assigner: WindowAssigner) -> Grouped:
-    """Return rows with their windows, which don't merge; `codes` tells their keys apart."""
+    """Return rows with their windows, which don't merge; `codes` distinguishes their keys."""
     assign = assigner.array_assignment
     assert assign is not None
     assigned = assign(arrived.times)
@@ -198,7 +198,7 @@ class Ordered:
 
     @classmethod
     def of(cls, arrived: Arrived, codes: Int64s) -> Ordered:
-        """Sort rows; `codes` tells their keys apart."""
+        """Sort rows; `codes` distinguishes their keys."""
         order = sort_order(codes, arrived.times, arrived.commits)
         gaps = arrived.gaps[order] if len(arrived.gaps) else arrived.gaps
         times, commits, partitions = arrived.times[order], arrived.commits[order], arrived.partitions[order]
@@ -228,7 +228,7 @@ def _extremes(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def later(times: Int64s, by: Millis) -> Int64s:
-    """Return times plus a duration, at most the end of time."""
+    """Return times plus a duration, capped at the largest time."""
     if by == 0:
         return times
     return np.where(times > MAX_TIMESTAMP - by, MAX_TIMESTAMP, times + by)

@@ -30,8 +30,8 @@ class PipelineStatus:
         watermark: event time up to which its results are complete; None while there is no watermark.
         processing_time: clock of the epoch.
         counters: counters of the epoch.
-        stale: intervals `[start, end)` whose results were computed from snapshots that were replaced since.
-        final_through: time up to which its windows are final: the watermark, or the clock where it ends the windows.
+        stale: intervals `[start, end)` whose results were computed from snapshots that have been replaced.
+        final_through: time up to which its windows are final: the watermark, or the clock if that ends the windows.
         ends_by_clock: True if the clock ends the windows.
         mode: `backfill` if its position in the source is an event time, `stream` if it is a commit.
     """

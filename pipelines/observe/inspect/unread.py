@@ -1,7 +1,7 @@
-"""Polls: does the source of a pipeline have anything that its stream has not read? Starts no JVM.
+"""Polls: does a pipeline's source have data that its stream has not read? Starts no JVM.
 
-A poll compares the source with the position of the newest snapshot, so it needs no memory: an event that nobody
-received, or a watcher that was down, only delays a run. Importing this module loads no library for tables.
+A poll compares the source with the position of the newest snapshot, so it needs no memory: a lost event or a watcher
+that was down only delays a run. Importing this module loads no library for tables.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from tidegate.pipelines.sources.watched import News
 
 _REFRESH_SECONDS = 300.0
-"""Time after which tidegate.toml, credentials of the store and the sources are read again in any case."""
+"""Time after which tidegate.toml, credentials of the store and the sources are always read again."""
 
-_FIRST_RUN = "a first run of the stream, which notes its sources"
+_FIRST_RUN = "a first run of the stream, which records its sources"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Look:
     """The outcome of one poll.
 
     Args:
-        unread: the first thing that the stream would read, in words; None if there is nothing.
+        unread: a description of what the stream would read first; None if there is nothing.
         epoch: timeline and epoch of the newest snapshot, which change as the pipeline continues; None before the first.
-        is_taken_over: True if that snapshot's position is a stream's: no backfill continues from it.
+        is_taken_over: True if that snapshot's position is a stream's, from which no backfill continues.
     """
 
     unread: str | None
@@ -43,13 +43,13 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What a poll compares: the newest snapshot, and the state of each source as the last run noted it.
+    """What a poll compares: the newest snapshot, and the state of each source as recorded by the last run.
 
     Args:
         opened_at: time of the watcher's timer, seconds.
         tables: the pipeline's tables.
         snapshot: the newest snapshot; None before the first.
-        news: the noted state of each source by its table; None if no run has noted the sources.
+        news: the recorded state of each source by its table; None if no run has recorded the sources.
     """
 
     opened_at: float
@@ -58,7 +58,7 @@ class _View:
     news: Mapping[str, News] | None
 
     def look(self) -> Look:
-        """Return what there is to read now."""
+        """Return what is unread now."""
         if self.snapshot is None:
             return Look(_FIRST_RUN if self.news is None else self._first(self.news, {}))
         manifest = self.snapshot.manifest
@@ -77,7 +77,7 @@ class _View:
         return Look(unread, epoch, is_taken_over)
 
     def _first(self, news: Mapping[str, News], versions: Mapping[str, int]) -> str | None:
-        """Return the first commit that was not read, in words; without a version, nothing of the table was read."""
+        """Describe the first unread commit; without a version, nothing of the table was read."""
         for table, each in news.items():
             if (version := each.first_after(versions.get(table, -1))) is not None:
                 return f"version {version} of {table}"
@@ -88,7 +88,7 @@ class _View:
 class SourceWatch:
     """Polls the sources of one pipeline. Its methods block, and are called by one thread at a time.
 
-    On an object store a poll is three requests: one for a newer snapshot, and two for each source.
+    On an object store, a poll of one source is three requests: one for a newer snapshot, and two for the source.
 
     Args:
         config_file: tidegate.toml.
@@ -102,7 +102,7 @@ class SourceWatch:
     _view: _View | None = field(default=None, init=False)
 
     def look(self) -> Look:
-        """Return what there is to read now.
+        """Return what is unread now.
 
         Raises:
             Exception: the poll failed; the next one begins from scratch. Errors of stores have many types.
@@ -114,7 +114,7 @@ class SourceWatch:
         return look
 
     def is_driven(self) -> bool:
-        """Return True if a driver holds the pipeline's lease: it reads what there is, or else the next poll sees it."""
+        """Return True if a driver holds the lease: it reads the unread data, or else the next poll sees it."""
         from tidegate.pipelines.ledger.host import system_clock
         from tidegate.pipelines.ledger.lease import read_lease
 

@@ -41,7 +41,8 @@ class PartitionStatus:
         holds: True if the pipeline's watermark can't move until this partition's watermark does.
         behind: milliseconds from this watermark to the next partition that would hold the pipeline's watermark back;
             None if this partition does not hold it back.
-        idle_from: time at which the partition becomes idle if no rows come; None if it is idle, or never becomes so.
+        idle_from: time at which the partition becomes idle if no rows arrive; None if it is already idle, or never
+            becomes idle.
     """
 
     name: str
@@ -66,13 +67,13 @@ class Waiting:
         start: start of the window, or time of a join's element; None for the global window and a function's key.
         end: end of the window, exclusive.
         fired: number of panes that the window has emitted.
-        next_event_time_timer: time that the watermark has to reach.
-        next_processing_time_timer: time that the clock has to reach.
+        next_event_time_timer: time that the watermark must reach.
+        next_processing_time_timer: time that the clock must reach.
         missing: milliseconds from the watermark to `next_event_time_timer`, or, if the clock ends the windows, from the
-            clock to the moment that fires the window.
+            clock to the time at which the window fires.
         lateness_left: milliseconds for which the window still accepts late elements; None before the watermark passes
             its end.
-        reason: explanation in words, with what to do.
+        reason: explanation, with what to do.
     """
 
     key: dict[str, Any]
@@ -108,8 +109,8 @@ def partitions(
     for name, partition in manifest.partitions.items():
         timeout = (timeouts or {}).get(sides[name])
         last_commit = partition.last_commit
-        # An input that is ahead of the other input holds nothing back, whatever its own partitions do. After the end of
-        # input, nothing holds event time back.
+        # An input that is ahead of the other one does not hold back event time, whatever its own partitions do. After
+        # the end of input, nothing holds event time back.
         is_behind = partition.watermark <= watermarks[name] <= manifest.watermark < MAX_TIMESTAMP
         holds = name in aligned and is_behind
         others = [watermark for other, watermark in aligned.items() if other != name]
@@ -193,9 +194,9 @@ def _waiting(
     elif event_timer is not None:
         reason = f"the watermark must reach {show_millis(event_timer)}; {blocked}"
     elif clock_timer is not None:
-        # The clock has to pass the timer of a window that it ends.
+        # The clock must pass the timer of a window that it ends.
         moment = clock_timer + 1 if manifest.ends_by_clock else clock_timer
-        reason = f"it fires by the clock, in the first epoch from {show_millis(moment)} on"
+        reason = f"it fires by the clock, in the first epoch at or after {show_millis(moment)}"
     elif row["namespace"] == KEY:
         reason = "its function has not set a timer: only more elements can give a result"
     else:
@@ -214,13 +215,13 @@ def _waiting(
 
 
 def _namespaces(manifest: Manifest) -> list[str]:
-    """Return the namespaces of the rows that can wait: windows, keys of a process function, or elements of a join."""
+    """Return the namespaces of rows that can wait: windows, keys of a process function, or elements of a join."""
     kind = manifest.schemas.namespace
     return [kind] if kind in (KEY, BUCKET) else [WINDOW, SLICE]
 
 
 def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) -> str:
-    """Explain in words why the watermark does not move; arguments as for `open_windows`."""
+    """Explain why the watermark does not move; arguments as for `open_windows`."""
     position = next(iter(manifest.positions.values()))
     if position.frontier is not None:
         command = f"tidegate backfill {manifest.pipeline}"
@@ -237,7 +238,7 @@ def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) 
     statuses = partitions(manifest, now)
     if all(status.idle for status in statuses):
         return "every source partition is idle, so only new events advance it"
-    # If no partition holds it back, those that are not idle were idle before and have to catch up.
+    # If no partition holds it back, those that are not idle were idle before and must catch up.
     slowest = statuses[0]
     who = f"source partition {slowest.name!r}" if slowest.name else "the source"
     if slowest.name in manifest.inputs:
@@ -249,5 +250,5 @@ def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) 
 
 
 def _option(moment: Millis) -> str:
-    """Return a time as an option of a command takes it: a date, or a date and time in UTC."""
+    """Return a time in the form of command options: a date, or a date and time in UTC."""
     return from_millis(moment).isoformat().replace("+00:00", "Z").removesuffix("T00:00:00Z")

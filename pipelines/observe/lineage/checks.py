@@ -1,7 +1,7 @@
 """Outcomes of a quality check as facets of OpenLineage, from the JSON of `tidegate quality`.
 
 Each expectation is an assertion about the table whose rows it read. The pipeline's own suite also gives metrics: the
-number of windows that became final, and what its expectations observed in a column.
+number of windows that became final, and the values that its expectations observed in columns.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 RESULTS, EPOCHS, STATE = "results", "epochs", "state"
 
 _OWN_SUITE = "new final windows"
-"""Beginning of the name of the rows that the pipeline's own suite looks at."""
+"""Prefix of the name of the rows that the pipeline's own suite checks."""
 _TABLES = {"epochs": EPOCHS, "lines": EPOCHS, "ledger": EPOCHS, "state": STATE, "restored state": STATE}
-"""Tables of the rows that an expectation looks at; all others are rows of table results, or its files."""
+"""Tables of the rows that an expectation checks; all others are rows of table results, or its files."""
 _SEVERITIES = {"critical": "error", "warning": "warn"}
 _METRICS = {
     "expect_column_min_to_be_between": "min",
@@ -32,7 +32,7 @@ def check_facets(result: Mapping[str, Any], columns: Collection[str]) -> dict[st
 
     Args:
         result: the JSON of `tidegate quality`.
-        columns: columns of table results, to tell whether an expectation is about a column.
+        columns: columns of table results, which show whether an expectation is about a column.
     """
     assertions: dict[str, list[dict[str, Any]]] = {}
     for check in result["checks"]:
@@ -81,9 +81,9 @@ def _metric(check: Mapping[str, Any]) -> list[tuple[str, float]]:
     try:
         value = float(check["observed"])
     except ValueError:
-        # A time or a text: metrics are numbers.
+        # It is a time or a string, but metrics are numbers.
         return []
     if not math.isfinite(value):
-        # JSON has no NaN and no infinity: a server would refuse the whole event.
+        # JSON has no NaN or infinity: a server would refuse the whole event.
         return []
     return [(name, int(value) if name == "distinctCount" else value)]

@@ -29,7 +29,7 @@ from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.window_join import WindowJoin
 
 DIRECT, INDIRECT = "DIRECT", "INDIRECT"
-"""A value comes from the column, or the column decides about rows."""
+"""Whether the value comes from the column, or the column selects rows."""
 
 _WINDOW_COLUMNS = ("window_start", "window_end", "final_at")
 
@@ -43,7 +43,7 @@ class Use:
         column: name of the column in it.
         kind: `DIRECT` or `INDIRECT`.
         subtype: one of OpenLineage's, such as `AGGREGATION` or `FILTER`.
-        description: the part of the definition, in words or SQL; empty for an identity.
+        description: the part of the definition, as text or SQL; empty for an identity.
     """
 
     dataset: DatasetName
@@ -102,7 +102,7 @@ class LineageInput:
     def _origins(self) -> dict[str, _Origin]:
         """The origin of each column of an event, by its name in lower case.
 
-        An expression sees the derived columns before it, and a derived column may have the name of one of the table.
+        An expression sees the derived columns before it, and a derived column may have the same name as a table column.
         """
         origins = {name.casefold(): _Origin((name,)) for name in self.names}
         visible = dict.fromkeys(self.names)
@@ -125,7 +125,7 @@ class LineageInput:
 
     @property
     def context(self) -> tuple[str, ...]:
-        """Columns that a function gets with each element, whatever `uses` says: the key and the event time."""
+        """Columns that a function gets with each element, regardless of `uses`: the key and the event time."""
         return (*self.part.key, self.part.source.timestamp)
 
     @property
@@ -158,7 +158,7 @@ def columns_of_sql(text: str, names: Sequence[str]) -> tuple[str, ...]:
 
     Args:
         text: the expression.
-        names: all columns of the table; empty if they are not known: then columns are named as written.
+        names: all columns of the table; empty if they are unknown, in which case columns are named as written.
     """
     # Pipelines without SQL should not wait for this import.
     from sqlglot import exp, parse_one
@@ -177,7 +177,7 @@ def columns_of_sql(text: str, names: Sequence[str]) -> tuple[str, ...]:
     written = [column.parts[0].name for column in tree.find_all(exp.Column)]
     if not names:
         return tuple(dict.fromkeys(written))
-    # Spark prefers a column to a function that needs no parentheses, such as current_date.
+    # Spark prefers a column to a function without parentheses, such as current_date.
     written += [bare.sql_name() for bare in tree.find_all(*Spark.Parser.NO_PAREN_FUNCTIONS.values())]
     named = {name.casefold() for name in written}
     return tuple(name for name in names if name.casefold() in named)
@@ -256,13 +256,13 @@ def _name_of(code: object) -> str:
 
 
 def _computed(pipeline: Pipeline, schema: pa.Schema, reserved: Iterable[str]) -> list[str]:
-    """Return the columns of table results that the computation makes."""
+    """Return the columns of table results that the computation produces."""
     others = {*pipeline.key, *reserved}
     return [name for name in schema.names if name not in others]
 
 
 def _of_side_table(pipeline: Pipeline, inputs: Sequence[LineageInput], table: str) -> _Fields:
-    """Yield the uses in table late or rejects, which keep rows of the source as they are."""
+    """Yield the uses in table late or rejects, which keep source rows unchanged."""
     if len(inputs) == 1:
         only = inputs[0]
         source = pa.schema([pa.field(name, pa.null()) for name in only.names])
@@ -282,7 +282,7 @@ def _of_side_table(pipeline: Pipeline, inputs: Sequence[LineageInput], table: st
 
 
 def _of_rows(pipeline: Pipeline, inputs: Sequence[LineageInput]) -> Iterator[Use]:
-    """Yield the uses that decide which rows table results has."""
+    """Yield the uses that determine which rows table results has."""
     compute = pipeline.compute
     for each in inputs:
         time, joins = [each.part.source.timestamp], isinstance(compute, Join)
@@ -311,7 +311,7 @@ def _joined(fields: Iterable[tuple[str, tuple[Use, ...]]], schema: pa.Schema) ->
 
 
 def _input_fields(uses: Iterable[Use]) -> list[dict[str, object]]:
-    """Return uses as OpenLineage's input fields: one for each column, with everything that is done with it."""
+    """Return uses as OpenLineage's input fields: one for each column, with all its uses."""
     by_column: dict[tuple[DatasetName, str], list[dict[str, object]]] = {}
     for use in uses:
         transformation: dict[str, object] = {"type": use.kind, "subtype": use.subtype, "masking": False}

@@ -48,7 +48,7 @@ class LineageDataset:
 
     Args:
         name: its name.
-        table: name of the table in the project: `results`, or the source as the pipeline names it.
+        table: name of the table in the project: `results`, or the source as named in the pipeline.
         facets: facets of the dataset.
         of_run: facets about this run: input facets for an input, output facets for an output.
     """
@@ -67,7 +67,7 @@ class Datasets:
     outputs: tuple[LineageDataset, ...]
 
     def to_dict(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the datasets as an event of OpenLineage has them, with the table in addition to the name."""
+        """Return the datasets as in an OpenLineage event, with the table in addition to the name."""
         return {
             "inputs": [_plain(dataset, "inputFacets") for dataset in self.inputs],
             "outputs": [_plain(dataset, "outputFacets") for dataset in self.outputs],
@@ -86,7 +86,7 @@ def datasets_of_driver(config: Config, pipeline: Pipeline, held: Held | None = N
         config: the project.
         pipeline: the pipeline.
         held: the time for which a command that has ended held the lease: its output is counted, and its source has the
-            version up to which it read. None for a command that is about to start.
+            version up to which it was read. None for a command that is about to start.
 
     Raises:
         Refused: a source or a table can't be read; the message names it.
@@ -108,7 +108,7 @@ def datasets_of_driver(config: Config, pipeline: Pipeline, held: Held | None = N
             if written is not None and written.version is not None and not read:
                 version = written.version
             facets |= {"schema": schema_facet(source.schema), **_version(version)}
-        # An epoch counts the events of two inputs together.
+        # An epoch counts the events of both inputs together.
         counts = written is not None and len(pipeline.inputs) == 1
         of_run = {"inputStatistics": {"rowCount": written.events}} if written is not None and counts else {}
         read.append(LineageDataset(name, part.source.table, facets, of_run))
@@ -161,7 +161,7 @@ def _version(version: int) -> dict[str, Any]:
 
 
 def _schemas(config: Config, pipeline: Pipeline, tables: PipelineTables) -> dict[str, pa.Schema]:
-    """Return the columns of each table: by the definition, or as the tables have them if only Spark knows the types."""
+    """Return the columns of each table: from the definition, or from the tables if only Spark knows the types."""
     stored = {
         table: arrow_schema(tables.look(table))
         for table in tables.with_windows(_WRITTEN)
@@ -199,7 +199,7 @@ def _table(tables: PipelineTables, table: str, schema: pa.Schema | None = None) 
         "storage": {"storageLayer": "delta", "fileFormat": "parquet"},
     }
     if tables.warehouse.exists(path):
-        # Anybody may write to table quality; tidegate opens all others itself.
+        # Other writers may have changed table quality; tidegate checks all other tables when it opens them.
         handle = tables.warehouse.open(path) if table == quality.NAME else tables.look(table)
         schema = schema or arrow_schema(handle)
         facets |= _version(handle.version())

@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass
 from urllib.parse import unquote
 
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "wasbs"}
-"""Schemes that the convention writes in another way."""
+"""Schemes that the convention writes differently."""
 _AZURE = frozenset({"az", "azure", "adl", "abfs", "abfss"})
 """Schemes of deltalake that may name only the container; the options or the environment name the account."""
 _OF_OBJECTS = frozenset({"s3", "gs", "abfss", "wasbs"})
 """Stores whose names are keys of objects; others have paths, which begin with a slash."""
 _ACCOUNT = ("azure_storage_account_name", "account_name")
-"""Options with the account, in small letters; the first, in capitals, is a variable of the environment as well."""
+"""Options with the account, in lower case; the first one, in upper case, is also an environment variable."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Rows and bytes that a command wrote to its pipeline's tables, for the output statistics of its run.
 
-Only one driver at a time makes epochs, and each epoch has the time at which it started. So the epochs of a command are
-those that started while it held the lease. Rows that a later epoch removed are not counted.
+Only one driver at a time runs epochs, and each epoch records when it started. So the epochs of a command are those that
+started while it held the lease. Rows that a later epoch removed are not counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class TableWrites:
-    """Rows that a command wrote to a table. `size` of a file that also has rows of others is their share of it."""
+    """Rows that a command wrote to a table. For a file that also has other rows, `size` is their share of it."""
 
     rows: int
     size: int
@@ -48,7 +48,7 @@ class Written:
 
     Args:
         events: number of rows that it read.
-        version: newest version of the first source that it read; None if it made no epoch that read one.
+        version: newest version of the first source that it read; None if none of its epochs read one.
         tables: rows that it wrote to each table.
     """
 
@@ -58,13 +58,13 @@ class Written:
 
 
 def written_by_driver(tables: PipelineTables, held: Held) -> Written:
-    """Return the work of the driver that held the lease for a time."""
+    """Return the work of the driver that held the lease during a time."""
     names = tables.with_windows(PUBLISHED)
     if not tables.exist:
         return Written(0, None, {name: TableWrites(0, 0, 0) for name in names})
     until = held.until
     if until is None and (row := read_lease(tables)) is not None and row.acquired_at > held.since:
-        # A driver that was killed records no end, and the next one holds the lease already.
+        # A killed driver records no end, and the next one already holds the lease.
         until = row.acquired_at
     began = pc.field("started_at") >= _moment(held.since)
     if until is not None:

@@ -1,4 +1,4 @@
-"""The list of all metrics: names and units by OpenTelemetry's conventions, and the counters behind them.
+"""All metrics: names and units by OpenTelemetry's conventions, and the counters behind them.
 
 Importing this module does not import OpenTelemetry.
 """
@@ -36,9 +36,9 @@ ARRAYS, ROWS = "arrays", "rows"
 """Operators that compute windows: over arrays, or element by element."""
 
 SHORT = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
-"""Bounds of the buckets of durations of an epoch, seconds."""
+"""Bucket bounds of epoch durations, in seconds."""
 LONG = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0, 86400.0)
-"""Bounds of the buckets of waits, which a schedule may make long, seconds."""
+"""Bucket bounds of waits, in seconds; a schedule may make waits long."""
 
 _SUFFIXES = {"s": "_seconds", "By": "_bytes"}
 
@@ -49,7 +49,7 @@ class Metric:
 
     Args:
         name: name by OpenTelemetry's conventions.
-        unit: UCUM unit; a word in braces says what is counted.
+        unit: UCUM unit; a word in braces names what is counted.
         kind: kind of instrument.
         meaning: its description.
         attributes: attributes besides the pipeline.
@@ -134,7 +134,7 @@ PUBLISHED_AT = Metric(
     "gauge",
     "Time at which the newest epoch was published (for an earlier run: at which it started), since 1970",
 )
-LOOKED_AT = Metric("tidegate.source.poll.time", "s", "gauge", "Time of a stream's last look at its source, since 1970")
+LOOKED_AT = Metric("tidegate.source.poll.time", "s", "gauge", "Time of a stream's last poll of its source, since 1970")
 GAUGES = (OPEN_WINDOWS, STATE_ROWS, STATE_SIZE, STANDING, WINDOWS_FILES, LAG, WATERMARK, EPOCH, PUBLISHED_AT, LOOKED_AT)
 
 EPOCH_DURATION = Metric(

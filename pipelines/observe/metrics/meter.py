@@ -26,7 +26,7 @@ from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 _log = logging.getLogger(__name__)
 
 _INSTANCES = uuid.UUID("4d63009a-8d0f-11ee-aad7-4c796ed8e320")
-"""Namespace that OpenTelemetry's conventions name for `service.instance.id`."""
+"""Namespace for `service.instance.id` in OpenTelemetry's conventions."""
 
 
 class Meter(Observer):
@@ -35,7 +35,7 @@ class Meter(Observer):
     Args:
         pipeline: name of the pipeline.
         operator: `arrays` or `rows`, the operator that computes its windows.
-        warehouse: the warehouse; it tells two pipelines of the same name apart.
+        warehouse: the warehouse; it distinguishes two pipelines of the same name.
         readers: the readers of the instruments.
         clock: returns the current time, int64 epoch milliseconds; readers call it from their own threads.
     """
@@ -105,7 +105,7 @@ class Meter(Observer):
     def visible(self, commits: Iterable[Millis]) -> None:
         now, delays = self._clock(), self._histograms[catalog.DELAY.name]
         for time in commits:
-            # The clock of the source's writer may be ahead of this one.
+            # The source writer's clock may be ahead of this one.
             delays.record(max(0, now - time) / 1000, self._pipeline)
 
     def state(self, files: Collection[Mapping[str, Any]]) -> None:
@@ -122,11 +122,11 @@ class Meter(Observer):
         """Pass the last values to the readers that send, and stop all readers.
 
         Args:
-            seconds: most seconds to wait.
+            seconds: longest time to wait, seconds.
         """
         try:
             self._provider.shutdown(seconds * 1000)
-        except Exception as error:  # the SDK raises bare exceptions, and the run itself went well
+        except Exception as error:  # the SDK raises bare exceptions, and the run itself succeeded
             _log.warning("not all readers got the last metrics: %s", error)
 
     def _take(self, manifest: Manifest) -> None:
@@ -174,5 +174,5 @@ def _resource(instance: str) -> Resource:
 
 
 def _as_text(value: Any) -> Any:
-    """Return an attribute's value as text; `?` replaces bytes that are not UTF-8, which no reader accepts."""
+    """Return an attribute's value as text; `?` replaces bytes that are not valid UTF-8, which no reader accepts."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

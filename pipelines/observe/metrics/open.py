@@ -1,4 +1,4 @@
-"""The metrics of a run, as `[metrics]` of tidegate.toml sets them. Without that table nothing is imported."""
+"""The metrics of a run, as set in `[metrics]` of tidegate.toml. Without that table, nothing is imported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 _FOR_PROMETHEUS = ("opentelemetry.exporter.prometheus", "prometheus_client")
 
 _LAST_WORDS = 3.0
-"""Maximum seconds that a run waits at its end for its last metrics to be sent."""
+"""Longest time in seconds that a run waits at its end for its last metrics to be sent."""
 
 
 def check_metrics(config: Config) -> None:
@@ -49,7 +49,8 @@ def check_metrics(config: Config) -> None:
     except ImportError as error:
         raise missing_extra(error, subject) or error from error
     if settings.otlp is not None:
-        # The exporter imports it when created; without this check, a missing library would just turn the metrics off.
+        # The exporter imports it when created; without this check, a missing library would silently disable the
+        # metrics.
         require(subject, "requests", extra="metrics")
 
 
@@ -116,7 +117,7 @@ def _opened(
     if settings.otlp is not None:
         from tidegate.pipelines.observe.metrics.push import pushing
 
-        # It may need all the remaining time to end, so it ends last.
+        # Ending it may take all the remaining time, so it ends last.
         readers.append(pushing(settings.otlp, settings.every_seconds))
     meter = Meter(pipeline, operator, config.warehouse_uri, readers, clock)
     ends.callback(meter.close, _LAST_WORDS)
@@ -136,7 +137,7 @@ def _opened(
 
 
 def _registry(readers: list[MetricReader]) -> CollectorRegistry:
-    """Return the registry of another reader for Prometheus."""
+    """Return a registry with another reader for Prometheus."""
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from prometheus_client import CollectorRegistry
 

@@ -3,8 +3,8 @@
 When the standard library's server starts, it looks up the host name of its own address. A name service that does not
 answer would block the run.
 
-The file is for runs that end before Prometheus could scrape them. Each run starts its counters at 0. The file continues
-from the values it had, because Prometheus can't tell two short runs with similar numbers apart.
+The file is for runs that end before Prometheus can scrape them. Each run starts its counters at 0. The file continues
+from its previous values, because Prometheus can't distinguish two short runs with similar numbers.
 """
 
 from __future__ import annotations

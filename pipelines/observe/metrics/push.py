@@ -1,6 +1,7 @@
 """Metrics sent to an OpenTelemetry collector over HTTP, in a separate thread.
 
-If the collector is down, the run neither stops nor slows; the log says it once, and again when the collector is back.
+If the collector is down, the run neither stops nor slows down; the log reports it once, and again when the collector is
+back.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ADVICE = (
 _HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")
 """Variables with credentials."""
 _READS_HEADERS = "opentelemetry.util.re"
-"""Logger that shows a header which it can't read."""
+"""Logger that would show a header that it can't parse."""
 
 
 def pushing(collector: str, every: float) -> MetricReader:
@@ -44,7 +45,7 @@ def pushing(collector: str, every: float) -> MetricReader:
 
 
 class FirstLine(logging.Filter):
-    """A filter that keeps a logger's first line since `text` was cleared, and drops all lines."""
+    """A filter that drops all lines, but keeps a logger's first one since `text` was cleared."""
 
     text = ""
 
@@ -87,7 +88,7 @@ def _values_of_headers() -> Iterator[str]:
 
 
 class Exporter(OTLPMetricExporter):
-    """OpenTelemetry's exporter, which would log each failed attempt; here an outage gives two lines."""
+    """OpenTelemetry's exporter, which would log each failed attempt; here an outage causes two lines."""
 
     def __init__(self, collector: str) -> None:
         logging.getLogger(_READS_HEADERS).addFilter(_unshown)

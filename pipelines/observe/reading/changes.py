@@ -1,9 +1,8 @@
 """Changes of the views between two offsets, as rows of files: what a stream reads in a batch.
 
-A batch between two moments has the same rows whenever it is read, because a query that fails in a batch reads it again.
-Within a timeline epochs only add rows, so the present files are enough for both moments. A restore, or an interval that
-is run again, removes rows and starts a new timeline; then each moment is read from the version of the table that it
-names.
+A batch between two offsets has the same rows whenever it is read, because a query that fails in a batch reads it again.
+Within a timeline, epochs only add rows, so the current files suffice for both offsets. A restore, or an interval that
+is rerun, removes rows and starts a new timeline; then each offset is read from the version of the table that it names.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def changes_of_versions(
 ) -> View:
     """Return the same between two offsets of any timelines, from the files of each.
 
-    The earlier moment may be before the first epoch.
+    The earlier offset may be before the first epoch.
     """
     panes = results.has_panes(before.schema)
     columns = _columns(key) if panes else [*STALE_AND_EPOCH, "timeline"]
@@ -76,7 +75,7 @@ def changes_of_versions(
         by = [*key, "window_id", "pane", "epoch", "timeline"]
         left, came = _panes_not_in(was, now, by), _panes_not_in(now, was, by)
     else:
-        # An epoch publishes all its rows or none, so the rows of an epoch that both moments have are in both.
+        # An epoch publishes all its rows or none, so both offsets have all rows of an epoch that is in both.
         left, came = _of_epochs_not_in(was, now), _of_epochs_not_in(now, was)
     return _masked((before, left, "-"), (after, came, "+"))
 
@@ -124,7 +123,7 @@ def _numbers_of_changes(files: Files, start: Reached, end: Reached) -> list[int]
 
 
 def _panes_not_in(rows: pa.Table, others: pa.Table, by: Sequence[str]) -> pa.Table:
-    """Return the panes that `others` does not have, by the columns that identify a pane."""
+    """Return the panes that are not in `others`, by the columns that identify a pane."""
     both = pa.concat_tables([rows.select(by), others.select(by)])
     places = np.concatenate([np.arange(len(rows)), np.full(len(others), -1)])
     numbers = one_of_each(both, pa.array(places, pa.int64()), "min")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OPTIONS = ("path", "view", "where", "config", "forgottenThrough")
 
 _BYTES = 64 << 20
-"""Size of files in bytes at which a task is full."""
+"""Total size of files in bytes at which a task is full."""
 
 
 @dataclass
@@ -51,8 +51,8 @@ class TidegateFormat(DataSource):
     """
 
     config: str | None = None
-    """Path of tidegate.toml if no option names one; None searches it from the folder of Spark's Python process, which
-    for Spark Connect is a folder of the server."""
+    """Path of tidegate.toml if no option names one; None searches for it from the folder of Spark's Python process,
+    which for Spark Connect is on the server."""
 
     @classmethod
     def name(cls) -> str:
@@ -64,7 +64,7 @@ class TidegateFormat(DataSource):
         return _all_nullable(from_arrow(self._target.schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of the view as it is now."""
+        """Return the reader of the current view."""
         return Reader(self._target, to_arrow(schema), self._pushed())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -116,9 +116,9 @@ def format_of(config: Path | None) -> type[TidegateFormat]:
 
 
 class Reader(DataSourceReader):
-    """Reads a view as it is when the first query over a frame is planned; in Spark 4.0, each query.
+    """Reads a view as of the time when the first query over a frame is planned; in Spark 4.0, when each query is.
 
-    It takes no filters from Spark's optimizer, because Spark keeps the last ones for all queries over the frame.
+    It accepts no filters from Spark's optimizer, because Spark reuses the last ones for all queries over the frame.
     """
 
     def __init__(self, target: Target, wanted: pa.Schema, pushed: Sequence[pc.Expression]) -> None:
@@ -127,7 +127,7 @@ class Reader(DataSourceReader):
         self._pushed = pushed
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the tasks, without files that have no row for the condition."""
+        """Return the tasks, without files in which no row satisfies the condition."""
         return _tasks(self._target.rows(self._pushed))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -138,7 +138,7 @@ class Reader(DataSourceReader):
 
 @ends_with_what_is_there
 class StreamReader(DataSourceStreamReader):
-    """Reads what changes in a view from epoch to epoch.
+    """Reads the changes of a view from epoch to epoch.
 
     A batch between two offsets has the same rows whenever it is read, so a query that fails in a batch reads the same
     batch again.
@@ -170,7 +170,7 @@ class StreamReader(DataSourceStreamReader):
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         """Return how far the view is published; Spark 4.0 and 4.1 pass neither the start nor a limit."""
         if start is not None:
-            # Before Spark records the batch, so that the query can continue once the options are set back.
+            # This comes before Spark records the batch, so that the query can continue once the options are set back.
             self._moment(start)
         return self._offset(self._target.now()) if self._until is None else self._until
 
@@ -178,8 +178,8 @@ class StreamReader(DataSourceStreamReader):
         """Return the tasks of a batch.
 
         Raises:
-            Refused: the rows between the offsets can't be determined any more, a key was forgotten, or the query used
-                to read other rows.
+            Refused: the rows between the offsets can no longer be determined, a key was forgotten, or the query used to
+            read other rows.
         """
         first, last = self._moment(start), self._moment(end)
         return [] if first == last else _tasks(self._target.changes(first, last, self._forgotten_through))

@@ -1,7 +1,7 @@
 """Condition `where` of a view: comparisons of columns with values, as an Arrow expression.
 
-Only comparisons that Arrow makes like Spark: integers, strings, booleans, dates and times. Everything else belongs in
-the query, where the engine applies it.
+Supported are only comparisons for which Arrow agrees with Spark: of integers, strings, booleans, dates and times.
+Everything else belongs in the query, where the engine applies it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COMPARED: dict[type[exp.Expr], tuple[Any, type[exp.Expr]]] = {
     exp.LT: (pc.Expression.__lt__, exp.GT),
     exp.LTE: (pc.Expression.__le__, exp.GTE),
 }
-"""Comparisons, each with the one that is true when its sides change places."""
+"""Comparisons, each with the equivalent one for swapped sides."""
 
 _NO_MATCH = re.compile(r"No match for FieldRef\.Name\((.*)\)")
 

@@ -1,7 +1,7 @@
-"""Rows of a table by their place: a file, and the number of the row in it.
+"""Rows of a table by place: a file, and the number of the row in it.
 
-Whether a pane counts depends on other rows of its window, which may be in other files. So the places of the rows that
-count are found once, from few columns; each task then reads whole files and keeps the rows at these places.
+Whether a pane is current depends on other rows of its window, which may be in other files. So the places of current
+rows are found once, from few columns; each task then reads whole files and keeps the rows at these places.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Files:
         return cls(warehouse, path_of(table), arrow_schema(table), tuple(active_files(table)))
 
     def rows(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
-        """Return columns of the rows that satisfy an expression; files are skipped by their statistics."""
+        """Return columns of the rows that satisfy an expression; files are skipped based on their statistics."""
         names = [file["path"] for file in self.active]
         return self.warehouse.read_files(self.path, names, self.schema, list(columns), where)
 
     def some(self, numbers: Sequence[int]) -> Files:
-        """Return the files with these indices; their indices change."""
+        """Return the files with these indices, which are renumbered."""
         return Files(self.warehouse, self.path, self.schema, tuple(self.active[number] for number in numbers))
 
     def of_epochs(self, after: int, until: int) -> list[int]:

@@ -1,7 +1,7 @@
 """The views of table `results` as SQL: all rows, the latest result of each window, and the final results.
 
 Users may save a query as a view. So it contains no fixed watermark, but reads the newest one from table `epochs`. The
-queries use what engines have in common; only names of tables and columns differ.
+queries use SQL that engines have in common; only names of tables and columns differ.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tidegate.pipelines.definition.column_names import free_name
 from tidegate.pipelines.definition.columns import quoted
 
 _NEWEST, _WATERMARK, _BEFORE = "tidegate_newest", "tidegate_watermark", "tidegate_watermarks"
-"""Columns that only the subqueries have. A query adds `_` to a name that a column of table results has."""
+"""Columns of the subqueries. A query adds `_` to a name that table results already has."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Dialect:
     """The spelling of an engine.
 
     Args:
-        table: returns the table at a path, which needs no catalog; None if the engine reads tables of a catalog only.
+        table: returns the table at a path, without a catalog; None if the engine only reads tables of a catalog.
         name: returns the name of a column, or of a part of a table's name, in quotes.
     """
 
@@ -42,7 +42,7 @@ DIALECTS = {
     "duckdb": Dialect(_delta_scan, _in_double_quotes),
     "standard": Dialect(None, _in_double_quotes),
 }
-"""Spark and Databricks; DuckDB with its extension delta; engines that quote names as the standard of SQL does."""
+"""Spark and Databricks; DuckDB with its extension delta; engines that quote names as in the SQL standard."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ResultQueries:
             return self.latest()
         final_at, timing, watermark = map(self.dialect.name, ("final_at", "timing", "watermark"))
         # Table `epochs` has null before the first watermark and after the end of input. Only in the second case does an
-        # earlier epoch have a watermark, and only then did a pane fire on time, late, or after a watermark.
+        # earlier epoch have a watermark, and did a pane fire on time, late, or after a watermark.
         now, before = self._named(_WATERMARK), self._named(_BEFORE)
         has_ended = f"({before} > 0 OR {timing} <> 'early' OR {watermark} IS NOT NULL)"
         is_final = f"({final_at} <= {now} OR ({now} IS NULL AND {has_ended}))"
@@ -101,7 +101,7 @@ class ResultQueries:
     def _numbered(self) -> str:
         by = ", ".join(map(self.dialect.name, (*self.key, "window_id")))
         pane, epoch, op = map(self.dialect.name, ("pane", "epoch", "op"))
-        # A retraction (op '-') sorts as newer than the pane it retracts, even where texts are sorted by a locale.
+        # A retraction (op '-') sorts as newer than the pane it retracts, even where strings are sorted by a locale.
         order = f"{pane} DESC, {epoch} DESC, CASE WHEN {op} = '-' THEN 0 ELSE 1 END"
         number = f"row_number() OVER (PARTITION BY {by} ORDER BY {order})"
         return f"SELECT {self._columns}, {number} AS {self._named(_NEWEST)} FROM {self.results} WHERE {self._holds}"

@@ -23,7 +23,7 @@ from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 PATIENCE = 30.0
-"""Seconds for which a stream waits until an epoch that changes published rows is published to every table."""
+"""Seconds for which a stream waits for an epoch that changes published rows to be published to every table."""
 
 _PAUSE = 0.1
 """Seconds between two polls."""
@@ -33,16 +33,16 @@ _PAUSE = 0.1
 class Reached:
     """A position in a published table of a pipeline.
 
-    Within a timeline epochs only add rows. So the rows at an earlier moment of the same timeline are those up to its
-    epoch. For an earlier timeline, they are in the version of the table that the moment names.
+    Within a timeline, epochs only add rows. So the rows at an earlier position of the same timeline are those up to its
+    epoch. For an earlier timeline, they are in the version of the table that the position names.
 
     Args:
         epoch: the newest epoch that every table has; 0 before the first.
         watermark: the time through which windows are final, int64 epoch milliseconds: the watermark up to which the
             published rows are complete, or the clock of windows that end by it.
-        timeline: its line of snapshots; a restore, or an interval that is run again, starts a new one.
+        timeline: its timeline; a restore, or an interval that is rerun, starts a new one.
         version: a version of the table that has these rows.
-        run_id: the run that made the epoch.
+        run_id: the run that produced the epoch.
         table_id: Delta's id of the table.
     """
 
@@ -60,11 +60,11 @@ class Reached:
 
     @classmethod
     def from_offset(cls, offset: dict[str, Any]) -> Reached:
-        """Read the offset of a stream, as `as_offset` made it."""
+        """Read a stream's offset, the result of `as_offset`."""
         return cls(**offset)
 
     def as_offset(self) -> dict[str, Any]:
-        """Return the offset of a stream that has read everything up to here: JSON."""
+        """Return the JSON offset of a stream that has read everything up to here."""
         return asdict(self)
 
     def shows(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
@@ -88,7 +88,7 @@ class Reached:
 def reached(tables: PipelineTables, table: str) -> tuple[Reached, Files]:
     """Return how far a table of a pipeline is published, and its files.
 
-    While a restore is being published, the files may have a part of its changes.
+    While a restore is being published, the files may have part of its changes.
 
     Raises:
         Refused: the pipeline has no published epoch, or a table can't be read.
@@ -103,7 +103,7 @@ def settled(tables: PipelineTables, table: str, patience: float | None = None) -
     Args:
         tables: the pipeline's tables.
         table: name of the table.
-        patience: seconds to wait for it; None takes the usual time.
+        patience: seconds to wait for it; None for the default.
 
     Raises:
         Refused: such an epoch was not published to all tables in time; its driver died.
@@ -116,8 +116,8 @@ def settled(tables: PipelineTables, table: str, patience: float | None = None) -
         if time.monotonic() >= until:
             raise Refused(
                 f"epoch {unpublished} of {tables.pipeline} changes published rows, and is not published to all tables "
-                "yet: its driver died or is at work. The next command that drives the pipeline publishes it; start "
-                "the query again then"
+                "yet: its driver died or is still running. The next command that drives the pipeline publishes it; "
+                "then start the query again"
             )
         time.sleep(_PAUSE)
 
@@ -138,17 +138,16 @@ def _look(tables: PipelineTables, table: str) -> tuple[Reached, Files, int | Non
         manifest.run_id,
         str(handle.metadata().id),
     )
-    # Between the two reads of the head an epoch may have started to change rows, and others may have followed it.
+    # Between the two reads of the head, an epoch may have started to change rows, and others may have followed it.
     newest = after.manifest
     only_adds = newest.epoch == at.epoch + 1 and not any(work.rewrites for work in newest.publish.values())
     return at, files, None if newest.epoch == at.epoch or only_adds else newest.epoch
 
 
 def check_same_history(tables: PipelineTables, given: Reached, now: Reached) -> None:
-    """Refuse to continue from a position in tables other than the present ones.
+    """Refuse to continue from a position in tables other than the current ones.
 
-    Raises:
-        Refused: the tables were created again, or are a backup from before the moment.
+    Raises: Refused: the tables were recreated, or restored from a backup older than the position.
     """
     if not given.epoch:
         return
@@ -159,7 +158,7 @@ def check_same_history(tables: PipelineTables, given: Reached, now: Reached) -> 
     if is_other:
         raise Refused(
             f"this query has read epoch {given.epoch} of pipeline {tables.pipeline!r}, which its tables do not have: "
-            "they were created again or replaced by a backup, or the checkpoint folder is another query's. "
+            "they were recreated or restored from a backup, or the checkpoint folder is another query's. "
             f"{NEW_QUERY}"
         )
 
@@ -189,7 +188,7 @@ def given_up_since(tables: PipelineTables, table: str, epoch: int) -> set[str]:
 
 
 NEW_QUERY = "Start the query with a new checkpoint folder and an empty target"
-"""The remedy that every refusal of a stream names."""
+"""The remedy in every error of a stream."""
 
 
 def as_time(millis: Millis) -> pa.Scalar:

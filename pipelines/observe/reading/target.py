@@ -46,7 +46,7 @@ STREAMED = tuple(view for view in TABLES if view not in (windows.NAME, state.NAM
 """Views that a stream reads."""
 
 _APPENDED = tuple(view for view in STREAMED if view not in (FINAL, LATEST))
-"""Views of which a stream reads each row as its epoch emitted it."""
+"""Views whose rows a stream reads as they were emitted."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Target:
         Args:
             pipeline: name of the pipeline.
             view: name of the view.
-            config: path of tidegate.toml; None takes that of TIDEGATE_CONFIG, or the nearest from this folder up.
+            config: path of tidegate.toml; None for that of TIDEGATE_CONFIG, or the nearest one from this folder up.
 
         Raises:
             UsageError: there is no such pipeline or view. Refused: the pipeline has no tables yet.
@@ -90,7 +90,7 @@ class Target:
         columns = stored_schema(handle)
         if view == state.NAME:
             columns = state.without_deltas(columns)
-        # Rows of functions and joins have no `op`, but a stream has to tell which rows were removed.
+        # Rows of functions and joins have no `op`, but a stream must show which rows were removed.
         needs_op = view in (FINAL, LATEST) and not has_op(columns)
         return cls(tables, view, columns.append(OP) if needs_op else columns, key)
 
@@ -127,13 +127,13 @@ class Target:
             )
         if self.view in (FINAL, LATEST) and self._has_own_op:
             raise UsageError(
-                f"the results of pipeline {self.tables.pipeline!r} have a column 'op', where a stream of view "
-                f"{self.view!r} has + and -: rename the column in the pipeline, or stream view {ALL!r}, which "
+                f"the results of pipeline {self.tables.pipeline!r} have a column 'op', which a stream of view "
+                f"{self.view!r} needs for + and -: rename the column in the pipeline, or stream view {ALL!r}, which "
                 "only adds rows"
             )
 
     def rows(self, pushed: Sequence[pc.Expression] = ()) -> views.View:
-        """Return the present rows of the view, without files in which no row satisfies all expressions."""
+        """Return the current rows of the view, without files in which no row satisfies all expressions."""
         view, files = self._rows()
         where = all_of([view.where, *pushed])
         names = files_that_may_match(files.active, self.schema, where)
@@ -162,12 +162,12 @@ class Target:
         """Return what changed in the view between two offsets; repeated calls return the same.
 
         Args:
-            start: the moment up to which a query has read.
-            end: the moment up to which it reads.
+            start: the offset up to which a query has read.
+            end: the offset up to which it reads.
             forgotten_through: newest `forget` whose keys were also erased in the query's target.
 
         Raises:
-            Refused: the rows in between can't be determined any more, or a key was forgotten.
+            Refused: the rows in between can no longer be determined, or a key was forgotten.
         """
         now, files = settled(self.tables, self.table)
         for at in (start, end):
@@ -177,11 +177,11 @@ class Target:
         if self.view in _APPENDED:
             if not is_one_line:
                 raise Refused(
-                    f"a restore of pipeline {self.tables.pipeline!r}, or an interval that was run again, removed rows "
+                    f"a restore of pipeline {self.tables.pipeline!r}, or an interval that was rerun, removed rows "
                     f"of epochs that this query may have read, up to epoch {start.epoch}. A stream of view "
                     f"{self.view!r} only adds rows; view final also retracts rows. {NEW_QUERY}"
                 )
-            # Only late rows have marks; in other tables a column of that name means something else.
+            # Only late rows have marks; in other tables, a column of that name means something else.
             until = end.epoch if self.table == late.NAME else None
             return replace(changes.appended(files, start, end), until=until)
         only_final = self.view == FINAL
@@ -211,10 +211,9 @@ class Target:
                 yield batch if view.until is None else without_later_marks(batch, view.until)
 
     def table_of(self, columns: Sequence[str] | None, where: str | pc.Expression | None) -> pa.Table:
-        """Return the present rows of the view.
+        """Return the current rows of the view.
 
-        Args:
-            columns: names of the columns; None for all.
+        Args: columns: names of the columns; None for all.
             where: a condition on the rows, as text or expression; None for all.
 
         Raises:
@@ -243,21 +242,22 @@ class Target:
             newest = max(numbers)
             raise Refused(
                 f"epoch {newest} of pipeline {self.tables.pipeline!r} forgot a key, so this query can't retract its "
-                "rows from its target: nobody may keep them. Erase the key in the target as well, and confirm that by "
+                f"rows from its target: they are stored nowhere. Erase the key in the target as well, and confirm "
+                f"that by "
                 f'starting the query again with .option("forgottenThrough", "{newest}")'
             )
 
     def _check_epochs_known(self, start: Reached, since: int) -> None:
         """Refuse if table epochs has lost rows of epochs that followed in the timeline of an offset.
 
-        A clean-up removes them after a long time, the oldest first. What an epoch of another timeline removed is known
-        from versions of the table, which are cleaned up much earlier, and which `forget` removes at once.
+        A cleanup removes them after a long time, oldest first. What an epoch of another timeline removed is known from
+        versions of the table, which are cleaned up much earlier, and which `forget` removes immediately.
         """
         oldest = oldest_epoch(self.tables)
         if oldest > since + 1 and rows_of_epochs(self.tables, "epoch", pc.field("timeline") == start.timeline):
             raise Refused(
-                f"this query has read epoch {start.epoch} of pipeline {self.tables.pipeline!r}, and table epochs has "
-                f"only epochs from {oldest} on (retain_epochs_days in tidegate.toml), so it is not known whether a key "
+                f"this query has read epoch {start.epoch} of pipeline {self.tables.pipeline!r}, but table epochs only "
+                f"has epochs from {oldest} on (retain_epochs_days in tidegate.toml), so it is unknown whether a key "
                 f"was forgotten in between. {NEW_QUERY}"
             )
 
@@ -280,7 +280,7 @@ class Target:
 
     def _is_gone(self, at: Reached) -> Refused:
         return Refused(
-            f"pipeline {self.tables.pipeline!r} was restored, or an interval was run again, after epoch {at.epoch}, "
-            f"up to which this query has read. To retract rows it needs version {at.version} of table "
+            f"pipeline {self.tables.pipeline!r} was restored, or an interval was rerun, after epoch {at.epoch}, up to "
+            f"which this query has read. To retract rows it needs version {at.version} of table "
             f"{self.tables.path(self.table)}, which was cleaned up (retain_log_hours in tidegate.toml). {NEW_QUERY}"
         )

@@ -1,4 +1,4 @@
-"""Views of a pipeline's tables as rows of files, and reading them file by file, as a task of Spark does."""
+"""Views of a pipeline's tables as rows of files, which are read file by file, as in a Spark task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.pipelines.observe.reading.reached import Reached
 from tidegate.pipelines.storage.warehouse import Warehouse
 
 STALE_AND_EPOCH = ("epoch", "stale")
-"""Columns that say if a row counts."""
+"""Columns that show whether a row is current."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def all_rows(files: Files, where: pc.Expression | None) -> View:
 
 
 def latest(files: Files, key: Sequence[str], until: Reached) -> View:
-    """Return the newest pane of each window unless it is retracted; rows that are not panes all count."""
+    """Return the newest pane of each window unless it is retracted; rows that are not panes are all included."""
     view = all_rows(files, until.shown())
     if not results.has_panes(files.schema):
         return view
@@ -92,7 +92,7 @@ def _values(rows: pa.Table, condition: pc.Expression) -> pa.ChunkedArray:
 
 
 def _less(view: View, files: Files, places: pa.Table) -> View:
-    """Return a view of whole files without the rows at some places."""
+    """Return a view of whole files without the rows at these places."""
     masks = bits_by_file(places, files)
     return View(
         tuple(
@@ -127,7 +127,7 @@ def _inverted(bits: bytes) -> bytes:
     return np.invert(np.frombuffer(bits, np.uint8)).tobytes()
 
 
-OP = column("op", pa.string(), "+ for a row that came, - for one that left")
+OP = column("op", pa.string(), "+ for an added row, - for a removed one")
 
 
 def has_op(columns: pa.Schema) -> bool:
@@ -160,7 +160,7 @@ def read_file(
         where: the expression; None for all rows.
         columns: the columns to return; None for all.
     """
-    # Bits count all rows of the file, and it may lack `op`: then rows are filtered after they are read.
+    # Bits refer to all rows of the file, and it may lack `op`: then rows are filtered after reading.
     asks_for_op = file.op is not None and OP.name in str(where)
     is_filtered_here = where is not None and (file.kept is not None or asks_for_op)
     batches = warehouse.read_batches(

@@ -1,4 +1,4 @@
-"""Answers: the values that calls of a project return. Programs use their fields; people see tables.
+"""Answers: the values that calls of a project return. Programs use their fields; users see tables.
 
 The terminal, `print` and a notebook show the same lines and tables; `to_dict` is what `--json` prints.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table for people.
+    """A table to show.
 
     Args:
         title: its title.
@@ -50,7 +50,7 @@ Shown = str | Grid
 class Answer:
     """The base of the values that calls of a project return. Subclasses are frozen dataclasses.
 
-    If one sentence shows an answer, it is in `says`, with the fields in braces; other answers have a method `shown`.
+    If one sentence describes the answer, it is in `says`, with fields in braces; other answers have a method `shown`.
     """
 
     __slots__ = ()
@@ -69,7 +69,7 @@ class Answer:
         return {name: value for name, value in as_plain(self).items() if name not in self.for_people}
 
     main: ClassVar[str] = ""
-    """Part of `to_dict` that has the rows of the main table; empty if the fields are its only row."""
+    """Entry of `to_dict` with the rows of the main table; empty if the fields are its only row."""
 
     def to_arrow(self) -> pa.Table:
         """Return the main table as an Arrow table: a row for each epoch, snapshot, check and so on.
@@ -90,7 +90,7 @@ class Answer:
         return frame
 
     def shown(self) -> Iterable[Shown]:
-        """Return the lines and tables that show the content to people."""
+        """Return the lines and tables that show the content."""
         yield self.says.format(**{field.name: getattr(self, field.name) for field in fields(self)})  # type: ignore[arg-type]
 
     def __str__(self) -> str:
@@ -173,7 +173,7 @@ def rows_of(source: pa.Table) -> list[dict[str, Any]]:
 
 
 def moment(value: datetime | str | None, like: datetime | str | None = None) -> str:
-    """Return a time as text: milliseconds and offset only if they are not 0, the date unless `like` has the same."""
+    """Return a time as text: milliseconds and offset only if not 0, the date only if `like` has a different one."""
     if value is None:
         return "-"
     if isinstance(value, str):

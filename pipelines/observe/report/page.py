@@ -40,9 +40,9 @@ def write_report(
     Args:
         config: the project.
         pipeline: its name.
-        epoch: None takes the newest.
+        epoch: None for the newest.
         key: key whose windows the timeline shows.
-        to: the file; None writes it among the artifacts.
+        to: the file; None for one among the artifacts.
         more: plots as SVG by title, shown before the others.
     """
     run = read_run(PipelineTables(warehouse_of(config), pipeline), epoch, key)
@@ -61,7 +61,7 @@ def write_answer(
         answer: the answer.
         title: title of the page.
         plots: plots as SVG by title, shown before the answer's tables.
-        to: the file; None writes it among the artifacts.
+        to: the file; None for one among the artifacts.
     """
     template = _environment().get_template("answer.html")
     page = template.render(title=title, plots=plots, shown=answer._repr_html_(), look=look())
@@ -98,7 +98,7 @@ def render(
     """Return the page as HTML that loads nothing from elsewhere."""
     environment, manifest = _environment(), run.manifest
     row = run.epoch
-    # If the clock ends the windows, the watermark says nothing about them.
+    # If the clock ends the windows, the watermark is irrelevant to them.
     behind = None if manifest.ends_by_clock else lag(row)
     return environment.get_template("page.html").render(
         run=run,

@@ -1,7 +1,7 @@
 """Text from data, made safe to show: without characters that a terminal or browser interprets as commands.
 
 A key can be any text. In a terminal, an escape sequence in it could hide rows, change the title or write to the
-clipboard; a line break could forge a row; and direction characters show text in another order than it has.
+clipboard; a line break could forge a row; and direction characters display text in the wrong order.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
-"""Control characters but line feed and tab; those above 127 begin escape sequences, too."""
+"""Control characters except line feed and tab; those above 127 also begin escape sequences."""
 _DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _LINES = "\u2028\u2029"
 _SURROGATES = "\ud800-\udfff"
-"""Halves of characters, which no output can be written with."""
+"""Lone surrogates, which can't be written to any output."""
 
 _HOSTILE = re.compile(f"[{_CONTROL}{_DIRECTION}{_LINES}{_SURROGATES}]")
 _HOSTILE_IN_CELL = re.compile(f"[\\n\\t{_CONTROL}{_DIRECTION}{_LINES}{_SURROGATES}]")

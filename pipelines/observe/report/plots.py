@@ -148,7 +148,7 @@ def _key_groups(axes: Axes, counts: Sequence[int]) -> None:
 
 def _lengths(axes: Axes, lengths: Sequence[Millis]) -> None:
     name, unit = unit_of(max(lengths))
-    # Most sessions have one element: on a linear axis all others would be invisible.
+    # Most sessions have one element: on a linear axis, all others would be invisible.
     axes.hist([length / unit for length in lengths], bins=30, color=BLUE, log=True)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:,.0f}" if value >= 1 else ""))
@@ -158,7 +158,7 @@ def _lengths(axes: Axes, lengths: Sequence[Millis]) -> None:
 
 
 def _timeline(axes: Axes, run: RunReport, reached: datetime | None) -> None:
-    """Draw windows as bars, in enough lanes that no bar hides another."""
+    """Draw windows as bars, in enough lanes that bars don't overlap."""
     ends: list[Millis] = []
     for session in run.timeline:
         lane = next((lane for lane, end in enumerate(ends) if end <= session.start), len(ends))
@@ -182,8 +182,8 @@ def _timeline(axes: Axes, run: RunReport, reached: datetime | None) -> None:
 
 
 def show_dates(axis: Axis) -> None:
-    """Give an axis of `days` dates as ticks."""
-    # With 3 to 7 ticks the locator finds an interval for every span; with other bounds it may find none.
+    """Use dates as the ticks of an axis in `days`."""
+    # With 3 to 7 ticks, the locator finds an interval for every span; with other bounds, it may find none.
     locator = AutoDateLocator(tz=UTC, minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
     axis.set_major_locator(locator)
     axis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
@@ -267,7 +267,7 @@ class Point(Protocol):
 
 
 def curve(title: str, points: Sequence[tuple[Millis, Point]], present: Millis | None) -> dict[str, str]:
-    """Return the plots of a curve over one setting as SVG, by title: what is late and wrong, and how long windows wait.
+    """Return the plots of a curve over one setting as SVG, by title: late rows and wrong windows, and waits.
 
     Args:
         title: the setting.

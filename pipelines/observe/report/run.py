@@ -63,7 +63,7 @@ class RunReport:
 
     def total(self, counter: str) -> int:
         """Return the sum of a counter over all epochs up to this one."""
-        # A row from before the counter existed has a null there.
+        # A row from before the counter existed has a null.
         return sum(row.get(counter) or 0 for row in self.epochs)
 
 
@@ -75,8 +75,8 @@ def read_run(tables: PipelineTables, epoch: int | None = None, key: str | None =
 
     Args:
         tables: tables of the pipeline.
-        epoch: None takes the newest.
-        key: key whose windows the timeline shows, its columns joined by `/`; None takes the key with the most windows.
+        epoch: None for the newest.
+        key: key whose windows the timeline shows, its columns joined by `/`; None for the key with the most windows.
 
     Raises:
         UsageError: there is no snapshot of that epoch, or no window of that key.
@@ -135,7 +135,7 @@ def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tupl
         raise UsageError(
             f"--key {wanted!r}: no window of that key; {len(counts)} other keys have windows, such as {others}"
         )
-    # Among keys with equally many windows, the first by name is taken, so that the same report is drawn again.
+    # Ties are broken by name, so that a report looks the same when it is drawn again.
     key = min(named, key=lambda values: (-counts[values], _name(values), repr(values)))
     mine = sorted((session for values, session in sessions if values == key), key=lambda session: session.start)
     return _name(key), mine[-_TIMELINE_WINDOWS:]

@@ -187,7 +187,7 @@ def test_what_can_not_be_told_is_refused(lake: Lake) -> None:
     lake.append(("ann", at("14:00"), 1))
     lake.stream(LOCAL, pipeline)
     other = replace(pipeline, watermark=WatermarkStrategy.for_monotonous_timestamps())
-    with pytest.raises(Refused, match="another watermark strategy was in use then"):
+    with pytest.raises(Refused, match="a different watermark strategy was in use then"):
         project_of(lake, other).trace("sessions", ("ann",))
 
 

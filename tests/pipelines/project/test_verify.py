@@ -340,7 +340,7 @@ def test_windows_of_older_code_are_unverifiable_where_the_present_code_computes_
     outcome = verified(lake, newer)
     assert outcome.faults == ()
     assert outcome.unverifiable >= 2
-    assert "other code computed them, which ran up to epoch 1" in str(list(outcome.shown()))
+    assert "they were computed by other code, which ran up to epoch 1" in str(list(outcome.shown()))
     change(lake, newer, "results", lambda rows: set_where(rows, "total", pc.equal(rows["epoch"], 2), 700))
     assert to_millis(at("20:00")) in {fault.start for fault in verified(lake, newer).faults}
 

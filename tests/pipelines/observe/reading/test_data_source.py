@@ -346,7 +346,7 @@ def test_tables_that_were_made_anew_are_not_gone_on_with(visits: ByHand) -> None
         visits.epoch(("ann", at("10:00"), 1), watermark=at(hour))
     with pytest.raises(
         Refused,
-        match=r"created again or replaced by a backup, or .* another query's. Start the query with a new checkpoint",
+        match=r"recreated or restored from a backup, or .* another query's. Start the query with a new checkpoint",
     ):
         query.run()
 
@@ -363,7 +363,7 @@ def test_a_stream_waits_while_a_restore_is_published(visits: ByHand, monkeypatch
     monkeypatch.setattr(module, "publish", lambda tables, manifest: publish_table(tables, manifest, "results"))
     monkeypatch.setattr(reached, "PATIENCE", 0.0)
     manifest = restore(visits.tables, before, to_millis(at("20:00")))
-    with pytest.raises(Refused, match="start the query again then"):
+    with pytest.raises(Refused, match="then start the query again"):
         query.run()
     publish(visits.tables, manifest)
     query.run()

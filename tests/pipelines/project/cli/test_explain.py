@@ -390,14 +390,14 @@ def test_the_steps_of_aligned_windows_over_files_that_the_tasks_read() -> None:
         (
             "few rows: every shard reads them (on one machine, they are read once for all) and keeps those of its "
             "key group, pmod(xxhash64(key), 128); many rows: the reading task packs them by it, and Spark moves the "
-            "packs: 4 shards, or more if a shard would get over 2,500,000 rows or 768 MiB"
+            "packs: 4 shards, or more if a shard would exceed 2,500,000 rows or 768 MiB"
         ),
         "fetch all columns of late rows from their file",
         "set aside rows with an unusable time or a null key (table rejects)",
         "read the state rows of the shard's key groups",
         "sort by key and window; one group per pane: on time, or late by its commit",
         "reduce each group: events, total; merge the groups of a window in order",
-        "write Parquet files of results, late and state; of state only where the shard changed",
+        "write Parquet files of results, late and state; of state only if the shard changed",
     ]
     assert steps(hourly_pipeline(), "Spark") == []
 
@@ -411,8 +411,8 @@ def test_the_steps_of_a_source_that_spark_reads_say_why_it_does() -> None:
     ]
     assert steps(pipeline, "Python task")[:3] == [
         (
-            "pack the rows by key group, pmod(xxhash64(key), 128); Spark moves the packs: one shard a core, or more "
-            "if a shard would get over 2,500,000 rows or 768 MiB"
+            "pack the rows by key group, pmod(xxhash64(key), 128); Spark moves the packs: one shard a core, or more if a "
+            "shard would exceed 2,500,000 rows or 768 MiB"
         ),
         "set aside rows with an unusable time (table rejects)",
         "read the state rows of the shard's key groups",
