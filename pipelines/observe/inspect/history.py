@@ -94,7 +94,7 @@ class History:
 
     @cached_property
     def other_code(self) -> tuple[int, Millis]:
-        """The newest epoch that ran other code than the current one (0 if none is known), and that code's longest gap."""
+        """The newest epoch of other code than the current (0 if none is known), and the longest gap of such code."""
         rows, present = _epochs(self.tables, self.manifest, 0), self.source.bound.fingerprint
         others = [row for row in rows if row.get(epochs.FINGERPRINT) not in (None, present)]
         gaps = [(row.get(epochs.SHAPE) or {}).get("gap") or 0 for row in others]

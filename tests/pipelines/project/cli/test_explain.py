@@ -411,8 +411,8 @@ def test_the_steps_of_a_source_that_spark_reads_say_why_it_does() -> None:
     ]
     assert steps(pipeline, "Python task")[:3] == [
         (
-            "pack the rows by key group, pmod(xxhash64(key), 128); Spark moves the packs: one shard a core, or more if a "
-            "shard would exceed 2,500,000 rows or 768 MiB"
+            "pack the rows by key group, pmod(xxhash64(key), 128); Spark moves the packs: one shard a core, or more "
+            "if a shard would exceed 2,500,000 rows or 768 MiB"
         ),
         "set aside rows with an unusable time (table rejects)",
         "read the state rows of the shard's key groups",
