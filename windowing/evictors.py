@@ -41,7 +41,7 @@ class Evictor(HasFacts, ABC):
     def evict_before(
         self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
     ) -> list[TimestampedValue]:
-        """Return the elements for the function. Called before it with all elements in arrival order."""
+        """Return the elements for the function. Called before the function, with all elements in arrival order."""
 
     @abstractmethod
     def evict_after(

@@ -78,7 +78,7 @@ def check_together(value: object, base: type, *names: str) -> None:
     overridden = ", ".join(name for name in names if name not in missing)
     raise UnsupportedOperation(
         f"class {type(value).__name__} overrides {overridden} of {base.__name__}, and not {', '.join(missing)}: a "
-        "snapshot needs them together, so override all of them or none"
+        f"snapshot needs all of them, so override all or none"
     )
 
 

@@ -100,7 +100,7 @@ def from_millis(timestamp: Millis) -> datetime:
 
 
 def show_millis(timestamp: Millis | None) -> str:
-    """Return a timestamp as text for people: ISO format in UTC, `-` for None, or `end of input`."""
+    """Return a timestamp as readable text: ISO format in UTC, `-` for None, or `end of input`."""
     if timestamp is None or timestamp == MIN_TIMESTAMP:
         return "-"
     if timestamp >= MAX_TIMESTAMP:

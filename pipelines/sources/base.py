@@ -198,7 +198,7 @@ class Source(Protocol):
         Args:
             files: files of a version.
             until: that version.
-            after: this version is returned for all files that are not newer.
+            after: returned for all files that are not newer than this version.
         """
 
     def reader(self, columns: pa.Schema) -> PartReader:

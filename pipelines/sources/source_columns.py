@@ -240,7 +240,7 @@ def _offsets_of(zone: str, day: int) -> tuple[tuple[int, int], ...]:
 
 
 def _offset(zone: str, second: int) -> int:
-    """Return the offset from UTC at a second of the wall clock; of two, the earlier."""
+    """Return the offset from UTC at a second of the wall clock; the earlier one if there are two."""
     offset = (_EPOCH + timedelta(seconds=second)).replace(tzinfo=ZoneInfo(zone)).utcoffset()
     assert offset is not None
     return round(offset.total_seconds())

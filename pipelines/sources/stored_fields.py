@@ -24,7 +24,7 @@ class StoredField:
         stored: name in data files and in the log.
         number: id of the field in data files if the table is mapped by id, else None.
         parts: fields of a struct, the element of a list, or key and value of a map.
-        length: characters of a CHAR column, whose texts Spark pads with spaces; None for other columns.
+        length: length of a CHAR column, whose values Spark pads with spaces; None for other columns.
     """
 
     name: str

@@ -187,7 +187,7 @@ def test_a_stagger_that_a_restore_would_not_bring_back_is_refused_when_the_first
 ) -> None:
     windows = Windows(Shifted(3_600_000), aggregate={"n": Count()})
     planned = ByHand(tmp_path, of(windows)).planned([("ann", at("10:00"), 1)], at("11:00"))
-    with pytest.raises(UnsupportedOperation, match="would have other windows after a restore"):
+    with pytest.raises(UnsupportedOperation, match="would have different windows after a restore"):
         assert planned.plan.compute
 
 

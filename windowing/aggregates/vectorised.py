@@ -132,7 +132,7 @@ class VectorisedAggregate(AggregateFunction):
     """
 
     rest_in_arrays: bool = False
-    """True if arrays hold the rest too. If False, accumulators with a rest go to the row operator."""
+    """True if arrays also hold the remainder. If False, accumulators with a remainder go to the row operator."""
 
     @property
     def array_type(self) -> pa.DataType:

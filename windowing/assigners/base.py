@@ -170,7 +170,8 @@ def draw_stagger(assigner: WindowAssigner, clock: Millis) -> WindowAssigner:
     # A class that is not a dataclass has no equality to compare by.
     if drawn != restored and (offset is None or type(drawn).__eq__ is not object.__eq__):
         raise UnsupportedOperation(
-            f"assigner {drawn!r}, which `staggered` of {assigner!r} made, would have other windows after a restore: "
+            f"assigner {drawn!r}, which `staggered` of {assigner!r} returned, would have different windows after a "
+            f"restore: "
             f"its stagger_offset is {offset}, from which a restore makes {restored!r}. Keep everything that "
             "`staggered` draws in stagger_offset, as milliseconds"
         )

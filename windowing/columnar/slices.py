@@ -80,7 +80,7 @@ class Slicing:
 
     def windows_after(self, watermarks: Int64s) -> Int64s:
         """Return the first window that ends after each watermark: its last millisecond is larger."""
-        # The ends of time are far outside all windows.
+        # The minimum and maximum of time are far outside all windows.
         passed = np.clip(watermarks, -_FURTHEST, _FURTHEST) + 1 - self.grid.offset - self.grid.size
         return passed // self.grid.slide + 1
 

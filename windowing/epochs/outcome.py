@@ -49,7 +49,7 @@ class Outcome:
     rows_by_row: int = 0
 
     def with_late_rows(self, rows: Int64s) -> Outcome:
-        """Return the outcome with late elements renumbered for a larger set, where the epoch's elements are `rows`."""
+        """Return the outcome with late elements renumbered: the epoch's elements are `rows` of a larger set."""
         if not len(self.late):
             return self
         numbers = pa.array(rows[self.late["row"].to_numpy()], pa.int64())

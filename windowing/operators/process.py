@@ -89,7 +89,7 @@ class HookContext:
 
     def output(self, tag: str, value: Any) -> None:
         if not isinstance(tag, str) or not tag:
-            raise IllegalArgument("tag", tag, "name the side output with a text")
+            raise IllegalArgument("tag", tag, "give the side output a string as its name")
         if (fit := self._fits.get(tag)) is not None:
             value = fit(value)
         self._emit(SideOutput(tag, value, self.timestamp, self.current_key))

@@ -212,7 +212,7 @@ def _is_left_behind(difference: Difference, drop: Collection[str]) -> bool:
 
 
 def _is_added_aggregate(difference: Difference, old: StateFormat) -> bool:
-    """Return True if a difference is a new named aggregate beside others. Only these have their own columns."""
+    """Return True if a difference is an additional named aggregate. Only named aggregates have their own columns."""
     is_named = difference.part == "contents" and difference.name.startswith("acc_")
     return is_named and any(name.startswith("acc_") for name in old.contents)
 

@@ -1,6 +1,6 @@
 """Time to live: a state expires if it is not touched for a length of processing time.
 
-Time in which no job ran counts too. A snapshot leaves out expired values
+Time during which no job runs counts too. A snapshot leaves out expired values
 (`tidegate.windowing.state.descriptors.without_expired`), as Flink's cleanup in full snapshots does. Source: Flink's
 `StateTtlConfig`.
 """

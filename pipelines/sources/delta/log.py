@@ -333,7 +333,7 @@ class SourceLog:
         Args:
             files: files of a version.
             until: that version.
-            after: this version is returned for all files that are not newer.
+            after: returned for all files that are not newer than this version.
         """
         wanted = {file.path for file in files}
         added_by: dict[str, int | None] = dict.fromkeys(wanted)

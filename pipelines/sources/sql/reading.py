@@ -89,7 +89,7 @@ _ATOMS = (
     exp.Interval,
     exp.Var,
 )
-"""Nodes that are no operators."""
+"""Nodes that are not operators."""
 
 
 def tokens_of(text: str) -> list[Token]:
@@ -117,7 +117,7 @@ def parse(text: str) -> exp.Expr:
             raise Unproven("it has the operator ::, use CAST(... AS ...)")
         tree = sqlglot.parse_one(text, dialect=_PlainSpark, into=exp.Condition)
     except (SqlglotError, RecursionError) as error:
-        raise Unproven("it can't be parsed here; if Spark can't parse it either, the run ends") from error
+        raise Unproven("it can't be parsed here; if Spark can't parse it either, the run fails") from error
     for token in tokens:
         if token.token_type == TokenType.VAR and not token.text.isascii():
             raise Unproven(f"Spark reads the name {token.text} only in backticks")

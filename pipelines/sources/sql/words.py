@@ -109,7 +109,7 @@ def _names_type(token: Token) -> bool:
 _BARE = frozenset({"current_catalog", "current_database", "current_schema", "current_user", "session_user", "user"})
 """Functions that need no parentheses and look like columns."""
 _HIDDEN = "_metadata"
-"""Column that Spark adds to the files that it reads."""
+"""Column that Spark adds to files that it reads."""
 
 
 def check_expressions(
@@ -152,7 +152,7 @@ def _fault(text: str, columns: Sequence[str], functions: Collection[str] | None)
 
 
 _CLOSED = re.compile(r"""(?:[^'"`]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)*""", re.DOTALL)
-"""The beginning of a text up to a quote that is not closed."""
+"""The beginning of a text up to an unclosed quote."""
 
 
 def _place_of(error: SqlglotError, text: str) -> str:
