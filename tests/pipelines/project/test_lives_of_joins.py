@@ -1,0 +1,151 @@
+"""Drawn lives of joins and process functions: their results are those of a fresh stream over the rows on time."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.lake import Lake, at
+from tests.pipelines.project.test_lives_that_verify import FLOATS, KEYS, MINUTE
+from tidegate import Input, IntervalJoin, KeyedProcess, KeyedProcessFunction, Project, WindowJoin
+from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.errors import TidegateError
+from tidegate.windowing import TumblingEventTimeWindows, WatermarkStrategy
+from tidegate.windowing.state import ReducingStateDescriptor, ValueStateDescriptor
+
+pytestmark = pytest.mark.slow
+
+COLUMNS = pa.schema(
+    [("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("id", pa.int64()), ("ratio", pa.float64())]
+)
+WINDOWS = TumblingEventTimeWindows.of(timedelta(minutes=45), timedelta(minutes=10))
+HIDDEN = {"epoch", "timeline", "emitted_at", "stale", "watermark"}
+
+
+class Bursts(KeyedProcessFunction):
+    """The rows of a key up to 15 minutes without one; it sets and deletes timers."""
+
+    result_type = pa.struct([("rows", pa.int64())])
+    rows = ReducingStateDescriptor("rows", lambda a, b: a + b, pa.int64())
+    ends = ValueStateDescriptor("ends", pa.int64())
+
+    def states(self) -> list[Any]:
+        return [self.rows, self.ends]
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        ctx.get_state(self.rows).add(1)
+        if (ends := ctx.get_state(self.ends).value()) is not None:
+            ctx.timer_service().delete_event_time_timer(ends)
+        ctx.get_state(self.ends).update(ctx.timestamp + 900_000)
+        ctx.timer_service().register_event_time_timer(ctx.timestamp + 900_000)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield {"rows": ctx.get_state(self.rows).get()}
+        ctx.get_state(self.rows).clear()
+        ctx.get_state(self.ends).clear()
+
+
+COMPUTES = [
+    KeyedProcess(Bursts()),
+    IntervalJoin(-10 * MINUTE, 20 * MINUTE),
+    *(WindowJoin(WINDOWS, kind) for kind in ("inner", "left", "right", "full", "semi", "anti")),  # type: ignore[arg-type]
+]
+
+
+class Drawn:
+    """A life; what each command does is drawn from a seed."""
+
+    def __init__(self, lake: Lake, seed: int) -> None:
+        self.lake, self.draw, self.now, self.number, self.id = lake, random.Random(seed), at("12:00"), 0, 0
+        self.compute, self.bound = COMPUTES[seed % len(COMPUTES)], self.draw.choice([0, 30, 60]) * MINUTE
+        self.inputs = ("left",) if isinstance(self.compute, KeyedProcess) else ("left", "right")
+        self.parallelism = self.draw.choice([1, 2, 5])
+        for name in self.inputs:
+            self.append(name)
+
+    def project_in(self, lake: Lake) -> Project:
+        pipeline = Pipeline(
+            name="joined",
+            source=DeltaSource("left", timestamp="at"),
+            key=("user",),
+            watermark=WatermarkStrategy.for_bounded_out_of_orderness(self.bound),
+            compute=self.compute,
+            parallelism=self.parallelism,
+            right=Input(source=DeltaSource("right", timestamp="at")) if len(self.inputs) > 1 else None,
+        )
+        return Project(warehouse=lake.folder / "warehouse", work=lake.folder, pipelines=[pipeline], engine="local")
+
+    @property
+    def project(self) -> Project:
+        return self.project_in(self.lake)
+
+    def append(self, name: str) -> None:
+        rows = []
+        for _ in range(self.draw.choice([1, 10, 40])):
+            self.id += 1
+            moment = self.now + self.draw.randint(-150, 40) * MINUTE
+            user, ratio = self.draw.choice([*KEYS, None]), self.draw.choice(FLOATS)
+            rows.append({"user": user, "at": moment, "id": self.id, "ratio": ratio})
+        self.lake.write(pa.Table.from_pylist(rows, schema=COLUMNS), name)
+
+    def savepoint(self) -> None:
+        self.number += 1
+        self.project.savepoint_create("joined", f"s{self.number}")
+
+    def rescale(self) -> None:
+        self.parallelism = self.draw.choice([1, 2, 3, 7])
+        self.project.stream("joined")
+
+    def lose_and_restore(self) -> None:
+        place = str(self.lake.folder / "backups")
+        self.project.backup_create("joined", place=place)
+        self.number += 1
+        (self.lake.folder / "warehouse" / "joined").rename(self.lake.folder / f"lost {self.number}")
+        self.project.backup_restore("joined", "latest", place=place)
+
+    def deeds(self) -> list[Callable[[], object]]:
+        project = self.project
+        return [
+            *[lambda: self.append(self.draw.choice(self.inputs)), lambda: project.stream("joined")] * 5,
+            self.savepoint,
+            lambda: project.restore("joined", f"savepoint:s{self.draw.randint(1, max(1, self.number))}"),
+            self.rescale,
+            self.lose_and_restore,
+            lambda: project.vacuum("joined", snapshots=self.draw.choice([1, 3]), days=0),
+            lambda: project.optimize("joined"),
+            lambda: DeltaTable(self.lake.path("left")).optimize.compact(),
+        ]
+
+
+def results_in(lake: Lake) -> Counter[str]:
+    rows = DeltaTable(lake.path("joined/results")).to_pyarrow_table().to_pylist()
+    return Counter(repr({name: row[name] for name in sorted(row.keys() - HIDDEN)}) for row in rows if not row["stale"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(24))
+def test_a_drawn_life_of_a_join_has_the_results_of_a_fresh_stream(lake: Lake, seed: int, tmp_path: Path) -> None:
+    life = Drawn(lake, seed)
+    for _ in range(35):
+        life.now += life.draw.choice([0, 10, 30]) * MINUTE
+        with suppress(TidegateError):
+            life.draw.choice(life.deeds())()
+    life.project.stream("joined")
+    life.project.quality("joined").require()
+    late = [row for row in DeltaTable(lake.path("joined/late")).to_pyarrow_table().to_pylist() if row["stale"] is False]
+    ids = {(row[side] if (side := row.get("side")) else row)["id"] for row in late}
+    fresh = Lake(tmp_path / "fresh")
+    for name in life.inputs:
+        rows = DeltaTable(lake.path(name)).to_pyarrow_table()
+        fresh.write(rows.filter(pa.array([each not in ids for each in rows["id"].to_pylist()])), name)
+    life.project_in(fresh).stream("joined")
+    assert results_in(lake) == results_in(fresh)
