@@ -230,7 +230,7 @@ class Life:
 
     def look(self, step: str) -> None:
         """Note what views and the report have."""
-        for view in (view for view in TABLES if view != "epochs"):
+        for view in (view for view in TABLES if view not in ("epochs", "windows")):
             rows = read_view("named", view, config=self.config)
             # A view without a column `op` gets one.
             rows = rows.select(self._columns if view in ("final", "latest") else rows.column_names)
