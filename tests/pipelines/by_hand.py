@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from tests.commit_times import date_commit, newest_entry
-from tests.lake import EVENTS, session_pipeline
+from tests.lake import EVENTS, at, session_pipeline
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, ROW, TIME, VALUE_PREFIX
@@ -79,6 +79,11 @@ class ByHand:
         manifest = self.committed(self.planned(rows, watermark, **planned))
         publish(self.tables, manifest)
         return manifest
+
+    def hours(self, *numbers: int) -> None:
+        """Run epochs with a session of ann at the full hour each, in which the one of the hour before fires."""
+        for number in numbers:
+            self.epoch(("ann", at(f"{number:02d}:00"), number), watermark=at(f"{number:02d}:00"))
 
     def planned(
         self,

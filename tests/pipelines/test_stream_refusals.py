@@ -21,11 +21,6 @@ from tidegate.pipelines.errors import Refused
 from tidegate.windowing.time import to_millis
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path / "lake")
-
-
 def deleted_from(lake: Lake) -> None:
     DeltaTable(lake.path("events")).delete("value = 1")
 

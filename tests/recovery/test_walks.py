@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -36,12 +36,6 @@ def test_a_walk_ends_as_a_computation_from_scratch_does(tmp_path: Path, seed: in
     Walk(tmp_path / "walk", seed).run(steps=10)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(SEED + 2, SEED + 32))
-def test_a_longer_walk_does_too(tmp_path: Path, seed: int) -> None:
-    Walk(tmp_path / "walk", seed).run(steps=24)
-
-
 class CheckedWalk(Walk):
     """A walk whose tables are held against the rules of `tidegate quality` after each step, until rows are lost."""
 
@@ -50,13 +44,6 @@ class CheckedWalk(Walk):
         if not self.lossy:
             broken = broken_by_rules(pin(self.by_hand.tables, self.by_hand.pipeline))
             assert not broken, f"rules that don't hold: {broken}"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", [107, 108])
-def test_after_each_step_of_a_walk_the_rules_of_quality_hold(tmp_path: Path, seed: int) -> None:
-    """Such draws found a restore that a refusal named, after which a check failed for ever."""
-    CheckedWalk(tmp_path / "walk", seed).run(steps=8)
 
 
 def test_a_prune_is_known_after_a_start_from_scratch_was_left_again(tmp_path: Path) -> None:
@@ -75,12 +62,6 @@ def test_a_prune_is_known_after_a_start_from_scratch_was_left_again(tmp_path: Pa
     walk.check()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(SEED, SEED + 20))
-def test_after_each_step_of_a_longer_walk_too(tmp_path: Path, seed: int) -> None:
-    CheckedWalk(tmp_path / "walk", seed).run(steps=20)
-
-
 class SetBackWalk(CheckedWalk):
     """A walk on which published tables are set back, and compacted more often than elsewhere."""
 
@@ -88,34 +69,11 @@ class SetBackWalk(CheckedWalk):
         return [*super()._steps(), *[self._published_set_back] * 6, *[self._compact] * 2]
 
 
-@pytest.mark.long
-def test_a_walk_goes_on_after_published_tables_were_set_back(tmp_path: Path) -> None:
-    SetBackWalk(tmp_path / "walk", SEED).run(steps=8)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(SEED + 1, SEED + 16))
-def test_a_longer_walk_goes_on_after_that_too(tmp_path: Path, seed: int) -> None:
-    SetBackWalk(tmp_path / "walk", seed).run(steps=20)
-
-
 class ChangedWalk(CheckedWalk):
     """A walk on which others change rows of published tables, and what the refusals say is done."""
 
     def _steps(self) -> list[Callable[[], None]]:
         return [*super()._steps(), *[self._changed_by_others] * 12]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", [SEED, SEED + 1])
-def test_a_walk_loses_nothing_where_others_changed_rows_and_the_refusals_are_heeded(tmp_path: Path, seed: int) -> None:
-    ChangedWalk(tmp_path / "walk", seed).run(steps=8)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(SEED + 2, SEED + 32))
-def test_a_longer_walk_loses_nothing_there_either(tmp_path: Path, seed: int) -> None:
-    ChangedWalk(tmp_path / "walk", seed).run(steps=20)
 
 
 def test_a_walk_finds_state_that_goes_on_behind_what_is_published(
@@ -182,13 +140,23 @@ class WindowsWalk(Walk):
         super().check()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", [SEED, SEED + 1])
-def test_after_each_step_of_a_walk_table_windows_has_the_windows_that_stand(tmp_path: Path, seed: int) -> None:
-    WindowsWalk(tmp_path / "walk", seed).run(steps=10)
+FURTHER: list[tuple[type[Walk], int, Iterable[int]]] = [
+    (Walk, 24, range(SEED + 2, SEED + 32)),
+    (CheckedWalk, 8, (107, 108)),  # They found a restore that a refusal named, after which a check always failed.
+    (CheckedWalk, 20, range(SEED, SEED + 20)),
+    (SetBackWalk, 8, (SEED,)),
+    (SetBackWalk, 20, range(SEED + 1, SEED + 16)),
+    (ChangedWalk, 8, (SEED, SEED + 1)),
+    (ChangedWalk, 20, range(SEED + 2, SEED + 32)),
+    (WindowsWalk, 10, (SEED, SEED + 1)),
+    (WindowsWalk, 20, range(SEED + 2, SEED + 22)),
+]
+"""Walks of `make test-long`: the kind, the number of steps, and the seeds."""
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(SEED + 2, SEED + 22))
-def test_after_each_step_of_a_longer_walk_it_has_them_too(tmp_path: Path, seed: int) -> None:
-    WindowsWalk(tmp_path / "walk", seed).run(steps=20)
+@pytest.mark.parametrize(
+    ("walk", "steps", "seed"), [(walk, steps, seed) for walk, steps, seeds in FURTHER for seed in seeds]
+)
+def test_a_further_walk_does_too(tmp_path: Path, walk: type[Walk], steps: int, seed: int) -> None:
+    walk(tmp_path / "walk", seed).run(steps=steps)

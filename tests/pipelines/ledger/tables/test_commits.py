@@ -30,8 +30,7 @@ NOW = 2_000_000_000_000
 def hours(by_hand: ByHand, *numbers: int) -> None:
     with Lease(by_hand.tables, "a test", Clock()):
         pass
-    for number in numbers:
-        by_hand.epoch(("ann", at(f"{number:02d}:00"), number), watermark=at(f"{number:02d}:00"))
+    by_hand.hours(*numbers)
 
 
 def entries(by_hand: ByHand, table: str) -> list[Path]:
