@@ -29,7 +29,7 @@ from tidegate.pipelines.epoch.file_slices import files_within, of_version, parts
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.operate import Reads, run_shards
 from tidegate.pipelines.epoch.passed import Passed
-from tidegate.pipelines.epoch.recompute_plan import RecomputePlan
+from tidegate.pipelines.epoch.recompute_plan import RecomputePlan, Selection
 from tidegate.pipelines.epoch.recompute_shard import RecomputeJob
 from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of
 from tidegate.pipelines.epoch.spans import END, START
@@ -45,7 +45,7 @@ from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.time import Millis
+from tidegate.windowing.time import Millis, show_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 
@@ -101,6 +101,16 @@ class FirstRun:
             for part in parts
             if part.path in appended or part.until > self.start
         ]
+
+    def hides(self, source: OpenInput, since: Millis, version: int) -> bool:
+        """Return True if an UPDATE or a compaction wrote a file that may have rows of `[since, start)`.
+
+        `without_unread` leaves them out, although late rows may be among them.
+        """
+        if self.version is None or since >= self.start:
+            return False
+        earlier = [SourceFile(part.path, 0) for part in of_version(source, version, None, since, self.start).parts]
+        return None in source.log.versions_of(earlier, version, self.version).values()
 
 
 def _smallest(times: pa.ChunkedArray) -> Millis:
@@ -287,7 +297,25 @@ class SourceRows:
         """Return the files that may have events of the spans of a plan."""
         spans = plan.spans
         first, last = (pc.min_max(spans[name]) for name in (START, END))
+        if isinstance(plan.asked, Selection):
+            self._check_visible(first["min"].as_py())
         return self._files(Interval(start=first["min"].as_py(), end=last["max"].as_py()))
+
+    def _check_visible(self, since: Millis) -> None:
+        """Refuse to reopen windows from before the first interval if their late rows can't be read any more.
+
+        Raises:
+            Refused: they can't.
+        """
+        run, name = self._first_run(), self._source.bound.pipeline.name
+        if run is not None and run.hides(self._source, since, self._position.version):
+            start = show_millis(run.start)
+            raise Refused(
+                f"late rows from before {start} UTC, where the first interval of {name} begins, can't be reopened: an "
+                f"UPDATE or OPTIMIZE of {self._source.table} rewrote files with rows of that time, so it can't be told "
+                "which of them the backfill left out. Reopen the others, "
+                f"`tidegate late reopen {name} --start '{start}'`, and backfill the time before under another name"
+            )
 
 
 def events_within(

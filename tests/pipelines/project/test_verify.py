@@ -641,6 +641,25 @@ def test_open_windows_without_an_aggregate_that_code_has_added_since_are_read(la
     assert verified(lake, after).faults == ()
 
 
+def test_late_rows_from_before_the_first_interval_are_not_reopened_from_files_that_were_compacted(lake: Lake) -> None:
+    """Else they would be marked as reopened, and be in no window."""
+    pipeline = hourly_pipeline()
+    lake.append(("ann", at("08:10"), 1), ("ann", at("10:30"), 1))
+    lake.backfill(LOCAL, pipeline, at("10:00"), at("12:00"), "2h")
+    lake.append(("ann", at("08:20"), 2), ("ann", at("10:40"), 2), ("end", at("20:00"), 0))
+    lake.stream(LOCAL, pipeline)
+    lake.append(("ann", at("08:40"), 4), ("ann", at("10:50"), 4))
+    lake.stream(LOCAL, pipeline)
+    compacted(DeltaTable(lake.path("events")))
+    with pytest.raises(Refused, match=r"before 2024-03-01 10:00:00 UTC.*reopen hours --start '2024-03-01 10:00:00'"):
+        lake.reopen(LOCAL, pipeline)
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
+    lake.reopen(LOCAL, pipeline, Selection(None, to_millis(at("10:00")), to_millis(at("13:00"))))
+    totals = {row["window_start"]: row["total"] for row in lake.latest(pipeline).to_pylist()}
+    assert totals[at("10:00")] in (5, 7)
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
+
+
 def test_windows_that_the_plain_rules_do_not_tell_are_unverifiable(lake: Lake) -> None:
     lake.append(("ann", at("10:00"), 1))
     by_clock = Windows(ProcessingTimeSessionWindows.with_gap(MINUTE), aggregate={"events": Count()})
