@@ -38,7 +38,6 @@ def no_bucket(place: str) -> BucketMissing:
     """Return the error for a request to a bucket that does not exist; `place` is a URI in it."""
     bucket = place.partition("://")[2].partition("/")[0]
     return BucketMissing(
-        f"there is no bucket {bucket!r}, as in {place}: create it in the store, or correct the name "
-        "(`warehouse`, "
-        f"`artifacts` or `backups` in tidegate.toml, or the table of a source) or the address of the store"
+        f"there is no bucket {bucket!r}, which {place} names: create it in the store, or correct the name "
+        "(`warehouse`, `artifacts` or `backups` in tidegate.toml, or the table of a source) or the address of the store"
     )

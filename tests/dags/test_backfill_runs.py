@@ -23,6 +23,6 @@ def test_an_interval_before_the_source_begins_is_refused_and_changes_nothing(air
     assert found["quality"][0] == "upstream_failed"
     told = task_log(airflow, run, "windows")
     assert "--start 2024-02-29" in told
-    assert "the start of sessions: begin at the start, or set an earlier `start`" in told
+    assert "the start of sessions (both in UTC): begin at the start, or set an earlier `start`" in told
     assert "exit code 2" in told
     assert read_status(config, "sessions") == before
