@@ -19,7 +19,7 @@ from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.ledger.lease import LeaseRow, read_lease
-from tidegate.pipelines.ledger.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot, require_snapshot
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, list_savepoints
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.run.next_commits import EpochLimits
@@ -61,13 +61,13 @@ def test_a_restore_of_a_paused_dag_wins_over_the_run_that_unpausing_starts(
 
 @pytest.mark.long
 def test_a_misspelt_param_is_refused_and_nothing_is_done(airflow: EmbeddedAirflow, lake: Lake) -> None:
-    before = lake.snapshot(resting).manifest
+    before = read_snapshot(lake.tables(resting))
     run = run_of(airflow, RESTING_AGAIN, restroe="1")
     found = states(airflow, run)
     assert found["before"] == ("failed", 1), "a retry would change nothing"
     assert {state for task, (state, _) in found.items() if task != "before"} == {"upstream_failed"}
     assert "'restroe' is not a Param of this DAG: did you mean restore?" in task_log(airflow, run, "before")
-    assert lake.snapshot(resting).manifest == before
+    assert read_snapshot(lake.tables(resting)) == before
 
 
 @dataclass(frozen=True)
