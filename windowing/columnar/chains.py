@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
 from tidegate.windowing.columnar.contents import Contents
 from tidegate.windowing.columnar.kernel import KernelOutput, Rules, count
-from tidegate.windowing.columnar.order import begins, is_every_row, rearranged, sort_order
+from tidegate.windowing.columnar.order import begins, is_every_row, numbers_of, rearranged, sort_order
 from tidegate.windowing.columnar.panes import EARLY, LATE, ON_TIME, TIMINGS, PaneRows
 from tidegate.windowing.columnar.retractions import emitted_panes, retract_earlier
 from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
@@ -205,8 +205,7 @@ def _firings(chains: Chains, windows: _Windows, rules: Rules, timeline: Timeline
         ),
     ]
     if rules.interval is not None:
-        early = np.repeat(np.arange(len(of)), windows.early)
-        turn = np.arange(len(early)) - np.repeat(np.cumsum(windows.early) - windows.early, windows.early)
+        turn, early = numbers_of(np.zeros_like(windows.early), windows.early)
         times = windows.upcoming[early] + turn * rules.interval
         opened = chains.steps[of.starts][early] - ON_TIME_STEP
         moves = np.maximum(timeline.moves_at(times), opened)

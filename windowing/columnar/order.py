@@ -106,6 +106,17 @@ def rearranged(part: Int64s, order: Int64s) -> Int64s:
     return part[order]
 
 
+def numbers_of(begins: Int64s, sizes: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the numbers of all ranges, and for each of them the index of its range.
+
+    Args:
+        begins: first number of each range.
+        sizes: how many numbers each range has, at least 0.
+    """
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    return np.arange(len(owners)) + (begins - (np.cumsum(sizes) - sizes))[owners], owners
+
+
 def is_every_row(rows: Int64s, length: int) -> bool:
     """Return True if `rows` are all rows of an array of this length, in order."""
     if len(rows) != length or (length and (rows[0] != 0 or rows[-1] != length - 1)):

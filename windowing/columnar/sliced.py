@@ -15,7 +15,7 @@ import pyarrow as pa
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
 from tidegate.windowing.columnar.contents import Contents
 from tidegate.windowing.columnar.kernel import KernelOutput, LateRows, Rules
-from tidegate.windowing.columnar.order import begins, rearranged, sort_groups, sort_order
+from tidegate.windowing.columnar.order import begins, numbers_of, rearranged, sort_groups, sort_order
 from tidegate.windowing.columnar.panes import ON_TIME, PaneRows
 from tidegate.windowing.columnar.ranges import merged_ranges
 from tidegate.windowing.columnar.slices import OpenWindows, Slicing, are_slices, count_windows
@@ -160,12 +160,11 @@ class SlicedKernel:
         accepted = np.flatnonzero(~strays & (lasts >= passed))
         stray = np.flatnonzero(strays)
         sizes = np.maximum(np.minimum(lasts[stray], self._open - 1) - passed[stray] + 1, 0)
-        each = np.repeat(stray, sizes)
-        turn = np.arange(len(each)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        windows, of = numbers_of(passed[stray], sizes)
         return (
             self._accumulated(codes, elements, accepted, slices[accepted], none[accepted]),
             self._accumulated(codes, elements, stray, slices[stray], none[stray]),
-            self._accumulated(codes, elements, each, *self._bounds(passed[each] + turn)),
+            self._accumulated(codes, elements, stray[of], *self._bounds(windows)),
         )
 
     def _accumulated(self, codes: Int64s, elements: Elements, rows: Int64s, starts: Int64s, ends: Int64s) -> _Parts:
@@ -224,8 +223,9 @@ class SlicedKernel:
         before[1:], after[:-1] = lasts[:-1], firsts[1:]
         before[opens] = firsts[opens] - 1
         after[np.append(opens[1:], True)] = self._open
-        first_rows, windows = _ranges(np.maximum(firsts, before + 1), lasts)
-        last_rows, _ = _ranges(firsts, np.minimum(lasts, after - 1))
+        opened = np.maximum(firsts, before + 1)
+        windows, first_rows = numbers_of(opened, np.maximum(lasts - opened + 1, 0))
+        _, last_rows = numbers_of(firsts, np.maximum(np.minimum(lasts, after - 1) - firsts + 1, 0))
         blocks = np.cumsum(begins(slices.codes, slices.starts // slicing.slices_of_a_window), dtype=np.int64)
         starts, ends = self._bounds(windows)
         return _Parts(
@@ -304,10 +304,3 @@ class SlicedKernel:
 
     def _nothing(self) -> _Parts:
         return _Parts.empty(contents=self._rules.contents.empty())
-
-
-def _ranges(firsts: Int64s, lasts: Int64s) -> tuple[Int64s, Int64s]:
-    """Return all numbers in the ranges, each with the row of its range."""
-    sizes = np.maximum(lasts - firsts + 1, 0)
-    rows = np.repeat(np.arange(len(firsts)), sizes)
-    return rows, np.arange(len(rows)) - (np.cumsum(sizes) - sizes - firsts)[rows]

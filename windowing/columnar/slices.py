@@ -23,7 +23,7 @@ from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.assigners.arrays import WindowGrid
 from tidegate.windowing.columnar.key_codes import encode_keys
-from tidegate.windowing.columnar.order import begins, running_max, sort_order
+from tidegate.windowing.columnar.order import begins, numbers_of, running_max, sort_order
 from tidegate.windowing.columnar.state import millis_of, timer_lists
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.keys import KeySchema
@@ -177,8 +177,7 @@ def as_windows(rows: pa.Table, key: Sequence[str]) -> pa.Table:
         return rows
     others, slices = rows.filter(pa.array(~flags)), rows.filter(pa.array(flags))
     found = OpenWindows.of(slices)
-    places = np.repeat(np.arange(len(slices)), found.counts)
-    turn = np.arange(len(places)) - np.repeat(np.cumsum(found.counts) - found.counts, found.counts)
+    turn, places = numbers_of(np.zeros_like(found.counts), found.counts)
     shift = turn * found.steps[places]
     schema = KeySchema(tuple(key), tuple(rows.schema.field(name).type for name in key))
     keys = encode_keys(schema, *(({name: part[name] for name in key}, len(part)) for part in (others, slices)))

@@ -18,6 +18,7 @@ from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.assigners.arrays import Assigned
 from tidegate.windowing.columnar.hashing import key_groups
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
+from tidegate.windowing.columnar.order import numbers_of
 from tidegate.windowing.columnar.plan import choose_operator
 from tidegate.windowing.columnar.state import Int32s
 from tidegate.windowing.epochs.elements import Elements
@@ -187,7 +188,7 @@ class ColumnarWindowJoin:
         owners = np.flatnonzero(kept & (counts > 0))
         counts, begins = counts[owners], windows.begins(place)[owners]
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        entries = np.arange(offsets[-1]) + np.repeat(begins - offsets[:-1], counts)
+        entries, _ = numbers_of(begins, counts)
         elements = windows.values[place].take(pa.array(windows.places[entries]))
         codes, ends = windows.codes[owners], windows.ends[owners]
         one_each = pa.array(np.arange(len(owners) + 1), pa.int32())
@@ -298,8 +299,7 @@ class _Windows:
             lefts = np.maximum(left, 1) if kind in ("right", "full") else left
             rights = np.maximum(right, 1) if kind in ("left", "full") else right
         sizes = np.where(chosen, lefts * rights, 0)
-        owners = np.repeat(np.arange(len(sizes)), sizes)
-        numbers = np.arange(len(owners)) - (np.cumsum(sizes) - sizes)[owners]
+        numbers, owners = numbers_of(np.zeros_like(sizes), sizes)
         of_left, of_right = np.divmod(numbers, rights[owners])
         return owners, self._elements(0, owners, of_left), self._elements(1, owners, of_right)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Self, get_type_hints
 
 import numpy as np
@@ -104,6 +105,7 @@ def _joined(values: Sequence[Any]) -> Any:
     return None if first is None else pa.concat_arrays(values)
 
 
+@cache  # Resolving annotations takes a millisecond, and an epoch makes several empty records in each shard.
 def _kinds(cls: type[ParallelArrays]) -> dict[str, type[np.generic]]:
     """Return the type of the values of each field that is a NumPy array."""
     kinds: dict[Any, type[np.generic]] = {Int64s: np.int64, Bools: np.bool_}

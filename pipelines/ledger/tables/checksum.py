@@ -20,6 +20,7 @@ from xxhash import xxh64_intdigest
 
 from tidegate.pipelines.definition.far_times import values_of
 from tidegate.windowing.columnar.hashing import hash_values
+from tidegate.windowing.columnar.order import numbers_of
 
 UInt64s = npt.NDArray[np.uint64]
 
@@ -166,8 +167,7 @@ def _numbers_of_nested(column: pa.Array) -> UInt64s:
     parts = (column.keys, column.items) if pa.types.is_map(kind) else (column.values,)
     lengths = ends - begins
     # The position of an entry in its list matters, so lists with the same entries in another order differ.
-    owners = np.repeat(np.arange(len(column)), lengths)
-    entries = np.arange(lengths.sum()) + np.repeat(begins - (np.cumsum(lengths) - lengths), lengths)
+    entries, owners = numbers_of(begins, lengths)
     hashes = (entries - begins[owners]).astype(np.uint64)
     _mix(hashes)
     for name, values in zip(("key", "value"), parts, strict=False):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tidegate.pipelines.observe.inspect.arrivals import Arrived, Int64s, Watermarks
 from tidegate.windowing.assigners import WindowAssigner
-from tidegate.windowing.columnar.order import begins, running_max, sort_groups, sort_order
+from tidegate.windowing.columnar.order import begins, numbers_of, running_max, sort_groups, sort_order
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 
 Bools = npt.NDArray[np.bool_]
@@ -89,7 +89,7 @@ class Clusters:
         with_late = np.unique(np.searchsorted(self.starts, np.flatnonzero(alone), side="right") - 1)
         # Rows of a commit are added in order of time, so the late ones come first and touch nothing.
         at_once = (self.first == self.last)[with_late] & self.one_gap
-        of_rows = self._rows_of(with_late[at_once])
+        of_rows, _ = self._rows_of(with_late[at_once])
         late[of_rows] = alone[of_rows]
         for rows, parts in self._each(with_late[~at_once] if self.one_gap else doubtful, before):
             wrong += self._live(rows, parts, lateness, late)
@@ -97,22 +97,17 @@ class Clusters:
 
     def _each(self, sessions: Int64s, before: Int64s) -> Iterator[tuple[list[int], list[tuple[Millis, ...]]]]:
         """Yield the rows of each session commit by commit: their numbers; their times, ends and watermarks."""
-        rows = self._rows_of(sessions)
-        sizes = self.starts[sessions + 1] - self.starts[sessions]
-        numbers = np.repeat(np.arange(len(sessions)), sizes)
+        rows, numbers = self._rows_of(sessions)
         rows = rows[np.lexsort((self.ends[rows], self.times[rows], self.commits[rows], numbers))]
         watermarks = before[self.commits[rows]]
         parts = zip(self.times[rows].tolist(), self.ends[rows].tolist(), watermarks.tolist(), strict=True)
         of_rows = iter(rows.tolist())
-        for size in sizes.tolist():
+        for size in (self.starts[sessions + 1] - self.starts[sessions]).tolist():
             yield list(islice(of_rows, size)), list(islice(parts, size))
 
-    def _rows_of(self, sessions: Int64s) -> Int64s:
-        """Return the numbers of the rows of some sessions, ascending."""
-        sizes = self.starts[sessions + 1] - self.starts[sessions]
-        firsts = np.cumsum(sizes) - sizes
-        rows: Int64s = np.arange(int(sizes.sum())) + np.repeat(self.starts[sessions] - firsts, sizes)
-        return rows
+    def _rows_of(self, sessions: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the numbers of the rows of some sessions, ascending, and the index of the session of each."""
+        return numbers_of(self.starts[sessions], self.starts[sessions + 1] - self.starts[sessions])
 
     def _wrong(self, sessions: Int64s, times: Watermarks) -> int:
         """Return how many of some sessions fire before all their rows have arrived. All rows have the same gap.
@@ -120,8 +115,7 @@ class Clusters:
         A part of a session that ends with a row fires once the watermark has passed the row's end, unless one of the
         next rows within the gap has arrived by then.
         """
-        rows = self._rows_of(sessions)
-        numbers = np.repeat(np.arange(len(sessions)), self.starts[sessions + 1] - self.starts[sessions])
+        rows, numbers = self._rows_of(sessions)
         ends, commits = self.ends[rows], self.commits[rows]
         fires = np.maximum(commits, np.searchsorted(times.after, ends - 1))
         lasts = self.starts[sessions + 1] - 1
