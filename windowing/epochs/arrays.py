@@ -58,7 +58,8 @@ class ParallelArrays:
         Args:
             others: values of the fields that are not NumPy arrays of integers or flags.
         """
-        return cls(**{name: np.empty(0, kind) for name, kind in _kinds(cls).items() if name not in others}, **others)
+        kinds = _kinds(cls)  # type: ignore[arg-type]  # mypy takes `type[Self]` for unhashable
+        return cls(**{name: np.empty(0, kind) for name, kind in kinds.items() if name not in others}, **others)
 
 
 def taken(arrays: Sequence[pa.Array], rows: Int64s) -> list[pa.Array]:
