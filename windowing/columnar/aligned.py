@@ -97,7 +97,7 @@ class AlignedKernel:
     def _accepted(self, codes: Int64s, assigned: Assigned, watermarks: Int64s, in_flight: InFlight) -> Bools:
         """Return a flag for each assigned row: whether its window accepts the element."""
         rules = self._rules
-        accepted: Bools = ~rules.have_passed(assigned.ends, watermarks)
+        accepted: Bools = ~rules.is_window_late(assigned.ends, watermarks)
         if not len(in_flight):
             return accepted
         # A closed window that has state was reopened; it accepts elements until it is cleaned up.
@@ -127,8 +127,7 @@ class AlignedKernel:
         places = firsts[skipped]
         with_window = places >= 0
         times, watermarks = elements.timestamps[skipped], seen[skipped]
-        # An element without a window is judged by its own time instead of a window's last millisecond.
-        late = with_window | self._rules.have_passed(times + 1, watermarks)
+        late = with_window | self._rules.is_element_late(times, watermarks)
         output.counters.no_window += count(~late)
         output.counters.late += count(late)
         starts, ends = (

@@ -66,21 +66,35 @@ class Rules:
         lacking: Bools = ~filled & (waits | np.bool_(not self.empties))
         return lacking
 
-    def have_passed(self, ends: Int64s, watermarks: Int64s) -> Bools:
+    def is_window_late(self, ends: Int64s, watermarks: Int64s) -> Bools:
         """Return a flag for each window: whether at the watermark it accepts no element, unless it has state."""
-        passed: Bools = (self.cleanups(ends) <= watermarks) | (ends - 1 <= self.closed_through)
-        return passed
+        late: Bools = (self.cleanups(ends) <= watermarks) | (ends - 1 <= self.closed_through)
+        return late
+
+    def is_element_late(self, times: Int64s, watermarks: Int64s) -> Bools:
+        """Return a flag for each element that no window accepts: whether it is late by its own time."""
+        # It is judged as a window would be whose last millisecond is its time.
+        return self.is_window_late(times + 1, watermarks)
 
     def cleanups(self, ends: Int64s) -> Int64s:
         """Return the time at which each window is cleaned up, at most the end of time."""
-        last = ends - 1
-        if self.lateness == 0:
-            return last
-        if self.lateness >= MAX_TIMESTAMP:
-            return np.full(len(ends), MAX_TIMESTAMP)
-        if not len(last) or int(last.max()) <= MAX_TIMESTAMP - self.lateness:
-            return last + self.lateness
-        return np.where(last > MAX_TIMESTAMP - self.lateness, MAX_TIMESTAMP, last + self.lateness)
+        return cleanup_times(ends - 1, self.lateness)
+
+
+def cleanup_times(lasts: Int64s, lateness: Millis) -> Int64s:
+    """Return the time at which each window is cleaned up, at most the end of time.
+
+    Args:
+        lasts: last millisecond of each window, int64 epoch milliseconds.
+        lateness: allowed lateness, milliseconds.
+    """
+    if lateness == 0:
+        return lasts
+    if lateness >= MAX_TIMESTAMP:
+        return np.full(len(lasts), MAX_TIMESTAMP)
+    if not len(lasts) or int(lasts.max()) <= MAX_TIMESTAMP - lateness:
+        return lasts + lateness
+    return np.where(lasts > MAX_TIMESTAMP - lateness, MAX_TIMESTAMP, lasts + lateness)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -159,7 +159,7 @@ class SessionKernel:
 
     def _late(self, clusters: Clusters) -> Bools:
         """Return a flag for each member: whether, as an element, it is late unless it touches a session."""
-        return self._rules.have_passed(clusters.ends, clusters.watermarks)
+        return self._rules.is_window_late(clusters.ends, clusters.watermarks)
 
     def _run_clusters(self, clusters: Clusters, elements: Elements, in_flight: InFlight, output: KernelOutput) -> None:
         output.counters.elements += count(~clusters.in_flight)

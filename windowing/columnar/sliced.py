@@ -143,6 +143,7 @@ class SlicedKernel:
         slices = slicing.slices_at(elements.timestamps)
         lasts, passed = slicing.last_windows(slices), slicing.windows_after(seen)
         firsts = slicing.first_windows(slices)
+        # The rule of `Rules.is_window_late`, by the numbers of windows.
         late = np.flatnonzero(lasts < passed)
         output.counters.elements += len(elements)
         output.counters.late += len(late)

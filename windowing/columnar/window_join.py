@@ -76,7 +76,7 @@ class ColumnarWindowJoin:
         )
         seen = timeline.seen_by(ordered.timestamps, ordered.commits)
         assigned = self._assign(ordered.timestamps)
-        is_open = assigned.ends - 1 > seen[assigned.rows]
+        is_open = ~_is_late(assigned.ends - 1, seen[assigned.rows])
         kept = np.flatnonzero(is_open)
         windows = self._windows(
             keys, state, ordered, assigned.take(kept[np.argsort(assigned.rows[kept], kind="stable")])
@@ -143,7 +143,7 @@ class ColumnarWindowJoin:
         taken = np.zeros(len(elements), np.bool_)
         taken[assigned.rows[is_open]] = True
         skipped = np.flatnonzero(~taken)
-        late = skipped[elements.timestamps[skipped] <= seen[skipped]]
+        late = skipped[_is_late(elements.timestamps[skipped], seen[skipped])]
         counters.late, counters.no_window = len(late), len(skipped) - len(late)
         # The first window of an element stands for all.
         firsts = np.full(len(elements), _NONE)
@@ -309,3 +309,9 @@ class _Windows:
         has_any = self.counts[side][owners] > 0
         found[has_any] = self.places[self.begins(side)[owners[has_any]] + numbers[has_any]]
         return found
+
+
+def _is_late(times: Int64s, watermarks: Int64s) -> Bools:
+    """Return a flag for each time, of an element or the last of a window: whether the watermark has reached it."""
+    late: Bools = times <= watermarks
+    return late

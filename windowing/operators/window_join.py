@@ -45,17 +45,20 @@ class WindowJoinOperator(JoinOperator):
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
         timestamp, side = self._came(timestamp, side)
-        watermark = self.timers.current_watermark
         windows = self._assigner.assign_windows(value, timestamp, self.timers)
-        open_windows = [window for window in windows if window.max_timestamp > watermark]
+        open_windows = [window for window in windows if not self._is_late(window.max_timestamp)]
         for window in open_windows:
             self._sides(key, window)[side].append(value)
         if open_windows:
             return
-        if timestamp <= watermark:
+        if self._is_late(timestamp):
             self._late(key, value, timestamp, side, windows[0] if windows else None)
         else:
             self._counters.no_window += 1
+
+    def _is_late(self, time: Millis) -> bool:
+        """Return True if the watermark has reached a time: that of an element, or the last millisecond of a window."""
+        return time <= self.timers.current_watermark
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
         """Join the window of the slot, and remove it; the timer service calls this."""

@@ -17,8 +17,9 @@ import numpy.typing as npt
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.observe.inspect.arrivals import Arrivals, Arrived, Divided, Int64s, Watermarks
-from tidegate.pipelines.observe.inspect.row_windows import Grouped, Ordered, aligned, later, sessions
+from tidegate.pipelines.observe.inspect.row_windows import Grouped, Ordered, aligned, sessions
 from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.columnar.kernel import cleanup_times
 from tidegate.windowing.columnar.order import begins
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
@@ -283,7 +284,7 @@ class _Count:
         self._windows += len(grouped.ends)
         if not len(grouped.ends):
             return
-        cleanups = later(grouped.ends - 1, lateness or 0)
+        cleanups = cleanup_times(grouped.ends - 1, lateness or 0)
         opened = cleanups > before[grouped.first]
         self._changes += np.bincount(grouped.first[opened], minlength=len(self._changes))
         closed = np.searchsorted(after, cleanups[opened])

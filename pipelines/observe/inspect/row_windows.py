@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from tidegate.pipelines.observe.inspect.arrivals import Arrived, Int64s, Watermarks
 from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.columnar.kernel import cleanup_times
 from tidegate.windowing.columnar.order import begins, numbers_of, running_max, sort_groups, sort_order
-from tidegate.windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.time import Millis
 
 Bools = npt.NDArray[np.bool_]
 
@@ -45,7 +46,7 @@ class Grouped:
         """Return a flag for each late row, and the number of windows that are wrong at first."""
         if lateness is None:
             return np.zeros(len(self.commits), np.bool_), 0
-        late = later(self.lasts, lateness) <= times.before[self.commits]
+        late = cleanup_times(self.lasts, lateness) <= times.before[self.commits]
         if self.clusters is not None:
             return self.clusters.late(late, lateness, times)
         return late, int(np.count_nonzero(times.before[self.last] >= self.ends - 1))
@@ -219,10 +220,3 @@ def _extremes(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:
     if not len(bounds):
         return bounds, bounds
     return np.minimum.reduceat(values, bounds), np.maximum.reduceat(values, bounds)
-
-
-def later(times: Int64s, by: Millis) -> Int64s:
-    """Return times plus a duration, capped at the largest time."""
-    if by == 0:
-        return times
-    return np.where(times > MAX_TIMESTAMP - by, MAX_TIMESTAMP, times + by)

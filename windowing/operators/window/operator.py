@@ -112,20 +112,10 @@ class WindowOperator(KeyedOperator):
                     reason = MERGED_WINDOW_LATE
                     continue
                 window = merged
-            cleanup = window.max_timestamp + self._lateness
-            if cleanup > MAX_TIMESTAMP:
-                cleanup = MAX_TIMESTAMP
-            if self._event_time and cleanup <= context.current_watermark:
-                if self.merging:
-                    self._retire(key, window)
-                continue
+            cleanup = self.cleanup.time(window)
             slot = (key, window)
             cell = self.cells.get(slot)
-            if cell is None and (
-                window.max_timestamp <= self._closed_through
-                if self._event_time
-                else self._account_for_all and self._ends_by_clock and cleanup < context.current_processing_time
-            ):
+            if self._is_window_late(window, cleanup, cell):
                 if self.merging:
                     self._retire(key, window)
                 continue
@@ -167,6 +157,27 @@ class WindowOperator(KeyedOperator):
                 purge, cell.late_firing = cell.late_firing, None
                 self._act(slot, cell, TriggerResult.of(fire=True, purge=purge), None)
 
+    def _is_window_late(self, window: Window, cleanup: Millis, cell: WindowCell | None) -> bool:
+        """Return True if a window accepts no element any more. Source: Flink's `isWindowLate`.
+
+        Args:
+            window: the window, after merging.
+            cleanup: its cleanup time.
+            cell: its cell, None if it has no state; a closed window that has state was reopened.
+        """
+        if self._event_time:
+            return cleanup <= self._context.current_watermark or (
+                cell is None and window.max_timestamp <= self._closed_through
+            )
+        passed = self._account_for_all and self._ends_by_clock and cleanup < self._context.current_processing_time
+        return cell is None and passed
+
+    def _is_element_late(self, timestamp: Millis | None) -> bool:
+        """Return True if an element that no window accepts is late by its own time. Source: Flink's `isElementLate`."""
+        if not self._event_time or timestamp is None:
+            return False
+        return timestamp + self._lateness <= self._context.current_watermark or timestamp <= self._closed_through
+
     def _skip(self, key: Any, value: Any, timestamp: Millis | None, reason: str, window: Window | None) -> None:
         """Count an element that no window accepts, and emit it if it is late.
 
@@ -177,12 +188,7 @@ class WindowOperator(KeyedOperator):
             reason: reason why its windows did not accept it.
             window: first of its windows, None if it has none.
         """
-        watermark = self._context.current_watermark
-        late = (
-            self._event_time
-            and timestamp is not None
-            and (timestamp + self._lateness <= watermark or timestamp <= self._closed_through)
-        )
+        late = self._is_element_late(timestamp)
         if window is None and not late:
             self._counters.no_window += 1
             return
@@ -190,7 +196,7 @@ class WindowOperator(KeyedOperator):
         if not late and reason is LATE:
             reason = WINDOWS_PASSED
         if self._late_output and (late or self._account_for_all):
-            self.output.append(LateElement(key, value, timestamp, reason, window, watermark))
+            self.output.append(LateElement(key, value, timestamp, reason, window, self._context.current_watermark))
         elif late:
             self._counters.late_dropped += 1
 
