@@ -1,7 +1,7 @@
 """The errors of `pipelines`, each with the exit code of a command that ends with it.
 
 0 done, 2 usage, 3 refused, 4 lease held, 5 quality, 1 anything else. Only 1 and 4 are worth a retry:
-the others stay as they are until somebody changes something.
+the others stay as they are until somebody changes something. `project/cli/__init__.py` ends a command with the code.
 """
 
 from __future__ import annotations

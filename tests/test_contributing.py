@@ -33,6 +33,7 @@ SUBJECTS = {
     "an aggregate",
     "a counter",
     "a state column",
+    "a column of a table",
     "a source",
     "a version of Spark or Delta",
     "a dependency",
@@ -54,7 +55,7 @@ def table() -> dict[str, str]:
 
 def named(row: str) -> Iterator[tuple[str, list[str]]]:
     """The files of a row, each with the names that it is said to define."""
-    for file, names in re.findall(FILE + r"(?: \(([^)]*)\))?", row):
+    for file, names in re.findall(FILE + r"(?:\s+\(([^)]*)\))?", row):
         yield file, re.findall(r"`([\w.]+)`", names)
 
 

@@ -23,15 +23,26 @@ ALLOWED = {
     "windowing": LIBRARY,
     "windowing/aggregates": LIBRARY | {"datasketches"},
     "pipelines": LIBRARY
-    | {"tidegate.windowing", "pyspark", "delta", "deltalake", "dateutil", "pandas", "psutil", "pydantic"}
-    | {"sqlglot", "pyroaring", "obstore"},
+    | {
+        "tidegate.windowing",
+        "deltalake",
+        "dateutil",
+        "pandas",
+        "psutil",
+        "pydantic",
+        "sqlglot",
+        "pyroaring",
+        "obstore",
+    },
     "pipelines/examples": {"tidegate.windowing", "pandas", "pyarrow", "deltalake"},
     "pipelines/airflow": {"airflow", "asgiref", "deltalake", "fastapi", "httpx", "openlineage", "psutil", "pydantic"},
     "pipelines/project": LIBRARY | {"tidegate.windowing", "tidegate.expectations", "dateutil", "pandas"},
     "pipelines/project/cli": {"tidegate.windowing", "tidegate.expectations", "click", "deltalake", "numpy"}
     | {"pyarrow", "rich"},
     "pipelines/observe/metrics": {"tidegate.windowing", "opentelemetry", "prometheus_client"},
-    "pipelines/engine": LIBRARY | {"pyspark", "grpc", "loky"},
+    "pipelines/observe/reading": LIBRARY | {"tidegate.windowing", "deltalake", "pyspark", "sqlglot"},
+    "pipelines/engine": LIBRARY | {"loky"},
+    "pipelines/engine/spark": LIBRARY | {"tidegate.windowing", "deltalake", "pyspark", "grpc"},
     "pipelines/observe/report": LIBRARY
     | {"tidegate.windowing", "deltalake", "jinja2", "matplotlib", "pandas", "pydantic"},
     "expectations": {"tidegate.windowing", "tidegate.pipelines", "great_expectations", "deltalake", "jinja2"}

@@ -1,4 +1,7 @@
-"""Step 3 of an epoch, its commit point: replace the state of the changed shards together with the manifest."""
+"""The commit of an epoch, its third step: the state of the changed shards and the manifest.
+
+This file makes the manifest; `commit_snapshot` in `ledger/snapshots/commit.py` is the one Delta commit, the fence.
+"""
 
 from __future__ import annotations
 

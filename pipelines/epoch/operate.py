@@ -1,4 +1,4 @@
-"""Step 2 of an epoch: the engine's tasks move the events to their shards, where the operator runs.
+"""The tasks of an epoch, its second step: they move the events to their shards, where the operator runs.
 
 Events reach a shard in one of two ways. If the files are small, each task reads all of them and keeps the events of its
 shards: one stage, without an exchange. Tasks on one machine share what they read. Otherwise tasks read the files and

@@ -1,4 +1,4 @@
-"""Step 2 inside a task: the operator reads the state and events of one shard, and the task writes its files.
+"""A shard inside a task: the operator reads its state and events, and the task writes its files.
 
 A task commits nothing. A failed or repeated attempt leaves files that no table lists, and VACUUM removes them. A task
 reports its files to the driver in one row for each shard.

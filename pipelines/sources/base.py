@@ -8,7 +8,9 @@ these files as Arrow columns.
     source.reader(columns) -> PartReader       is sent to the tasks
     reader.open(part) -> OpenPart              a task: row groups as Arrow tables
 
-`sources/delta` implements it for Delta tables. A source of Parquet files needs no reader of its own (`ParquetReader`).
+A new kind of source has all members of `Source`. Optional: `ChangingSource`, if its rows may change; `SparkSource`, if
+Spark can read it, too; `PartReader` and `OpenPart`, unless its files are Parquet (`parquet_reader.py`). `sources/delta`
+has all of them.
 """
 
 from __future__ import annotations

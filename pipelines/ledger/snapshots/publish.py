@@ -1,8 +1,9 @@
-"""Step 4 of an epoch: add the rows that the manifest lists to results, late, rejects and epochs, one commit each.
+"""Publishing an epoch, its fourth step: the rows that the manifest lists go to results, late, rejects and epochs.
 
-The check for an earlier commit and the commit itself share one handle. After a harmless conflict (somebody altered the
-table), it reopens the table, then checks and commits again, so the next epoch never starts before the previous one is
-published. Recovery runs the same code: it publishes what the newest manifest lists and a table lacks.
+Each table gets one commit. The check for an earlier commit and the commit itself share one handle. After a harmless
+conflict (somebody altered the table), it reopens the table, then checks and commits again, so the next epoch never
+starts before the previous one is published. Recovery runs the same code: it publishes what the newest manifest lists
+and a table lacks.
 """
 
 from __future__ import annotations
