@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tidegate.windowing.epochs.elements import KEY_PREFIX as KEY_PREFIX
+from tidegate.windowing.epochs.elements import VALUE_PREFIX as VALUE_PREFIX
+
 OURS = "tidegate:"
 """Prefix of names added to the columns of a source; no column of a source may start with it."""
 
@@ -44,9 +47,6 @@ DROPPED = "dropped"
 FIRST_TIME = 0
 LAST_TIME = 253_402_300_800_000
 """Bounds of accepted times, int64 epoch milliseconds: the start of 1970 and the end of 9999."""
-
-KEY_PREFIX = "key_"
-VALUE_PREFIX = "value_"
 
 
 def key_type(kind: pa.DataType) -> pa.DataType:
