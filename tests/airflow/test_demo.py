@@ -193,6 +193,7 @@ def test_the_summary_says_what_a_person_wants_to_know(demo: Demo) -> None:
         assert text in demo.screen
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_no_process_behind(demo: Demo) -> None:
     """Last in this file: it ends the demo."""
     process = psutil.Process(demo.process.pid)

@@ -25,7 +25,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stopping import stop_driver
 
-pytestmark = [pytest.mark.long, pytest.mark.airflow, pytest.mark.spark]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
 DAG = "live__restart"
 RESTING = "resting__stream"
@@ -137,6 +137,7 @@ def test_what_is_fed_is_taken_and_a_row_that_comes_too_late_is_kept(streaming: S
     assert [row["reason"] for row in streaming.lake.rows(live, "late").to_pylist()] == ["late"]
 
 
+@pytest.mark.long
 def test_reopening_by_hand_beside_the_stream_is_refused_with_the_key_that_lets_the_stream_do_it(
     streaming: Streaming, airflow: EmbeddedAirflow
 ) -> None:
@@ -213,6 +214,7 @@ def test_a_successor_that_can_not_go_on_is_refused_while_the_old_stream_runs(
     assert not streaming.driver().stop_requested
 
 
+@pytest.mark.long
 def test_a_restart_from_an_older_snapshot_ends_the_old_stream_and_computes_the_same_again(
     streaming: Streaming, airflow: EmbeddedAirflow
 ) -> None:

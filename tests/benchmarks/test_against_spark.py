@@ -40,6 +40,7 @@ def bench(spark: SparkSession, tmp_path: Path) -> Bench:
     return Bench(tmp_path, spark, per_commit=1_000)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ASSIGNERS)
 def test_spark_computes_the_windows_that_we_do(bench: Bench, kind: str) -> None:
@@ -116,6 +117,7 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(["key", "window_start"], ignore_index=True)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_comparison_gives_the_ratio_of_both_sides(bench: Bench) -> None:
     bench.write(EventSet(2_000, 50))

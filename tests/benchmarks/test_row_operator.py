@@ -12,6 +12,7 @@ TIMES_BARE = {"tumbling sum": 16, "sessions": 27}
 BYTES_AT_MOST = 1024
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workload", TIMES_BARE)
 def test_windows_cost_at_most_three_times_what_was_measured_over_a_bare_loop(workload: str) -> None:
     elements = row_operator.elements_of_a_day(50_000, 5_000)
@@ -19,6 +20,7 @@ def test_windows_cost_at_most_three_times_what_was_measured_over_a_bare_loop(wor
     assert min(ratios) < 3 * TIMES_BARE[workload]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workload", TIMES_BARE)
 def test_an_open_window_takes_at_most_a_kibibyte(workload: str) -> None:
     assert row_operator.bytes_per_open_window(row_operator.WORKLOADS[workload], 20_000) <= BYTES_AT_MOST

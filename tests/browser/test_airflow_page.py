@@ -58,6 +58,7 @@ def embedded(airflow: EmbeddedAirflow, page: Page) -> FrameLocator:
     return frame
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", PATHS)
 def test_nobody_sees_anything_without_a_login(path: str, airflow: EmbeddedAirflow) -> None:
     answer = httpx.get(f"{airflow.url}/tidegate/{path}")
@@ -67,6 +68,7 @@ def test_nobody_sees_anything_without_a_login(path: str, airflow: EmbeddedAirflo
     assert forged.status_code in (401, 403)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_the_page_changes_nothing(method: str, airflow: EmbeddedAirflow) -> None:
     token = httpx.post(f"{airflow.url}/auth/token", json={"username": USER, "password": airflow.password})
@@ -75,6 +77,7 @@ def test_the_page_changes_nothing(method: str, airflow: EmbeddedAirflow) -> None
         assert httpx.request(method, f"{airflow.url}/tidegate/{path}", headers=headers).status_code in (404, 405)
 
 
+@pytest.mark.long
 def test_the_page_shows_the_true_numbers_of_the_tables(
     embedded: FrameLocator, page: Page, tables: PipelineTables, keep: Callable[[Page, str], Path]
 ) -> None:
@@ -153,6 +156,7 @@ def test_an_alarm_is_shown_while_it_is_open(embedded: FrameLocator, page: Page, 
     expect(embedded.locator("[data-pipeline=sessions] [data-table=alarms]")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_restart_opens_the_trigger_form_of_the_stream(
     embedded: FrameLocator, page: Page, keep: Callable[[Page, str], Path]
 ) -> None:

@@ -31,6 +31,7 @@ def index(tmp_path: Path) -> Path:
     return tmp_path / ".work" / "quality" / "sessions" / "index.html"
 
 
+@pytest.mark.long
 def test_data_docs_need_no_network_and_run_nothing(index: Path, page: Page, keep: Callable[[Page, str], Path]) -> None:
     requested: list[str] = []
     page.on("request", lambda request: requested.append(request.url))
@@ -53,6 +54,7 @@ def test_data_docs_need_no_network_and_run_nothing(index: Path, page: Page, keep
     assert [url for url in requested if not url.startswith(("file:", "data:"))] == []
 
 
+@pytest.mark.long
 def test_data_docs_fit_a_phone_and_the_dark(index: Path, page: Page) -> None:
     page.set_viewport_size({"width": 375, "height": 800})
     page.emulate_media(color_scheme="dark")

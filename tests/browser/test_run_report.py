@@ -79,6 +79,7 @@ def test_a_report_is_light_and_fits_a_phone(
     keep(page, "run-report-phone")
 
 
+@pytest.mark.long
 def test_a_report_is_dark_where_the_reader_wants_it_and_its_legend_stands_beside_the_plot(
     project: tuple[Path, PipelineTables], page: Page, keep: Callable[[Page, str], Path]
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_report_is_dark_where_the_reader_wants_it_and_its_legend_stands_beside
     keep(page, "run-report-dark")
 
 
+@pytest.mark.long
 def test_the_picture_of_the_readme_can_be_taken_of_a_report(
     project: tuple[Path, PipelineTables], page: Page, tmp_path: Path
 ) -> None:

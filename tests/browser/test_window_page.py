@@ -67,6 +67,7 @@ def test_a_window_is_shown_with_its_rows_merges_and_panes(
     keep(page, f"window-{width}")
 
 
+@pytest.mark.long
 def test_a_run_report_has_the_window(project: Project, page: Page) -> None:
     report = project.report("sessions", key="<ann> & co", window=at("10:00"))
     assert asked_elsewhere(page, Path(report.file)) == []
@@ -74,6 +75,7 @@ def test_a_run_report_has_the_window(project: Project, page: Page) -> None:
     assert titles[0] == "Window of <ann> & co from 2024-03-01 10:00:00"
 
 
+@pytest.mark.long
 def test_a_curve_is_drawn_and_the_report_leads_to_it(project: Project, page: Page) -> None:
     project.advise("sessions", page=True)
     report = project.report("sessions")

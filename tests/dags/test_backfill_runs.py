@@ -13,6 +13,7 @@ from tidegate.pipelines.observe.inspect.status import read_status
 pytestmark = pytest.mark.airflow
 
 
+@pytest.mark.long
 def test_an_interval_before_the_source_begins_is_refused_and_changes_nothing(airflow: EmbeddedAirflow) -> None:
     config = Path(airflow.settings["TIDEGATE_CONFIG"])
     before = read_status(config, "sessions")

@@ -17,6 +17,7 @@ from tidegate.pipelines.project.cli import run as cli
 pytestmark = pytest.mark.airflow
 
 
+@pytest.mark.long
 def test_windows_that_hold_reach_the_asset_with_what_is_known_of_them(airflow: EmbeddedAirflow) -> None:
     run = run_of(airflow, "sessions__quality", epoch=2)
     assert states(airflow, run) == {"quality": ("success", 1)}
@@ -70,6 +71,7 @@ def test_an_unknown_epoch_is_a_clear_error_and_changes_nothing(airflow: Embedded
     assert len(events_of(airflow, "sessions__final_windows")) == before
 
 
+@pytest.mark.long
 def test_a_param_that_can_not_be_makes_no_run(airflow: EmbeddedAirflow) -> None:
     with pytest.raises(Exception, match="400"):
         airflow.call("POST", "dags/sessions__restart/dagRuns", json={"logical_date": None, "conf": {"restore": "../x"}})

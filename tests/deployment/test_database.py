@@ -43,6 +43,7 @@ def database(postgres: Postgres, verb: str, given: bytes = b"") -> subprocess.Co
     )
 
 
+@pytest.mark.long
 def test_what_was_lost_or_upgraded_since_is_as_before(postgres: Postgres) -> None:
     sql(postgres, BEFORE)
     before = sql(postgres, TABLES), sql(postgres, "SELECT * FROM dag_run ORDER BY id")

@@ -94,6 +94,7 @@ def test_an_acknowledgement_without_a_reason_is_refused(tmp_path: Path, capsys: 
     assert "--reason is empty" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_window_that_only_a_full_check_looks_at_can_be_acknowledged(tmp_path: Path) -> None:
     lake = hour_lake()
     tables = project(lake, tmp_path, suite_of("gxe.ExpectColumnValuesToBeBetween(column='events', max_value=100)"))

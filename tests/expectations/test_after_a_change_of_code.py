@@ -129,6 +129,7 @@ def test_a_retraction_repeats_the_lateness_of_the_code_that_emitted_its_pane(tmp
     assert broken_in(lake.tables(later), later) == set()
 
 
+@pytest.mark.long
 def test_a_window_that_fired_may_stay_open_after_its_first_final_at_under_a_longer_lateness(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     before, after = (hourly_pipeline(allowed_lateness=minutes(wait)) for wait in (60, 180))
@@ -165,6 +166,7 @@ def test_a_manifest_without_a_shape_is_read(tmp_path: Path) -> None:
     assert Manifest.parse(text).shape is None
 
 
+@pytest.mark.long
 def test_intervals_run_again_after_a_restore_break_nothing(tmp_path: Path) -> None:
     by_hand = ByHand(tmp_path)
     days = [(at("00:00", day), at("00:00", day + 1)) for day in range(3)]
@@ -182,6 +184,7 @@ def test_intervals_run_again_after_a_restore_break_nothing(tmp_path: Path) -> No
     assert broken_in(by_hand.tables, by_hand.pipeline) == set()
 
 
+@pytest.mark.long
 def test_a_state_column_that_came_after_the_restored_snapshot_is_no_difference(tmp_path: Path) -> None:
     lake, pipeline = Lake(tmp_path), hourly_pipeline()
     with_largest = replace(

@@ -150,6 +150,7 @@ def days(*numbers: int) -> set[str]:
     return {at("00:00", number).strftime("%Y-%m-%dT00:00:00") for number in numbers}
 
 
+@pytest.mark.long
 def test_an_interval_run_again_names_the_days_whose_windows_differ(tmp_path: Path) -> None:
     by_hand = backfilled(tmp_path)
     readers = Readers(by_hand, "day")
@@ -243,6 +244,7 @@ def test_too_many_partitions_are_counted_and_not_named(tmp_path: Path, monkeypat
     }
 
 
+@pytest.mark.long
 def test_a_restore_that_sets_the_watermark_back_is_told_of_and_so_is_the_way_on(tmp_path: Path) -> None:
     by_hand = backfilled(tmp_path)
     readers = Readers(by_hand, "day")

@@ -50,6 +50,7 @@ def check(hand: ByHand, everything: bool = False) -> Pinned:
     return pin(hand.tables, hand.pipeline, everything=everything)
 
 
+@pytest.mark.long
 def test_an_old_file_that_is_gone_is_found_by_the_next_check(tmp_path: Path) -> None:
     hand = lived(tmp_path)
     assert check(hand).scope.proof is not None, "the check does not read that file"

@@ -69,6 +69,7 @@ def test_windows_of_all_epochs_since_a_check_are_new_to_the_next(tmp_path: Path)
     assert starts(fresh(by_hand, 2)) == ["10:00"], "to the same check again what it saw is new"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("severity", "since"), [("critical", 2), ("warning", 3), ("info", 3)])
 def test_what_a_check_held_back_is_new_to_the_next_and_what_it_only_marked_is_not(
     severity: str, since: int, tmp_path: Path

@@ -106,6 +106,7 @@ def test_what_a_check_proved_is_not_read_again(tmp_path: Path, monkeypatch: pyte
     assert looked_at(pinned) == len(USERS)
 
 
+@pytest.mark.long
 @pytest.mark.first(1)
 @pytest.mark.parametrize("kept", [0, 40, -1], ids=["empty", "cut within a line", "cut between two lines"])
 def test_after_damage_to_the_newest_entry_of_checks_the_next_one_goes_on_from_the_check_before(
@@ -201,6 +202,7 @@ def a_late_pane_twice(by_hand: ByHand) -> None:
     write_deltalake(by_hand.tables.path(results.NAME), again, mode="append", commit_properties=ours)
 
 
+@pytest.mark.long
 def test_an_error_in_what_is_new_is_found_and_held_against_every_later_check(tmp_path: Path) -> None:
     by_hand = ByHand(tmp_path, hourly_pipeline(allowed_lateness=timedelta(hours=3)))
     for number in range(4):

@@ -16,6 +16,7 @@ from tidegate.pipelines.ledger.tables import quality
 KB = 1024
 
 
+@pytest.mark.long
 @pytest.mark.first(1)
 @pytest.mark.parametrize("left", [0, 8 * KB, 16 * KB, 24 * KB])
 def test_a_check_on_a_full_disk_says_so_and_the_next_one_goes_on(

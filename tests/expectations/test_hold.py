@@ -36,6 +36,7 @@ def checks(folder: Path, printed: pytest.CaptureFixture[str], mark: Any = None) 
     return code, json.JSONDecoder().raw_decode(answers)[0]["partitions"]
 
 
+@pytest.mark.long
 def test_partitions_of_failing_windows_wait_until_these_are_right(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,7 @@ def checked(folder: Path, suite: str) -> tuple[dict[str, bool], set[str]]:
     return outcomes, set(json.loads((folder / "loaded.json").read_text()))
 
 
+@pytest.mark.long
 def test_a_check_needs_no_spark_and_loads_statistics_for_a_suite_that_uses_them(tmp_path: Path) -> None:
     outcomes, loaded = checked(tmp_path, SUITE)
     assert outcomes["expect_column_kl_divergence_to_be_less_than"] is True

@@ -156,6 +156,7 @@ def test_a_restore_of_a_snapshot_that_lacked_rows_does_not_make_them_right(tmp_p
     assert broken_in(by_hand.tables, by_hand.pipeline) == set(), "the epoch before the damage"
 
 
+@pytest.mark.long
 def test_a_snapshot_that_stands_alone_in_the_log_can_be_checked(tmp_path: Path) -> None:
     by_hand = ByHand(tmp_path, session_pipeline())
     for number in range(1, 9):

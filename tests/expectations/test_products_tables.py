@@ -88,6 +88,7 @@ def test_a_restore_breaks_nothing_and_gives_back_what_was_kept(keep_stale: bool,
     assert broken_in(by_hand.tables, by_hand.pipeline) == set()
 
 
+@pytest.mark.long
 def test_what_was_pruned_or_forgotten_is_no_loss(tmp_path: Path) -> None:
     by_hand = ByHand(tmp_path)
     out_of_order(by_hand, 3)

@@ -74,6 +74,7 @@ FEW = 'gxe.ExpectTableRowCountToBeBetween(max_value=1, severity="critical")'
 NO_KEY = 'gxe.ExpectColumnValuesToNotBeNull(column="user", severity="warning")'
 
 
+@pytest.mark.long
 def test_each_row_is_seen_once_by_the_first_check_after_its_epoch_also_after_one_that_failed(tmp_path: Path) -> None:
     of = project(tmp_path, late=FEW, rejects=NO_KEY, source=FEW)
     fed(tmp_path, ("ann", at("10:00"), 1), ("bob", at("12:00"), 1))

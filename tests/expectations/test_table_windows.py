@@ -89,6 +89,7 @@ def test_a_check_looks_at_what_came_since_the_last_one(lake: Lake, monkeypatch: 
     assert "stands not" in checked(lake)[1]
 
 
+@pytest.mark.long
 def test_an_older_epoch_is_compared_with_the_table_as_it_was(lake: Lake) -> None:
     run(lake, 40)
     tables = lake.tables(PIPELINE)

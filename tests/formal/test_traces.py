@@ -108,6 +108,7 @@ def test_drivers_that_take_turns_follow_the_protocol(traced: Traced, count: int)
     assert {schedule: wrong for schedule, wrong in found.items() if wrong} == {}
 
 
+@pytest.mark.long
 def test_a_driver_that_hangs_over_a_restore_follows_the_protocol(traced: Traced) -> None:
     steps = STEPS[1:4]
     traces = [traced(hanging_over_a_restore(step)) for step in steps]

@@ -126,6 +126,7 @@ def test_of_an_interval_whose_snapshot_is_gone_nothing_tells_whether_it_changed(
         ran(lake, 1)
 
 
+@pytest.mark.long
 @pytest.mark.first(1)
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_everything_run_again_from_the_first_interval_as_the_message_says(
@@ -180,6 +181,7 @@ def test_bounds_that_no_run_had_are_refused_with_those_that_were_run(lake: Lake)
         ran(lake, 1, 2)
 
 
+@pytest.mark.long
 def test_under_a_stream_that_took_over_the_message_names_the_epoch_to_go_back_to(lake: Lake) -> None:
     lake.stream(LOCAL, PIPELINE)
     with pytest.raises(Refused, match=f"a stream has taken over.*`tidegate restore sessions {DAYS}`"):

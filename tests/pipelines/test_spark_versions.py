@@ -121,6 +121,7 @@ class Frame40:
         return getattr(self._frame, name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("partitions", [1, 2, 7, 100])
 def test_each_row_lands_in_the_partition_that_its_column_names(spark: SparkSession, partitions: int) -> None:
     rows = [(number % partitions, number) for number in range(3 * partitions)]

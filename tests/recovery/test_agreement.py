@@ -131,6 +131,7 @@ def test_a_published_table_whose_log_lost_epochs_gets_them_again(
     assert sessions(by_hand) == [8, 9, 10, 11]
 
 
+@pytest.mark.long
 def test_epochs_that_a_log_lost_and_nothing_retains_are_told_and_given_up_on_request(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9, 10, 11)
     shorten_log(by_hand.tables, "state", by_hand.head().version)
@@ -230,6 +231,7 @@ def cleaned(by_hand: ByHand) -> None:
         vacuum(by_hand.tables, Retention(9, timedelta(9)), NOW)
 
 
+@pytest.mark.long
 def test_no_number_of_clean_ups_hides_what_each_table_holds(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9)
     log = Path(by_hand.tables.path("results"), "_delta_log")
@@ -349,6 +351,7 @@ def test_who_hangs_while_it_sets_entries_aside_takes_none_that_another_command_w
     assert sessions(by_hand) == [8, 9, 10, 11]
 
 
+@pytest.mark.long
 def test_a_log_that_nothing_can_mend_counts_as_gone_once_it_is_moved_away(by_hand: ByHand) -> None:
     hours(by_hand, *range(8, 19))
     shorten_log(by_hand.tables, "results", by_hand.tables.open("results").version())

@@ -112,6 +112,7 @@ def test_a_commit_before_the_look_at_what_it_rewrites_locks_the_pipeline(
     assert sessions(by_hand) == [9, 10]
 
 
+@pytest.mark.long
 def test_a_forgetting_that_can_not_look_into_a_file_erases_nothing_and_goes_on_without_the_file(
     by_hand: ByHand,
 ) -> None:
@@ -142,6 +143,7 @@ def _die(tables: PipelineTables, manifest: Manifest) -> None:
         raise KeyboardInterrupt
 
 
+@pytest.mark.long
 def test_a_savepoint_of_a_left_line_is_restored_with_the_results_that_can_be_had(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9, 10)
     create_savepoint(by_hand.tables, by_hand.head(), "before-release", NOW)
@@ -160,6 +162,7 @@ def test_a_savepoint_of_a_left_line_is_restored_with_the_results_that_can_be_had
     assert sessions(by_hand) == [10, 11]
 
 
+@pytest.mark.long
 def test_every_listed_snapshot_says_if_it_comes_back_whole_and_is_restored_then(by_hand: ByHand) -> None:
     hours(by_hand, *range(8, 15))
     back_to(by_hand, "1")
@@ -191,6 +194,7 @@ def test_a_refusal_names_a_snapshot_only_if_it_is_there(by_hand: ByHand, monkeyp
         back_to(by_hand, "savepoint:third")
 
 
+@pytest.mark.long
 def test_a_savepoint_made_in_a_copy_of_the_warehouse_is_not_taken_for_one_of_this_line(
     by_hand: ByHand, tmp_path: Path
 ) -> None:

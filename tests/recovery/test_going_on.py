@@ -79,6 +79,7 @@ def vacuum_with_no_hours(path: str) -> None:
     DeltaTable(path).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
 
 
+@pytest.mark.long
 def test_after_a_pause_of_31_days_and_a_clean_up_of_all_logs_it_goes_on(runs: Runs, tmp_path: Path) -> None:
     """The manifest is a row of the state: neither its version nor the log's metadata is needed to find it."""
     lake = copy_of(runs.begun, tmp_path / "lake")

@@ -84,6 +84,7 @@ def test_a_task_that_fails_stops_the_stream_in_its_own_words_and_commits_nothing
     assert lake.snapshot(fatal).manifest.epoch == 1
 
 
+@pytest.mark.long
 def test_state_that_rotted_is_refused_by_the_task_that_reads_it(spark: SparkSession, lake: Lake) -> None:
     pipeline = hourly_pipeline()
     lake.append(("ann", at("10:00"), 1))

@@ -107,6 +107,7 @@ def hang_over_a_restore(lake: Lake, step: str, still_driven: bool = False) -> Ex
     return None
 
 
+@pytest.mark.long
 def test_one_that_hung_while_another_restored_and_is_at_work_finds_its_lease_gone(
     lake: Lake, undisturbed: Lake
 ) -> None:
@@ -124,6 +125,7 @@ def test_one_that_hung_is_kept_out_by_epochs_that_only_grow_even_without_a_lease
     assert differences(rows_of(lake), rows_of(undisturbed)) == {}
 
 
+@pytest.mark.long
 def test_one_application_for_each_timeline_would_let_a_hung_driver_publish(
     lake: Lake, undisturbed: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def test_its_snapshots_and_savepoints_are_restored(
     assert_good(lake, fresh, pipeline)
 
 
+@pytest.mark.long
 @LONG_FOR_HOURS
 def test_a_backup_from_before_the_upgrade_brings_back_what_0_1_wrote(
     lake: Lake, fresh: Lake, tmp_path: Path, pipeline: Pipeline

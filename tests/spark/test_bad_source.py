@@ -93,6 +93,7 @@ CHANGING = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reader", ["auto", "spark"])
 def test_an_expression_that_gives_another_value_each_time_is_refused(
     spark: SparkSession, lake: Lake, reader: Literal["auto", "spark"]
@@ -140,6 +141,7 @@ def test_features_that_would_corrupt_our_tables_are_refused(
         lake.backfill(spark, pipeline, DAY0 + DAY, DAY0 + 2 * DAY)
 
 
+@pytest.mark.long
 def test_an_optimize_of_state_by_spark_changes_no_result(spark: SparkSession, lake: Lake) -> None:
     lake.append(*[(f"user{number}", at("23:50"), number) for number in range(20)])
     pipeline = hourly_pipeline(allowed_lateness=DAY)

@@ -396,6 +396,7 @@ def test_the_format_is_followed_through_the_server(tmp_path: Path, server: str) 
     assert answered(FOLLOW, project, server, str(tmp_path)) == [[["ann", 4, "+"]], [["ann", 4, "+"]]]
 
 
+@pytest.mark.long
 def test_a_project_in_code_runs_in_a_session_of_connect_and_leaves_it_as_it_was(tmp_path: Path, server: str) -> None:
     project = Project.made(tmp_path / "connect")
     project.lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 5), ("bob", at("23:00"), 1))

@@ -46,6 +46,7 @@ def final_of(visits: ByHand) -> Counter[tuple[Any, ...]]:
     return counted(results.final(latest, visits.head().manifest.watermark).to_pylist())
 
 
+@pytest.mark.long
 def test_views_and_filters(spark: SparkSession, visits: ByHand, tmp_path: Path) -> None:
     register_format(spark)
     made = spark.read.format("tidegate").option("config", str(tmp_path / "tidegate.toml"))

@@ -322,6 +322,7 @@ def test_a_row_that_fails_for_us_fails_for_spark(comparison: Comparison) -> None
     assert failing == []
 
 
+@pytest.mark.long
 def test_drawn_expressions_give_sparks_values_and_types(comparison: Comparison) -> None:
     texts: list[str] = []
 

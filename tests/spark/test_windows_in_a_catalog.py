@@ -24,6 +24,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "guide" / "consuming.md"
 PLACE = "/data/warehouse/visits/windows"
 
 
+@pytest.mark.long
 def test_one_statement_registers_the_table_for_good(spark: SparkSession, tmp_path: Path) -> None:
     (block,) = re.findall(r"^```sql\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert PLACE in block

@@ -23,6 +23,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import Warehouse
 
 
+@pytest.mark.long
 def test_tables_in_a_bucket_come_back_object_by_object(
     server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path
 ) -> None:
@@ -41,6 +42,7 @@ def test_tables_in_a_bucket_come_back_object_by_object(
     assert objects(server, bucket) == before
 
 
+@pytest.mark.long
 def test_a_pipeline_in_a_bucket_is_renamed_within_it(
     server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

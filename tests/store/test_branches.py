@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from tests.lake import LOCAL
 from tests.recovery import arrivals
 from tests.recovery.arrivals import PIPELINE, source_of
@@ -21,6 +23,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import millis
 
 
+@pytest.mark.long
 def test_a_branch_in_a_bucket_lives_there(server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path) -> None:
     lake = begun(server, proxy, bucket, source_of(tmp_path / "disk", commits=1), tmp_path, epoch=1)
     tables = lake.tables(PIPELINE)

@@ -69,6 +69,7 @@ def test_requests_of_an_epoch_do_not_grow_with_history_and_are_those_of_the_docs
     assert late[1] == pytest.approx(int(said[2]), rel=0.1)
 
 
+@pytest.mark.long
 def test_a_run_that_finds_no_new_rows_needs_as_many_requests_as_the_docs_say(
     server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -142,6 +142,7 @@ def held_far_away(config: Path, process: int, clock: Callable[[], int]) -> Itera
         yield lease
 
 
+@pytest.mark.long
 def test_a_run_without_signs_of_life_runs_as_long_as_it_holds_the_lease(here: Path, tmp_path: Path) -> None:
     """Its supervisor may have been killed, or may have lost the right to write."""
     far = FarRun(here, tmp_path / "away")
@@ -280,6 +281,7 @@ def test_a_run_of_this_host_is_found_by_its_supervisor(here: Path, interpreter: 
         run.stop()
 
 
+@pytest.mark.long
 def test_the_task_on_another_worker_starts_its_own_command_once_the_first_host_is_gone(
     here: Path, interpreter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_tables_that_an_older_version_wrote_on_disk_go_on_in_a_bucket(
         assert broken_by_rules(pin(moved.tables(pipeline), pipeline)) == set()
 
 
+@pytest.mark.long
 def test_tasks_of_spark_read_and_write_a_bucket_without_a_connector_in_the_jvm(
     spark: SparkSession, server: S3Server, bucket: str, tmp_path: Path
 ) -> None:

@@ -495,6 +495,7 @@ def test_a_branch_that_has_read_less_is_refused_until_it_has_read_it(project: Pr
     assert project.stream("hours").epochs == ()
 
 
+@pytest.mark.long
 def test_a_restore_brings_back_what_a_promotion_left_and_then_the_promotion(project: Project, lake: Lake) -> None:
     project = ready_to_promote(lake, project)
     names = ("results", "late", "rejects")
@@ -544,6 +545,7 @@ def test_a_branch_that_was_restored_to_before_it_began_is_promoted(project: Proj
     assert broken_in(PipelineTables.of(project.config, "hours"), hourly_pipeline(allowed_lateness=2 * HOUR)) == set()
 
 
+@pytest.mark.long
 def test_only_epochs_that_read_the_source_are_taken_over(project: Project, lake: Lake) -> None:
     project = ready_to_promote(lake, project)
     lake.append(("ann", at("01:00"), 64))
@@ -564,6 +566,7 @@ def test_only_epochs_that_read_the_source_are_taken_over(project: Project, lake:
     assert project.verify("hours", sample="all").faults == ()
 
 
+@pytest.mark.long
 def test_a_branch_from_before_a_correction_of_changed_rows_is_refused_and_another_one_is_promoted(lake: Lake) -> None:
     lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 2), ("bob", at("05:00"), 4))
     source = DeltaSource("events", timestamp="at", changes="correct")
@@ -683,6 +686,7 @@ def test_of_a_promotion_and_another_driver_one_commits(project: Project, lake: L
     assert totals(ready, "hours")["ann", 5] == 4
 
 
+@pytest.mark.long
 def test_of_two_promotions_at_once_one_commits_and_the_other_can_follow(project: Project, lake: Lake) -> None:
     project.branch("hours", "other", settings=WIDE)
     ready = ready_to_promote(lake, project)

@@ -250,6 +250,7 @@ def test_windows_whose_source_rows_are_gone_are_unverifiable(lake: Lake) -> None
     assert {fault.kind for fault in verified(lake, pipeline).faults} == {"epoch"}
 
 
+@pytest.mark.long
 def test_only_the_windows_of_a_file_that_is_gone_are_unverifiable(lake: Lake) -> None:
     pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
     lived(lake, pipeline)
@@ -267,6 +268,7 @@ def test_only_the_windows_of_a_file_that_is_gone_are_unverifiable(lake: Lake) ->
     assert {fault.kind for fault in verified(lake, pipeline).faults} == {"value"}
 
 
+@pytest.mark.long
 def test_windows_after_a_correction_of_changed_rows_verify(lake: Lake) -> None:
     pipeline = hourly_pipeline(
         source=DeltaSource("events", timestamp="at", changes="correct"),
@@ -285,6 +287,7 @@ def test_windows_after_a_correction_of_changed_rows_verify(lake: Lake) -> None:
     assert {fault.kind for fault in verified(lake, pipeline).faults} == {"value"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changes", ["refuse", "correct"])
 def test_windows_closed_by_code_with_less_lateness_stay_closed_until_they_are_recomputed(
     changes: Any, lake: Lake
@@ -314,6 +317,7 @@ def test_windows_closed_by_code_with_less_lateness_stay_closed_until_they_are_re
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "newer",
     [
@@ -345,6 +349,7 @@ def test_windows_of_older_code_are_unverifiable_where_the_present_code_computes_
     assert to_millis(at("20:00")) in {fault.start for fault in verified(lake, newer).faults}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("gap", [15, 60])
 def test_sessions_that_older_code_began_with_another_gap_are_unverifiable(gap: int, lake: Lake) -> None:
     older, newer = session_pipeline(), session_pipeline(gap * MINUTE)
@@ -387,6 +392,7 @@ def test_what_was_verified_is_not_read_again(make: Any, lake: Lake) -> None:
         assert "value" in {fault.kind for fault in wrong.faults}, "it is not noted as verified"
 
 
+@pytest.mark.long
 def test_with_a_budget_one_new_epoch_is_sampled_and_the_next_one_once_epochs_have_taken_long_enough(lake: Lake) -> None:
     pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
     lived(lake, pipeline)
@@ -412,6 +418,7 @@ def test_with_a_budget_one_new_epoch_is_sampled_and_the_next_one_once_epochs_hav
         verified(lake, pipeline, budget=1, new=True)
 
 
+@pytest.mark.long
 def test_a_key_that_was_forgotten_verifies_by_its_later_rows(lake: Lake) -> None:
     pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
     lived(lake, pipeline)
@@ -434,6 +441,7 @@ def test_a_key_that_was_forgotten_verifies_by_its_later_rows(lake: Lake) -> None
     assert without.why_unverifiable == "rows of their key may be from before it was forgotten"
 
 
+@pytest.mark.long
 def test_a_restore_to_before_a_key_was_forgotten_does_not_bring_it_back(lake: Lake) -> None:
     pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
     lived(lake, pipeline)
@@ -483,6 +491,7 @@ def test_windows_that_missed_a_row_verify_before_and_after_a_reopening(lake: Lak
     assert len(verified(lake, pipeline).faults) == len(lake.latest(pipeline))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_forgotten_key_does_not_come_back_by_a_reopening(lake: Lake, is_known: bool) -> None:
     """The source has its rows, and a window missed one of them; the marks of the key go with the snapshot."""
@@ -512,6 +521,7 @@ def compacted(table: DeltaTable) -> None:
     table.optimize.compact()
 
 
+@pytest.mark.long
 @pytest.mark.first(2)
 @pytest.mark.parametrize(
     "changes",
@@ -549,6 +559,7 @@ def vacuumed(table: DeltaTable) -> None:
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("later", [compacted, vacuumed])
 def test_late_rows_of_a_time_whose_skipped_change_is_gone_are_not_reopened(
     lake: Lake, later: Callable[[DeltaTable], None]

@@ -114,6 +114,7 @@ def test_an_old_one_is_compared_and_copied(thinned: ByHand) -> None:
     assert thinned.rows("results")["total"].to_pylist() == [1]
 
 
+@pytest.mark.long
 def test_further_clean_ups_keep_them_and_thin_out_what_came(thinned: ByHand) -> None:
     clean(thinned)
     epochs(thinned, 13, 20)

@@ -151,6 +151,7 @@ def asked(query: str) -> str:
     return query.replace("$__rate_interval", "1m").replace("$pipeline", ".*")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_prometheus_scrapes_a_stream_and_answers_every_query_of_the_board(tmp_path: Path) -> None:
     port, pipeline = free_port(), hourly_pipeline()

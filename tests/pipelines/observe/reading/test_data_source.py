@@ -199,6 +199,7 @@ def test_columns_of_a_frame_may_be_fewer_and_of_other_types(visits: ByHand) -> N
     assert {batch.schema.field("total").type for batch in batches} == {pa.int32()}  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_a_query_follows_corrections_restores_and_returns(visits: ByHand) -> None:
     query = query_of(visits)
     query.run()

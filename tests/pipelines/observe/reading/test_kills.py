@@ -75,6 +75,7 @@ def followed(folder: Path, kills: list[str]) -> None:
         assert query.total() == final_of(made)
 
 
+@pytest.mark.long
 def test_a_query_that_was_killed_has_everything_once(tmp_path: Path) -> None:
     followed(tmp_path, ["written"])
 
