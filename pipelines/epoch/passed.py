@@ -30,6 +30,7 @@ from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.pipelines.storage.warehouse import read_table
+from tidegate.windowing.columnar.kernel import cleanup_times
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis
 
@@ -141,7 +142,7 @@ class Passed:
             for events in map(files.events_of, judged):
                 marks = np.array(watermarks)[np.asarray(events[COMMIT])] if len(events) else np.zeros(0, np.int64)
                 times = np.asarray(events[TIME].to_numpy(), np.int64)
-                late = times <= marks - lateness
+                late = cleanup_times(times, lateness) <= marks
                 # All times in a slot belong to the same windows, because windows begin and end only at the bounds of
                 # slots.
                 slots = pa.array(np.floor_divide(times - offset, slot)[late])
@@ -155,7 +156,8 @@ class Passed:
             slots = _newest(self._source.engine.over(files, behind, kinds).cast(kinds), key.names)
         times = np.asarray(slots[_SLOT].to_numpy(), np.int64) * slot + offset
         missed = windows_at(windows, key, slots, times, also=(_JUDGED_AT,))
-        passed = pc.less_equal(missed[END], pc.add(missed[_JUDGED_AT], 1 - lateness))
+        ends, marks_seen = (np.asarray(missed[name].to_numpy(), np.int64) for name in (END, _JUDGED_AT))
+        passed = pa.array(cleanup_times(ends - 1, lateness) <= marks_seen)
         return (
             missed.filter(passed)
             .select([*key.names, START, END])

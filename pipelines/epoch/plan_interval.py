@@ -83,7 +83,7 @@ def plan_interval(
     )
 
 
-def changed_rows(source: OpenInput, interval: Interval, since: int) -> int:
+def rows_added_since(source: OpenInput, interval: Interval, since: int) -> int:
     """Return the number of rows with an event time in an interval that were committed after a version."""
     recent = source.commits(since)
     if not recent:

@@ -19,7 +19,7 @@ from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan_clock import plan_end
 from tidegate.pipelines.epoch.plan_commits import plan_commits
-from tidegate.pipelines.epoch.plan_interval import changed_rows, plan_interval
+from tidegate.pipelines.epoch.plan_interval import plan_interval, rows_added_since
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, StaleInterval
 from tidegate.pipelines.ledger.snapshots.compatibility import ready
@@ -263,7 +263,7 @@ def _is_needed(source: OpenInput, snapshot: Snapshot, interval: Interval, correc
         input_.log.check(position)
         versions.append(position.version if corrected is None else max(corrected, position.version))
     inputs = zip(source.inputs, versions, strict=True)
-    return any(changed_rows(input_, interval, version) > 0 for input_, version in inputs)
+    return any(rows_added_since(input_, interval, version) > 0 for input_, version in inputs)
 
 
 def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Manifest]:

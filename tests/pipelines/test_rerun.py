@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from tests.lake import DAY0, LOCAL, Lake, at, session_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.epoch.plan_interval import changed_rows
+from tidegate.pipelines.epoch.plan_interval import rows_added_since
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.manifest import Interval
@@ -47,8 +47,8 @@ def commits_since(source: Any, interval: Interval, since: int) -> int:
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     """Four days of a backfill, with a session over every midnight; then a correction of the third comes."""
-    assert backfill_module.changed_rows is changed_rows
-    monkeypatch.setattr(backfill_module, "changed_rows", commits_since)
+    assert backfill_module.rows_added_since is rows_added_since
+    monkeypatch.setattr(backfill_module, "rows_added_since", commits_since)
     lake = source(tmp_path / "lake")
     for day in range(DAYS):
         ran(lake, day)
@@ -114,7 +114,7 @@ def test_an_interval_whose_snapshot_is_retained_is_unchanged_though_the_one_befo
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(lake, 2)
-    monkeypatch.setattr(backfill_module, "changed_rows", lambda *given: 0)
+    monkeypatch.setattr(backfill_module, "rows_added_since", lambda *given: 0)
     assert [run.state for run in ran(lake, 2)] == ["unchanged"]
 
 
@@ -167,7 +167,7 @@ def test_a_savepoint_that_the_message_names_is_a_way_too(lake: Lake, expected: l
 
 
 def test_again_runs_an_interval_in_which_nothing_looks_changed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backfill_module, "changed_rows", lambda *given: 0)
+    monkeypatch.setattr(backfill_module, "rows_added_since", lambda *given: 0)
     assert [run.state for run in ran(lake, 3)] == ["unchanged"]
     assert [run.state for run in ran(lake, 3, again=True)] == ["done"]
     assert lake.snapshot(PIPELINE).manifest.timeline == 2

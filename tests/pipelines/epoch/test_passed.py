@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -9,13 +10,14 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from tests.lake import DAY0, Lake, at
+from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.passed import JudgedAt, marks_of
+from tidegate.pipelines.epoch.passed import JudgedAt, Passed, marks_of
 from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.sources.delta.log import SourceLog
+from tidegate.windowing import Count, SlidingEventTimeWindows, Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, to_millis
 
 ALL = Interval(start=FIRST_TIME, end=LAST_TIME)
@@ -107,3 +109,27 @@ def test_only_files_with_rows_in_the_interval_are_looked_for(lake: Lake, monkeyp
     assert opened == [11, 10, 9]
     assert {version: found[version] for version in (9, 10)} == {version: whole[version] for version in (9, 10)}
     assert all(found[version] == newest for version in range(9)), "the most that it can be"
+
+
+@pytest.mark.parametrize("lateness", [0, 60])
+def test_rows_read_before_the_first_watermark_missed_no_window(lake: Lake, lateness: int) -> None:
+    sliding = SlidingEventTimeWindows.of(timedelta(hours=2), timedelta(hours=1))
+    allowed = timedelta(minutes=lateness)
+    windows = Windows(sliding, allowed_lateness=allowed, aggregate={"events": Count()})
+    pipeline = replace(hourly_pipeline(), compute=windows)
+    lake.stream(LOCAL, pipeline)
+    lake.append(("ann", at("20:00"), 0))
+    lake.stream(LOCAL, pipeline)
+    lake.append(("bob", at("17:30"), 0))
+    lake.stream(LOCAL, pipeline)
+    tables = lake.tables(pipeline)
+    source = OpenInput.open(LOCAL, tables, pipeline)
+    bound = source.bound.compute
+    assert isinstance(bound, Windows)
+    missed = Passed(source, lake.snapshot(pipeline), tables).windows(bound, ALL).to_pylist()
+    # The watermark has just passed 19:00, where the second window of bob's row ends.
+    of_bob = [
+        ("bob", to_millis(at("16:00")), to_millis(at("18:00"))),
+        ("bob", to_millis(at("17:00")), to_millis(at("19:00"))),
+    ]
+    assert sorted(tuple(row.values()) for row in missed) == of_bob[: 1 if lateness else 2]
