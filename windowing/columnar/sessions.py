@@ -139,7 +139,8 @@ class SessionKernel:
     def _exact(self, clusters: Clusters, fresh: Bools) -> Bools:
         """Return a flag for each cluster: whether arrays compute it exactly."""
         of, window = clusters.of, clusters.in_flight
-        safe = window | (clusters.starts - clusters.watermarks >= _SAFE)
+        # The smallest watermark, from before the first one, is below every time less this distance.
+        safe = window | (clusters.watermarks < clusters.starts - (_SAFE - 1))
         never_fired = ~window
         if window.any():
             never_fired[window] = fresh[clusters.rows[window]]

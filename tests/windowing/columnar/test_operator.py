@@ -131,6 +131,21 @@ def test_only_clusters_that_a_late_element_may_meet_go_through_the_row_operator(
     assert ("a", 0, 15, 2, "+") in panes(outcome)
 
 
+@pytest.mark.parametrize("before", [START, -100])
+def test_a_session_of_several_commits_is_computed_over_arrays(before: int) -> None:
+    operator, empty = operator_of(windows_of(EventTimeSessionWindows(10)))
+    first, then = elements(("a", 0), ("b", 3)), elements(("a", 8), ("b", 11), commit=1)
+    both = Elements(
+        timestamps=np.concatenate([first.timestamps, then.timestamps]),
+        commits=np.concatenate([first.commits, then.commits]),
+        keys={"key": pa.concat_arrays([first.keys["key"], then.keys["key"]])},
+        columns={name: pa.concat_arrays([first.columns[name], then.columns[name]]) for name in INPUT.names},
+    )
+    outcome = operator.run(both, empty, Timeline.of_commits(before, [(-2, True), (30, True)]))
+    assert panes(outcome) == [("a", 0, 18, 2, "+"), ("b", 3, 21, 2, "+")]
+    assert outcome.rows_by_row == 0
+
+
 def test_an_aggregate_of_ones_own_works_on_arrays() -> None:
     windows = windows_of(TumblingEventTimeWindows(10), Longest("name"))
     assert choose_operator(windows).columnar
