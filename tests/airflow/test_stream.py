@@ -177,8 +177,8 @@ def a_savepoint_of_another_pipeline(lake: Lake) -> None:
     shutil.move(entry.path, savepoints / "foreign")
 
 
-# In every run tests/dags/test_factory.py has `check` before `stop`, tests/dags/test_backfill_runs.py a refusal through
-# Airflow, and tests/pipelines/project/cli what `check` refuses.
+# In every run tests/dags/test_factory.py has `check` before `stop`, tests/dags/test_operator.py a task whose command is
+# refused, and tests/pipelines/project/cli what `check` refuses.
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("prepare", "restore", "code", "told"),

@@ -115,18 +115,6 @@ def test_a_page_beside_the_reports_is_served_as_they_are(client: TestClient, tmp
     assert client.get("/pipelines/sessions/reports/..%2Fadvice.html").status_code == 404
 
 
-@pytest.mark.parametrize("path", ["/", "/pipelines", "/pipelines/sessions", "/pipelines/sessions/reports/2"])
-def test_without_a_login_there_is_nothing(path: str, client: TestClient) -> None:
-    assert client.get(path).status_code == 401
-
-
-def test_only_who_may_trigger_the_stream_is_offered_to_restart_it(client: TestClient) -> None:
-    log_in("sessions__stream")
-    assert client.get("/pipelines/sessions").json()["may_restart"] is False
-    log_in("sessions__stream", triggers=("sessions__restart",))
-    assert client.get("/pipelines/sessions").json()["may_restart"] is True
-
-
 def test_what_an_operator_looks_for_is_there(client: TestClient, tmp_path: Path) -> None:
     log_in("sessions__stream")
     shown = client.get("/pipelines/sessions").json()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -42,49 +41,6 @@ def test_windows_that_hold_reach_the_asset_with_what_is_known_of_them(airflow: E
         "Data Docs": checks,
         "Pipeline": f"{airflow.url}/tidegate/#sessions",
     }
-
-
-@pytest.mark.long
-def test_a_task_that_ended_well_and_is_cleared_is_run_again(airflow: EmbeddedAirflow) -> None:
-    run = run_of(airflow, "sessions__quality", epoch=2)
-    before = len(events_of(airflow, "sessions__final_windows"))
-    conf = {"dry_run": False, "dag_run_id": run["dag_run_id"], "only_failed": False}
-    airflow.call("POST", "dags/sessions__quality/clearTaskInstances", json=conf)
-    wait_until(lambda: states(airflow, run) == {"quality": ("success", 2)}, "the second try")
-    folder = airflow.runs / "sessions__quality"
-    tried = [log.parent.name for log in folder.glob("*/quality/*/log.txt") if log.stat().st_mtime >= began_at(run)]
-    assert sorted(tried) == ["1", "2"], "a process of its own"
-    assert len(events_of(airflow, "sessions__final_windows")) == before, "no window changed since"
-
-
-def began_at(run: dict[str, Any]) -> float:
-    return datetime.fromisoformat(run["start_date"]).timestamp()
-
-
-@pytest.mark.long
-def test_an_unknown_epoch_is_a_clear_error_and_changes_nothing(airflow: EmbeddedAirflow) -> None:
-    before = len(events_of(airflow, "sessions__final_windows"))
-    run = run_of(airflow, "sessions__quality", epoch=77)
-    assert states(airflow, run) == {"quality": ("failed", 1)}
-    logs = [path.read_text() for path in (airflow.runs / "sessions__quality").rglob("log.txt")]
-    assert any("--epoch 77: sessions has snapshots of epochs [2]" in log for log in logs)
-    assert len(events_of(airflow, "sessions__final_windows")) == before
-
-
-@pytest.mark.long
-def test_a_param_that_can_not_be_makes_no_run(airflow: EmbeddedAirflow) -> None:
-    with pytest.raises(Exception, match="400"):
-        airflow.call("POST", "dags/sessions__restart/dagRuns", json={"logical_date": None, "conf": {"restore": "../x"}})
-
-
-@pytest.mark.long
-def test_a_watch_tells_that_the_watermark_lies_behind(airflow: EmbeddedAirflow) -> None:
-    assert run_of(airflow, "sessions__watch")["state"] == "failed"
-
-
-@pytest.mark.long
-def test_a_watch_is_content_with_a_lag_that_a_param_allows(airflow: EmbeddedAirflow) -> None:
-    assert run_of(airflow, "sessions__watch", max_lag_minutes=10_000_000)["state"] == "success"
 
 
 @pytest.mark.long

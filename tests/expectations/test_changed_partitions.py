@@ -15,8 +15,8 @@ from typing import Any, cast
 import pytest
 from deltalake import DeltaTable
 
-from tests.expectations.test_from_the_last_proof import TAKES_AWAY, a_forgotten_key, a_vacuum, epoch
-from tests.expectations.test_products_tables import NOW, PIPELINES
+from tests.expectations.test_from_the_last_proof import TAKES_AWAY, a_forgotten_key, epoch
+from tests.expectations.test_products_tables import PIPELINES
 from tests.lake import Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand, Row
 from tests.pipelines.looping import available
@@ -29,7 +29,6 @@ from tidegate.pipelines.definition.config import PartitionUnit
 from tidegate.pipelines.ledger.manifest import StaleInterval
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.published import pin_tables
-from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.windowing.time import to_millis
@@ -177,17 +176,6 @@ def test_days_that_became_stale_are_told_of_when_they_are_run_again(tmp_path: Pa
     readers.assert_up_to_date()
 
 
-@pytest.mark.long
-def test_if_the_files_that_went_are_gone_every_partition_counts(tmp_path: Path) -> None:
-    by_hand = backfilled(tmp_path)
-    readers = Readers(by_hand, "day")
-    readers.tell()
-    a_forgotten_key(by_hand)
-    a_vacuum(by_hand)
-    assert readers.tell() == days(0, 1, 2, 3), "the emptied ones too"
-    readers.assert_up_to_date()
-
-
 def test_a_check_of_an_older_epoch_tells_nothing_and_leaves_the_mark(tmp_path: Path) -> None:
     by_hand = backfilled(tmp_path)
     readers = Readers(by_hand, "day")
@@ -242,16 +230,6 @@ def test_too_many_partitions_are_counted_and_not_named(tmp_path: Path, monkeypat
         "held_keys": None,
         "mark": told.mark.to_dict(),
     }
-
-
-@pytest.mark.long
-def test_a_restore_that_sets_the_watermark_back_is_told_of_and_so_is_the_way_on(tmp_path: Path) -> None:
-    by_hand = backfilled(tmp_path)
-    readers = Readers(by_hand, "day")
-    readers.tell()
-    restore(by_hand.tables, find_snapshot(by_hand.tables, "2"), NOW)
-    assert readers.tell() == days(2, 3)
-    readers.assert_up_to_date()
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)])

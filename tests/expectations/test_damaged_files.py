@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,37 +51,26 @@ def check(hand: ByHand, everything: bool = False) -> Pinned:
     return pin(hand.tables, hand.pipeline, everything=everything)
 
 
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
 @pytest.mark.long
-def test_an_old_file_that_is_gone_is_found_by_the_next_check(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("harm", "by"), [(Path.unlink, "the file is missing"), (cut, ""), (flip, None)])
+def test_an_old_file_that_is_gone_or_cut_is_found_by_the_next_check_and_flipped_bytes_by_a_full_one(
+    tmp_path: Path, harm: Callable[[Path], None], by: str | None
+) -> None:
     hand = lived(tmp_path)
     assert check(hand).scope.proof is not None, "the check does not read that file"
-    assert broken_by_rules(check(hand)) == set()
-    gone = oldest(hand)
-    gone.unlink()
-    pinned = check(hand)
-    assert FILES in broken_by_rules(pinned)
-    named = pinned.files[pinned.files["fault"] == "unreadable"]
-    assert named[["file", "by"]].values.tolist() == [[gone.name, "the file is missing"]]
-    assert FILES in broken_by_rules(check(hand, everything=True))
-
-
-@pytest.mark.long
-def test_an_old_file_that_was_cut_is_found_by_the_next_check(tmp_path: Path) -> None:
-    hand = lived(tmp_path)
+    assert broken_by_rules(check(hand)) == broken_by_rules(check(hand, everything=True)) == set()
     path = oldest(hand)
-    path.write_bytes(path.read_bytes()[:-5])
-    assert FILES in broken_by_rules(check(hand))
-
-
-@pytest.mark.long
-def test_bytes_that_flipped_in_an_old_file_are_found_by_a_full_check(tmp_path: Path) -> None:
-    hand = lived(tmp_path)
-    assert broken_by_rules(check(hand, everything=True)) == set()
-    flip(oldest(hand))
-    assert broken_by_rules(check(hand)) == set(), "a check between two epochs does not read it"
+    harm(path)
+    assert (FILES in broken_by_rules(check(hand))) == (by is not None)
     pinned = check(hand, everything=True)
     assert FILES in broken_by_rules(pinned)
-    assert oldest(hand).name in pinned.files[pinned.files["fault"] == "unreadable"]["file"].tolist()
+    named = pinned.files[pinned.files["fault"] == "unreadable"]
+    assert path.name in named["file"].tolist()
+    assert not by or named["by"].tolist() == [by]
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.expectations.quality_lake import hour_lake
-from tests.expectations.test_acknowledge import FEW, acknowledged
+from tests.expectations.test_acknowledge import FEW
 from tests.expectations.test_changed_partitions import Readers
 from tests.expectations.test_failed_expectation import checked, project
 from tests.expectations.test_own_suite import suite_of
@@ -34,24 +34,6 @@ def checks(folder: Path, printed: pytest.CaptureFixture[str], mark: Any = None) 
     code = checked(folder, "--json", "--partitions=hour", *([f"--since={json.dumps(mark)}"] if mark else []))
     answers = printed.readouterr().out
     return code, json.JSONDecoder().raw_decode(answers)[0]["partitions"]
-
-
-@pytest.mark.long
-def test_partitions_of_failing_windows_wait_until_these_are_right(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    project(hour_lake(), tmp_path, FEW, HOLD)
-    code, partitions = checks(tmp_path, capsys)
-    assert (code, partitions["keys"], partitions["held_keys"], partitions["held"]) == (5, [ELEVEN], [TEN], 1)
-    for _ in range(2):
-        code, partitions = checks(tmp_path, capsys, partitions["mark"])
-        assert (code, partitions["keys"], partitions["held_keys"]) == (5, [], [TEN])
-        assert not partitions["is_any"], "nothing is told twice"
-    assert acknowledged(tmp_path, "\"user\" = 'a' AND events = 4") == 0
-    code, partitions = checks(tmp_path, capsys, partitions["mark"])
-    assert (code, partitions["keys"], partitions["held"], partitions["is_any"]) == (0, [TEN], 0, True)
-    code, partitions = checks(tmp_path, capsys, partitions["mark"])
-    assert (code, partitions["keys"], partitions["is_any"]) == (0, [], False)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from deltalake import write_deltalake
 
@@ -200,21 +199,6 @@ def test_a_restore_over_a_prune_leaves_counts_that_add_up(by_hand: ByHand, targe
     assert len(broken(by_hand)) == 0
     by_hand.tables.open("late").delete()
     assert set(broken(by_hand)["what"]) == {"late"}, "rows of after the prune are missed"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("keep_stale", [False, True])
-def test_rows_that_were_pruned_on_a_line_that_was_left_are_not_missed(by_hand: ByHand, keep_stale: bool) -> None:
-    by_hand.epoch(("ann", at("13:00"), 1), watermark=at("13:00"))
-    prune(by_hand.tables, LATER, LATER)
-    restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), LATER, keep_stale)
-    assert len(broken(by_hand)) == 0
-    restore(by_hand.tables, find_snapshot(by_hand.tables, "4"), LATER)
-    assert len(broken(by_hand)) == 0
-    told = by_hand.rows("epochs").filter(~pc.field("stale"))
-    assert sorted(told["epoch"].to_pylist()) == [1, 2, 3, 4, 6], "each epoch once"
-    by_hand.tables.open("results").delete("user = 'ann'")
-    assert len(broken(by_hand))
 
 
 def test_an_older_epoch_does_not_miss_what_was_pruned_since(by_hand: ByHand) -> None:

@@ -19,18 +19,14 @@ from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.definition import late, results, state
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.lease import Lease
-from tidegate.pipelines.ledger.snapshots.head import list_snapshots
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.restore import restore
-from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.checksum import checksum_of
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.files import CHECKSUM, CHECKSUM_OF_VALUES
 from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing import Sum, TopN
-from tidegate.windowing.time import to_millis
 
 NOW = 2_000_000_000_000
 
@@ -154,22 +150,6 @@ def test_a_restore_of_a_snapshot_that_lacked_rows_does_not_make_them_right(tmp_p
     assert OURS in broken_in(by_hand.tables, by_hand.pipeline)
     restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), NOW)
     assert broken_in(by_hand.tables, by_hand.pipeline) == set(), "the epoch before the damage"
-
-
-@pytest.mark.long
-def test_a_snapshot_that_stands_alone_in_the_log_can_be_checked(tmp_path: Path) -> None:
-    by_hand = ByHand(tmp_path, session_pipeline())
-    for number in range(1, 9):
-        start = at("00:00") + timedelta(hours=number)
-        by_hand.epoch(("ann", start, number), watermark=start)
-        by_hand.dated(at("00:00", day=9) + timedelta(minutes=20 * number))
-    with Lease(by_hand.tables, "vacuum", lambda: NOW):
-        vacuum(by_hand.tables, Retention(1, timedelta(days=7)), to_millis(at("12:00", day=9)))
-    epochs = [entry.epoch for entry in list_snapshots(by_hand.tables)]
-    assert epochs == [8, 5, 2]
-    for epoch in epochs:
-        files = pin(by_hand.tables, by_hand.pipeline, epoch).files
-        assert set(files["fault"]) == {""}, f"epoch {epoch}"
 
 
 def test_an_optimize_by_somebody_else_only_marks_and_one_that_changes_rows_does_not_pass(tmp_path: Path) -> None:

@@ -18,9 +18,6 @@ from tests.pipelines.by_hand import ByHand, Row
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import results, state
-from tidegate.pipelines.ledger.lease import Lease
-from tidegate.pipelines.ledger.snapshots.forget import forget
-from tidegate.pipelines.ledger.snapshots.prune import prune
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.keys import key_groups
@@ -85,19 +82,6 @@ def test_a_restore_breaks_nothing_and_gives_back_what_was_kept(keep_stale: bool,
     restore(by_hand.tables, find_snapshot(by_hand.tables, "4"), NOW, keep_stale)
     assert broken_in(by_hand.tables, by_hand.pipeline) == set()
     by_hand.epoch(("ann", at("09:00"), 1), watermark=at("09:00"))
-    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
-
-
-@pytest.mark.long
-def test_what_was_pruned_or_forgotten_is_no_loss(tmp_path: Path) -> None:
-    by_hand = ByHand(tmp_path)
-    out_of_order(by_hand, 3)
-    assert prune(by_hand.tables, NOW, NOW)["late"] > 0
-    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
-    with Lease(by_hand.tables, "forget", lambda: NOW):
-        assert forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW).rows["results"] > 0
-    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
-    by_hand.epoch(("bob", at("12:00"), 1), watermark=at("12:00"))
     assert broken_in(by_hand.tables, by_hand.pipeline) == set()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +21,6 @@ from tests.property.test_idle_windows import EVENT_TIME, MINUTE, SUMS
 from tidegate import Project
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.examples.flights.source import append_held_back, load_flights
 from tidegate.pipelines.observe.inspect import arrivals as reading
 from tidegate.pipelines.observe.inspect.arrivals import Arrivals
 from tidegate.pipelines.observe.inspect.lateness import Lateness, Setting
@@ -298,26 +296,3 @@ def test_a_log_that_was_cleaned_up_is_read_from_a_later_version(lake: Lake) -> N
     with pytest.raises(Refused, match="--from-version"):
         advice_of(lake, pipeline)
     assert advice_of(lake, pipeline, from_version=1).rows == 3
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("example", ["duty:aircraft_duty", "hours:airport_hours"])
-def test_ten_bounds_over_the_flights(example: str, lake: Lake) -> None:
-    module, name = example.split(":")
-    pipeline: Pipeline = getattr(import_module(f"tidegate.pipelines.examples.flights.{module}"), name)
-    load_flights(lake.path("flights"), days=4, hold_back=True)
-    append_held_back(lake.path("flights"))
-    bounds = [timedelta(hours=hours) for hours in (0, 1, 2, 4, 6, 9, 14, 25, 50, 90)]
-    curve = {point.bound: point.late for point in advice_of(lake, pipeline, bound=bounds).curve}
-    names = ("carrier", "flight", "tailnum", "departed_at", "dest")
-    seen = set()
-    for bound in bounds:
-        strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound)
-        run = replace(pipeline, name=f"run_{bound // MINUTE}", watermark=strategy)
-        lake.stream(LOCAL, run)
-        late = lake.rows(run, "late")
-        setting = Setting(bound // timedelta(milliseconds=1), 0, None, run.compute.assigner.gap_of_every_element)
-        assert lines(predicted(lake, pipeline, setting), names) == lines(late, names)
-        assert curve[setting.bound] == len(late)
-        seen.add(len(late))
-    assert len(seen) > 5

@@ -496,56 +496,6 @@ def test_a_branch_that_has_read_less_is_refused_until_it_has_read_it(project: Pr
 
 
 @pytest.mark.long
-def test_a_restore_brings_back_what_a_promotion_left_and_then_the_promotion(project: Project, lake: Lake) -> None:
-    project = ready_to_promote(lake, project)
-    names = ("results", "late", "rejects")
-    tables = PipelineTables.of(project.config, "hours")
-
-    def content() -> list[Any]:
-        return [sorted(map(str, tables.look(name).to_pyarrow_table().to_pylist())) for name in names]
-
-    left = content()
-    project.promote("hours", "wide")
-    promoted = content()
-    assert promoted != left
-    project.restore("hours", 2)
-    assert content() == left
-    project.restore("hours", 3)
-    assert content() == promoted
-    assert broken_in(tables, hourly_pipeline(allowed_lateness=2 * HOUR)) == set()
-
-
-@pytest.mark.long
-def test_a_promotion_needs_nothing_of_its_branch_afterwards(project: Project, lake: Lake) -> None:
-    project = ready_to_promote(lake, project)
-    project.promote("hours", "wide")
-    expected = totals(project, "hours")
-    project.branch("hours", "wide", delete=True)
-    project.vacuum("hours", snapshots=1, days=0)
-    project.optimize("hours")
-    assert totals(project, "hours") == expected
-    assert project.forget("hours", ("ann",)).rows["results"] == 4
-    lake.append(("bob", at("15:00"), 1))
-    project.stream("hours")
-
-
-@pytest.mark.long
-def test_a_branch_that_was_restored_to_before_it_began_is_promoted(project: Project, lake: Lake) -> None:
-    more(lake)
-    project.stream("hours", max_commits_per_epoch=1)
-    project.branch("hours", "wide", settings=WIDE)
-    project.restore("hours@wide", 2)
-    lake.append(("ann", at("11:10"), 1), ("bob", at("14:00"), 1))
-    for name in ("hours", "hours@wide"):
-        project.stream(name)
-    project, expected = project_of(lake, allowed_lateness=2 * HOUR), shown(project, "hours@wide")
-    assert project.promote("hours", "wide").parent == 2
-    assert shown(project, "hours") == expected
-    assert project.verify("hours", sample="all").faults == ()
-    assert broken_in(PipelineTables.of(project.config, "hours"), hourly_pipeline(allowed_lateness=2 * HOUR)) == set()
-
-
-@pytest.mark.long
 def test_only_epochs_that_read_the_source_are_taken_over(project: Project, lake: Lake) -> None:
     project = ready_to_promote(lake, project)
     lake.append(("ann", at("01:00"), 64))
@@ -657,20 +607,6 @@ def copy_of(lake: Lake, folder: Path) -> Lake:
     return Lake(folder)
 
 
-@pytest.mark.long
-def test_after_a_kill_the_next_run_publishes_the_promotion(project: Project, lake: Lake) -> None:
-    project = ready_to_promote(lake, project)
-    expected = totals(project, "hours@wide")
-    with pytest.MonkeyPatch.context() as planted:
-        planted.setattr(promotion, "publish", lambda tables, manifest: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            project.promote("hours", "wide")
-    lake.append(("bob", at("12:30"), 1))
-    project.stream("hours")
-    assert totals(project, "hours") == expected
-    assert [row["kind"] for row in project.runs("hours").to_dict()][:2] == ["stream", "promote"]
-
-
 def test_of_a_promotion_and_another_driver_one_commits(project: Project, lake: Lake) -> None:
     ready = ready_to_promote(lake, project)
     lake.append(("bob", at("12:30"), 1))
@@ -684,28 +620,6 @@ def test_of_a_promotion_and_another_driver_one_commits(project: Project, lake: L
         promotion.promote(tables, branch, note, NOW, meanwhile)
     assert next(row["kind"] for row in ready.runs("hours").to_dict()) == "stream"
     assert totals(ready, "hours")["ann", 5] == 4
-
-
-@pytest.mark.long
-def test_of_two_promotions_at_once_one_commits_and_the_other_can_follow(project: Project, lake: Lake) -> None:
-    project.branch("hours", "other", settings=WIDE)
-    ready = ready_to_promote(lake, project)
-    lake.append(("ann", at("11:30"), 1), ("bob", at("14:00"), 1))
-    ready.stream("hours@other")
-    tables, branch, note = found_branch(ready.config, "hours", "wide")
-
-    def meanwhile() -> None:
-        ready.promote("hours", "other")
-
-    with pytest.raises(Refused, match="another driver committed to table state"):
-        promotion.promote(tables, branch, note, NOW, meanwhile)
-    assert shown(ready, "hours") == shown(ready, "hours@other")
-    with pytest.raises(Refused, match="version 2 of source events, but hours has read version 3"):
-        ready.promote("hours", "wide")
-    ready.stream("hours@wide")
-    ready.promote("hours", "wide")
-    assert shown(ready, "hours") == shown(ready, "hours@wide")
-    assert ready.verify("hours", sample="all").faults == ()
 
 
 @pytest.mark.parametrize("name", ["hours", "hours@wide"])

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from random import Random
 from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
-from tests.property.test_idle_windows import EVENT_TIME, MINUTE, SUMS
+from tests.property.test_idle_windows import EVENT_TIME, MINUTE
 from tidegate import Project
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
@@ -231,30 +230,3 @@ def test_why_and_late_rows_point_to_the_trace(lake: Lake) -> None:
     assert any("tidegate trace hours KEY" in str(line) for line in project.late_summary("hours").shown())
     (late,) = [event for event in project.trace("hours", ("ann o",)).events if event.what == "late"]
     assert "had passed 2024-03-01 10:59:59.999" in late.why
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("windows", ["tumbling", "sliding", "sessions", "gaps"])
-def test_a_thousand_drawn_windows(windows: str, lake: Lake) -> None:
-    draw = Random(windows)
-    users = [f"user {number}" for number in range(20)]
-    commits = [
-        (
-            draw.choice([1, 10, 35, 90]),
-            [
-                (draw.choice(users), draw.choice([0, 0, 1, 5, 30, 70, 200]), draw.randint(1, 40))
-                for _ in range(draw.randint(5, 40))
-            ],
-        )
-        for _ in range(150)
-    ]
-    dated(lake, commits)
-    pipeline = Pipeline(
-        name="p",
-        source=DeltaSource("events", timestamp="at"),
-        key=("user",),
-        watermark=WatermarkStrategy.for_bounded_out_of_orderness(10 * MINUTE),
-        compute=EVENT_TIME[windows](aggregate=SUMS, allowed_lateness=60 * MINUTE),
-    )
-    lake.stream(LOCAL, pipeline, commits=5)
-    assert assert_told(lake, pipeline, users) >= 1_000

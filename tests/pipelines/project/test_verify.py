@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -216,16 +216,6 @@ def test_each_planted_fault_is_found(table: str, plant: Callable[[pa.Table], pa.
     assert failure.value.exit_code == 5
 
 
-@pytest.mark.long
-def test_a_wrong_window_is_found_as_often_as_its_key_is_drawn(lake: Lake) -> None:
-    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
-    lived(lake, pipeline)
-    change(lake, pipeline, "results", flip_a_result)
-    found = sum(not verified(lake, pipeline, sample=0.5, seed=seed).success for seed in range(12))
-    # Twelve draws at one half: 1 to 11 hits but for one time in two thousand; these seeds are fixed.
-    assert 1 <= found <= 11
-
-
 def test_windows_whose_source_rows_are_gone_are_unverifiable(lake: Lake) -> None:
     pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
     lived(lake, pipeline)
@@ -248,43 +238,6 @@ def test_windows_whose_source_rows_are_gone_are_unverifiable(lake: Lake) -> None
     # What needs no source is checked all the same.
     change(lake, pipeline, "epochs", edit_an_epoch)
     assert {fault.kind for fault in verified(lake, pipeline).faults} == {"epoch"}
-
-
-@pytest.mark.long
-def test_only_the_windows_of_a_file_that_is_gone_are_unverifiable(lake: Lake) -> None:
-    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
-    lived(lake, pipeline)
-    whole = verified(lake, pipeline)
-    # The file of commit 2 has a row of each user from 05:00, and nothing else lies in these hours.
-    (path,) = set(DeltaTable(lake.path("events"), version=1).file_uris()) - set(
-        DeltaTable(lake.path("events"), version=0).file_uris()
-    )
-    Path(path).unlink()
-    outcome = verified(lake, pipeline)
-    assert (outcome.faults, outcome.unverifiable) == ((), 12)
-    assert outcome.windows == whole.windows - 12
-    assert outcome.why_unverifiable == "their rows are no longer in the source"
-    change(lake, pipeline, "results", flip_a_result)
-    assert {fault.kind for fault in verified(lake, pipeline).faults} == {"value"}
-
-
-@pytest.mark.long
-def test_windows_after_a_correction_of_changed_rows_verify(lake: Lake) -> None:
-    pipeline = hourly_pipeline(
-        source=DeltaSource("events", timestamp="at", changes="correct"),
-        watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)),
-    )
-    lived(lake, pipeline)
-    DeltaTable(lake.path("events")).update(predicate="user = 'user 6' and value = 6", updates={"value": "60"})
-    lake.stream(LOCAL, pipeline)
-    assert "change" in lake.rows(pipeline, "epochs")["kind"].to_pylist()
-    lake.append(("user 1", at("00:20"), 3), ("user 1", at("06:00", 1), 4))
-    lake.stream(LOCAL, pipeline)
-    outcome = verified(lake, pipeline)
-    assert (outcome.faults, outcome.unverifiable) == ((), 0)
-    assert outcome.windows == len(lake.latest(pipeline))
-    change(lake, pipeline, "results", flip_a_result)
-    assert {fault.kind for fault in verified(lake, pipeline).faults} == {"value"}
 
 
 @pytest.mark.long
@@ -695,15 +648,3 @@ def test_the_command_ends_with_exit_code_5(lake: Lake, capsys: pytest.CaptureFix
 def test_a_share_that_is_none_is_refused(share: Any, lake: Lake) -> None:
     with pytest.raises(UsageError, match="give a share such as 1%, or all"):
         verified(lake, session_pipeline(), sample=share)
-
-
-def test_a_table_of_another_lineage_is_found(lake: Lake) -> None:
-    pipeline = hourly_pipeline()
-    lived(lake, pipeline)
-    with TemporaryDirectory() as folder:
-        other = Lake(Path(folder))
-        lived(other, pipeline)
-        foreign = other.rows(pipeline, "epochs")
-        handle = DeltaTable(lake.path("hours/epochs"))
-        write_deltalake(handle, foreign, mode="overwrite")
-    assert "manifest" in {fault.kind for fault in verified(lake, pipeline).faults}
