@@ -141,15 +141,9 @@ def _keys(starts: Ints) -> list[str]:
 def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None, failing: Ints | None = None) -> Changed:
     """Return the partitions whose final windows changed.
 
-    Windows without bounds belong to no partition. If rows were removed since then and their files no longer exist,
-    every partition counts, from the first one that the readers know to the last.
-
-    Args:
-        pinned: the tables as of the epoch to announce.
-        unit: length of a partition.
-        since: the results that the readers know; if None, every partition counts.
-        failing: starts of windows that fail, as numpy's times; their partitions are held back. Partitions that were
-            held back before count as changed once none of their windows fails.
+    Windows without bounds belong to no partition. Without `since`, the results that the readers know, every partition
+    counts; so does every one from the first that they know to the last if rows were removed since then and their files
+    no longer exist. Partitions with a window that fails are held back; they count as changed once none of theirs fails.
     """
     handle, manifest = pinned.scope.pinned.handles[results.NAME], pinned.manifest
     mark = Mark(str(handle.metadata().id), handle.version(), manifest.epoch, manifest.final_through)

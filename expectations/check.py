@@ -56,14 +56,7 @@ _ROWS_OF = {"rejects": "rejected"}
 
 @dataclass(frozen=True, slots=True)
 class Quality(Answer):
-    """The outcome of a check.
-
-    Args:
-        pinned: the tables as of the epoch.
-        run: the expectations, each with its outcome.
-        changed: partitions whose final windows changed; None if they were not requested, or are held back.
-        report: address of the run report; None if there is none.
-    """
+    """The outcome of a check. The changed partitions are None if they were not requested, or are held back."""
 
     pinned: Pinned
     run: QualityRun
@@ -132,15 +125,7 @@ class Quality(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged(Answer):
-    """Windows that may pass the pipeline's own suite.
-
-    Args:
-        pipeline: name of the pipeline.
-        epoch: the epoch as of which they are acknowledged.
-        where: the condition that they satisfy.
-        reason: the reason.
-        windows: their number.
-    """
+    """Windows that may pass the pipeline's own suite."""
 
     pipeline: str
     epoch: int
@@ -162,14 +147,8 @@ def check(
 ) -> Quality:
     """Check the tables of a pipeline as of an epoch, write table `quality` and Data Docs, and return the outcome.
 
-    Args:
-        config: the project.
-        pipeline: name of the pipeline.
-        epoch: the epoch; None for the newest.
-        everything: True to check every current window, and to read every file.
-        unit: length of the partitions whose changes to return; None for none.
-        since: JSON of `mark` of an earlier outcome; only later changes count.
-        with_report: True to also write the run report.
+    `everything` checks every current window, and reads every file. `unit` is the length of the partitions whose changes
+    to return; only those later than `since`, the `mark` of an earlier outcome as JSON, count.
 
     Raises:
         UsageError: the suite is faulty.
@@ -278,11 +257,6 @@ SOURCE = "source"
 
 def rows_since(pinned: Pinned, pipeline: Pipeline, kind: str) -> pd.DataFrame:
     """Return the rows of a kind that were added since the newest earlier checked epoch; all if there is none.
-
-    Args:
-        pinned: the tables as of an epoch.
-        pipeline: the pipeline.
-        kind: `late`, `rejects` or `source`.
 
     Raises:
         UsageError: the source's rows can't be read without Spark, or the pipeline has two sources.

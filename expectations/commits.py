@@ -44,13 +44,7 @@ class FollowedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Followed:
-    """The result of following a table's files.
-
-    Args:
-        since: the version that they were followed from; None for the beginning of the log.
-        takes_away: True if a commit of tidegate removed or changed rows.
-        files: the files that the table has now, and those that it should have.
-    """
+    """The result of following a table's files. `takes_away` is True if a commit of tidegate removed or changed rows."""
 
     since: int | None
     takes_away: bool
@@ -67,12 +61,8 @@ def follow(
 ) -> Followed:
     """Follow the files of a table through its log.
 
-    Args:
-        tables: the pipeline's tables.
-        table: name of the table.
-        handle: the table, at the version to check.
-        since: a version whose files are correct; None if no such version is known.
-        read_all: True reads every file; False only those added since, and looks for the others in a listing.
+    `since` is a version whose files are correct. Without `read_all`, only files added since are read; the others are
+    looked for in a listing.
     """
     # Between older retained snapshots the log has gaps; only the recent entries are contiguous.
     logged = TableLog(tables, table).recent

@@ -39,16 +39,7 @@ def write_page(
     outcome: str,
     checks: Sequence[QualityRow],
 ) -> str:
-    """Write the page of a check, update the list of all checks, and return the list's address.
-
-    Args:
-        artifacts: the project's artifacts, where the pages are written.
-        pinned: the tables that were checked.
-        check_id: id of the check in table `quality`.
-        checked_at: time of the check.
-        outcome: passed, marked or failed.
-        checks: the outcome of each expectation, suite by suite.
-    """
+    """Write the page of a check, update the list of all checks, and return the list's address."""
     manifest = pinned.manifest
     name = _page_name(manifest, check_id)
     suites = [(suite, list(rows)) for suite, rows in groupby(checks, key=lambda row: row.suite)]

@@ -47,9 +47,7 @@ class Entry(NamedTuple):
 class RowCounts:
     """Row counts of the tables, by epoch and range of key groups, added up while the tables are read.
 
-    Args:
-        epochs: rows of table `epochs`; rows of other epochs are not counted.
-        max_parallelism: number of key groups.
+    Rows of other epochs are not counted.
     """
 
     def __init__(self, epochs: pa.Table, max_parallelism: int) -> None:
@@ -129,11 +127,7 @@ class Erased(NamedTuple):
 
 @dataclass
 class Contents:
-    """The numbers of open windows and of elements in windows, by key group.
-
-    Args:
-        groups: number of key groups.
-    """
+    """The numbers of open windows and of elements in windows, by key group."""
 
     groups: int
     open_windows: Ints = field(init=False)
@@ -179,12 +173,8 @@ def snapshot_entries(
 ) -> Iterator[Entry]:
     """Yield the entries of the snapshot as a whole: its open windows, and all elements since the beginning.
 
-    Args:
-        manifest: manifest of the snapshot.
-        epochs: rows of table `epochs` that are new since `before`, else all.
-        shape: shape of the windows; with None, elements are not compared.
-        contents: contents of the snapshot and of the final windows, without those that were final at `before`.
-        before: numbers of an earlier check; None if all rows are checked.
+    Without a shape of the windows, elements are not compared. The epochs are those since `before`, the numbers of an
+    earlier check; the contents leave out windows that were final then.
     """
     ranges = _ranges(manifest)
     for first, last, counters in ranges:

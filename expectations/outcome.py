@@ -277,12 +277,6 @@ def validation_result(
 
     `great_expectations.core.expectationSuiteValidationResultSchema.loads` reads it. Rows that break an expectation are
     shown as in table `quality`: up to 20, as strings.
-
-    Args:
-        manifest: manifest of the checked epoch.
-        check_id: id of the check in table `quality`.
-        checked_at: time of the check.
-        judged: by suite, the outcome of each expectation.
     """
     results = [_result(suite, outcome) for suite, outcomes in judged for outcome in outcomes]
     good, total = sum(bool(result.success) for result in results), len(results)

@@ -104,9 +104,6 @@ class Shapes:
 
         Code with a shorter lateness closes windows before the `final_at` that older code wrote. Under a longer lateness
         windows that had fired stay open after it, until that lateness has passed.
-
-        Args:
-            watermark: watermark of the epoch, int64 epoch milliseconds.
         """
         shapes = [self.newest.by(each.shape) for each in self.since]
         waits = [shape.lateness for shape in shapes]
@@ -120,10 +117,6 @@ def shapes_of(epochs: pa.Table, present: WindowShape | None) -> Shapes | None:
 
     Epochs of older versions of tidegate recorded no shape. They are assumed to have run with the shape of the next
     epoch that has one, or of the current code.
-
-    Args:
-        epochs: rows of table `epochs` up to the epoch.
-        present: shape in the current code.
     """
     if present is None:
         return None
@@ -271,13 +264,7 @@ def pin(
 ) -> Pinned:
     """Collect the rows to check for a pipeline as of an epoch.
 
-    Args:
-        tables: the pipeline's tables.
-        pipeline: the pipeline, from the current code.
-        epoch: None for the newest.
-        folder: folder for parts of the rows during the check; None for the system's temporary folder.
-        rows_at_a_time: approximate number of rows in memory.
-        everything: True checks every current window and reads every file, whatever earlier checks found.
+    `everything` checks every current window and reads every file, whatever earlier checks found.
 
     Raises:
         UsageError: there is no snapshot of that epoch.
@@ -362,9 +349,7 @@ CHECKSUMS = ("key_group", "recorded", "computed")
 def restored(tables: PipelineTables, epochs: pa.Table) -> pd.DataFrame:
     """Return a row for each key group, or no rows if there was no restore or its snapshots are no longer retained.
 
-    Args:
-        tables: tables of the pipeline.
-        epochs: rows of table `epochs`; the newest restore among them is checked.
+    The newest restore is checked.
     """
     restores = [row for row in epochs.to_pylist() if row["kind"] == "restore"]
     if not restores:

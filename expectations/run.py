@@ -85,13 +85,7 @@ class QualityRun:
 def run_suites(
     suites: Sequence[TableSuite], pinned: Pinned, tables: PipelineTables, artifacts: Artifacts
 ) -> QualityRun:
-    """Check pinned tables, and store the results.
-
-    Args:
-        suites: the suites to check.
-        pinned: the tables.
-        tables: tables of the pipeline; the results go to table `quality`.
-        artifacts: the project's artifacts, where the page is written.
+    """Check pinned tables, and store the results. They go to table `quality`, and the page to the artifacts.
 
     Raises:
         Refused: the outcome may contain a key that was forgotten during the check.
@@ -191,11 +185,6 @@ def any_rows() -> Any:
 
 def validate(batch: Any, suite: TableSuite, key: Sequence[str]) -> list[Outcome]:
     """Return the outcome of each expectation of a suite over all parts of its rows, in the suite's order.
-
-    Args:
-        batch: a batch definition, from `any_rows`.
-        suite: the suite.
-        key: the key columns.
 
     Raises:
         UsageError: an expectation of the pipeline's own suite raised an exception, which is not a fault of the rows.

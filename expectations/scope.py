@@ -244,11 +244,7 @@ def since_of(tables: PipelineTables, pinned: PinnedEpoch) -> int | None:
 def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None, by_clock: bool = False) -> pa.Table:
     """Select the windows that became final after an epoch, or that got a new pane after it.
 
-    Args:
-        windows: the windows that are final now.
-        epochs: rows of table `epochs`.
-        since: the epoch; None for all windows.
-        by_clock: True if the clock ends the windows, False if the watermark does.
+    `by_clock` is True if the clock ends the windows, False if the watermark does.
     """
     if since is None:
         return windows

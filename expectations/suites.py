@@ -62,10 +62,8 @@ def own_suite(rows: str, suite: Any, frame: pd.DataFrame, *, of_windows: bool = 
 def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
     """Return the suites to run over pinned tables.
 
-    Args:
-        pinned: the tables.
-        pipeline_suite: the pipeline's own ExpectationSuite, for the windows that became final since the newest check
-            that passed. If there are none, it is left out: a mean or a row count is meaningless without rows.
+    Its own suite, of the windows that became final since the newest check that passed, is left out if there are none: a
+    mean or a row count is meaningless without rows.
     """
     checked = [
         TableSuite("final windows", pinned.windows, tuple(_windows(pinned))),
@@ -222,11 +220,7 @@ _MAY_LACK: Final = "expect_column_to_exist"
 def check_suite(suite: Any, name: str, rows: pd.DataFrame, what: str = "final windows") -> None:
     """Check that every expectation of a pipeline's own suite can be evaluated.
 
-    Args:
-        suite: the ExpectationSuite.
-        name: its field in tidegate.toml; messages begin with it.
-        rows: rows with the columns that the suite checks; there may be none.
-        what: name of these rows in messages.
+    `name` is its field in tidegate.toml, with which messages begin; `what` is the name of the rows in messages.
 
     Raises:
         UsageError: it is not a suite, or one of its expectations lacks a parameter, names a missing column, or can't be

@@ -319,14 +319,7 @@ MISSING, SURPLUS, UNREADABLE = "missing", "stands not", "unreadable"
 
 
 def faults(tables: PipelineTables, scope: Scope, slices: Slices, folder: Path | None) -> pd.DataFrame | None:
-    """Return a row for each window in scope that the table lacks or has in excess; None if there is no such table.
-
-    Args:
-        tables: the pipeline's tables.
-        scope: the epoch, and the range of rows to check.
-        slices: rows of table `results` in scope.
-        folder: folder for parts of the rows.
-    """
+    """Return a row for each window in scope that the table lacks or has in excess; None if there is no such table."""
     handle = _of_epoch(tables, scope.pinned.snapshot.manifest.epoch)
     if handle is None:
         return None

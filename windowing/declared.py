@@ -25,12 +25,6 @@ from tidegate.windowing.errors import IllegalArgument
 def fitting(value: Any, kind: pa.DataType, state: str, owner: object = None) -> Any:
     """Return a value of user code's state as a snapshot would return it; None is null.
 
-    Args:
-        value: the value.
-        kind: the type that the user declared.
-        state: name of the state, for errors.
-        owner: the function that stores the value, for errors; None if it is not known.
-
     Raises:
         IllegalArgument: the value does not fit; the error names function, state, value and declared type.
     """
@@ -82,13 +76,7 @@ def checker(kind: pa.DataType | None, name: str, owner: object, *, takes_millis:
 
 
 def row_checker(kind: pa.DataType | None, owner: object, title: str = "result") -> Convert:
-    """Return the function that checks and converts results; errors name each column of a struct.
-
-    Args:
-        kind: the declared type of a result; None accepts every result unchanged.
-        owner: the function that gives the results.
-        title: the name of a result, for errors.
-    """
+    """Return the function that checks and converts results; errors name each column of a struct."""
     if not isinstance(kind, pa.StructType):
         return checker(kind, title, owner, takes_millis=True)
     convert = converter(kind, True)

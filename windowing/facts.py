@@ -64,11 +64,6 @@ def check_together(value: object, base: type, *names: str) -> None:
     Methods that write and read the same part of a snapshot belong together: with one of them from the base class, a
     restored run would silently give different results.
 
-    Args:
-        value: the value.
-        base: the base class with the methods.
-        names: names of the methods and properties.
-
     Raises:
         UnsupportedOperation: the message names the members that are missing.
     """

@@ -33,12 +33,7 @@ _new = tuple.__new__
 
 
 class MergingWindowSet:
-    """The set of windows in flight of a key.
-
-    Args:
-        assigner: decides which windows merge.
-        restored: windows in flight of a snapshot.
-    """
+    """The set of windows in flight of a key."""
 
     __slots__ = ("_assigner", "_covers", "_windows")
 

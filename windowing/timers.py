@@ -199,11 +199,7 @@ class KeyContext:
 
 @dataclass(slots=True)
 class InternalTimerService:
-    """Timers of an operator in both time domains, with namespaces.
-
-    Args:
-        key_context: gives the current key.
-    """
+    """Timers of an operator in both time domains, with namespaces."""
 
     key_context: KeyContext
     event_time: TimerQueue = field(default_factory=TimerQueue)

@@ -83,15 +83,8 @@ def plan_recompute(
 ) -> RecomputePlan:
     """Plan an epoch that recomputes windows. The plan may be empty.
 
-    Args:
-        tables: the pipeline's tables, published up to the head.
-        bound: the bound pipeline.
-        head: the snapshot to start from.
-        asked: the late rows that a user selects, or the rows that changed in the source.
-        rows: the source rows of the version to compute from.
-        now: the driver's clock, int64 epoch milliseconds.
-        margin: sessions up to this far apart, in milliseconds, may be one session. Above 0 if they were computed with a
-            shorter gap.
+    Sessions up to `margin` milliseconds apart may be one session; it is above 0 if they were computed with a shorter
+    gap.
 
     Raises:
         Refused: late rows of this pipeline can't be reopened, or elements of these windows are also in windows of
@@ -125,13 +118,9 @@ def plan_recompute(
 
 @dataclass(frozen=True)
 class _Affected:
-    """What a recompute affects.
+    """The spans that a recompute affects, the late rows to add, and the panes in the spans that were not retracted.
 
-    Args:
-        wanted: the spans to recompute.
-        reopening: the late rows to add.
-        published: panes in these spans that were published and not retracted.
-        seen: all rows of table results that the plan has read, including retractions.
+    `seen` holds all rows of table results that the plan has read, including retractions.
     """
 
     wanted: pa.Table

@@ -77,10 +77,7 @@ class GoneRows:
 class HeldRows:
     """Rows of tables late and rejects that were added in a snapshot's lineage. Stale rows are left out.
 
-    Args:
-        tables: the pipeline's tables, published up to the snapshot.
-        bound: the bound pipeline.
-        manifest: manifest of the snapshot.
+    The tables are published up to that snapshot.
     """
 
     tables: PipelineTables
@@ -91,12 +88,7 @@ class HeldRows:
         """Separate deleted rows by the table that contains them.
 
         Among equal rows, those that are in no window are taken first: rejected ones, then late ones. The pipeline can't
-        distinguish them.
-
-        Args:
-            gone: the rows; their times were not compared with the commit time, so none counts as ahead of it.
-            in_columns: converts rows of the source to the same columns.
-            names: columns to compare.
+        distinguish them. The times of the rows were not compared with the commit time, so none counts as ahead of it.
         """
         if not len(gone):
             return GoneRows.of_no_tables(gone)
@@ -221,12 +213,7 @@ def changed_rows(
 ) -> ChangedRows:
     """Compare the rows of the files in which two versions differ.
 
-    Args:
-        source: the input; the tasks can read its files and evaluate its SQL.
-        changed: the files.
-        version: the newer version.
-        held: rows of the source that are in tables late and rejects; None for none.
-        until: usable rows with this event time or a later one are left out.
+    Usable rows with event time `until` or later are left out.
     """
     listed = [(False, file) for file in changed.gone] + [(True, file) for file in changed.came]
     files = source.files.of(

@@ -22,13 +22,7 @@ from tidegate.windowing.timestamps import epoch_millis
 
 
 def closed_by(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> Millis:
-    """Return the time up to which windows of a snapshot are closed: their last millisecond, int64 epoch milliseconds.
-
-    Args:
-        tables: the pipeline's tables.
-        bound: the pipeline whose code continues from the snapshot.
-        manifest: manifest of the snapshot.
-    """
+    """Return the time up to which windows of a snapshot are closed: their last millisecond, epoch milliseconds."""
     windows = bound.compute
     if not isinstance(windows, Windows) or not windows.assigner.is_event_time or manifest.watermark == MIN_TIMESTAMP:
         return MIN_TIMESTAMP
@@ -43,13 +37,8 @@ def closed_through_of(
 ) -> Millis | None:
     """Return `closed_through` for the manifest of an epoch; None if it follows from the watermark.
 
-    Args:
-        bound: the pipeline.
-        parent: the snapshot that the epoch continues from.
-        closed: time up to which windows of the parent are closed, int64 epoch milliseconds.
-        watermark: watermark after the epoch.
-        passed: True if the epoch closes the windows that its watermark has passed; an epoch that reopens late rows
-            closes none.
+    `closed` is the time up to which windows of the parent are closed. An epoch that reopens late rows closes no
+    windows: its `passed` is False.
     """
     windows = bound.compute
     if not isinstance(windows, Windows) or not windows.assigner.is_event_time:

@@ -32,12 +32,6 @@ def commit(
 ) -> Manifest:
     """Commit the state and the manifest of the epoch, and return the manifest.
 
-    Args:
-        plan: the plan.
-        outcomes: the outcomes of all shards.
-        phases: durations in seconds.
-        engine: the engine that ran the tasks, as the manifest names it.
-
     Raises:
         Refused: another driver has committed since the plan was made, or a written file is missing.
     """

@@ -104,13 +104,8 @@ def correct(job: ShardJob, events: pa.Table, rows: pa.Table, work: Work) -> Corr
     """Recompute the spans of a shard, and return the corrections of what was published.
 
     If a session reaches further beyond its span than the margin, it may belong to a session outside the span. Then
-    return the milliseconds from the end of the span to the end of the session instead.
-
-    Args:
-        job: the job of the epoch; it computes in event order, up to the watermark of the snapshot.
-        events: every row that was read and is in one of the spans.
-        rows: the shard's state rows.
-        work: what is recomputed.
+    return the milliseconds from the end of the span to the end of the session instead. The job computes in event order,
+    up to the watermark of the snapshot. The events are all rows that were read and are in one of the spans.
     """
     newest_panes = work.newest_panes
     spans = _Spans(job, work.wanted)

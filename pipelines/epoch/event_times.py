@@ -75,11 +75,7 @@ def replaced_partitions(pipeline: Pipeline, manifest: Manifest) -> set[str]:
 
 
 class EventTimes:
-    """The event time of a pipeline's inputs, in the steps that its shards see.
-
-    Args:
-        times: event times of the inputs, in order.
-    """
+    """The event time of a pipeline's inputs, in the steps that its shards see."""
 
     def __init__(self, times: watermarks.EventTimes) -> None:
         self._times = times
@@ -95,13 +91,8 @@ class EventTimes:
     ) -> EventTimes:
         """Return event time with the values of a manifest.
 
-        Args:
-            pipeline: the pipeline; its strategies create the watermark generators.
-            watermark: watermark of the pipeline.
-            clock: processing time, int64 epoch milliseconds.
-            partitions: partitions of all inputs by name. With two inputs, a name is the side, or starts with the side
-                and a colon.
-            inputs: watermark of each of two inputs by side. A missing side has the watermark of the pipeline.
+        With two inputs, the name of a partition is the side, or starts with the side and a colon. A side that `inputs`
+        lacks has the watermark of the pipeline.
         """
         restored = []
         for each, side in zip(pipeline.inputs, sides_of(pipeline), strict=True):
@@ -155,12 +146,8 @@ class EventTimes:
     ) -> CommitStep:
         """Read a source commit, and return its step. A partly read one advances no watermark and emits no late panes.
 
-        Args:
-            number: number of the input.
-            largest: event time of the latest usable row of each source partition in the commit.
-            committed: commit time, int64 epoch milliseconds.
-            complete: True if no rows of the commit are left to read.
-            events: events of the commit, ordered by time, for a strategy that reads them; it needs whole commits.
+        `largest` is the event time of the latest usable row of each source partition in the commit. `events`, ordered
+        by time, are for a strategy that reads them; it needs whole commits.
         """
         watermark = self._times.read(number, largest, committed, complete, events)
         return CommitStep(self._times.inputs[number].clock, watermark, complete)
@@ -201,11 +188,7 @@ def _snapshot(partition: PartitionWatermark, watermark: Millis) -> WatermarkSnap
 class SeenEvents:
     """Usable events, ordered by commit, time and columns. They are streamed, so a slice need not fit in memory.
 
-    Args:
-        engine: the engine of the run.
-        files: the slice.
-        input_: the input. A generator gets the columns that `uses` names; by default all columns.
-        number: number of the input; events of the other input are left out.
+    A generator gets the columns that `uses` names; by default all columns.
     """
 
     def __init__(self, engine: Engine, files: FileSlice, input_: BoundInput, number: int) -> None:

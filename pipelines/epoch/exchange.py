@@ -41,25 +41,13 @@ _ROWS_READ_AGAIN = 2_000_000
 
 
 def is_exchange_cheaper(rows: int, readers: int, cores: int) -> bool:
-    """Return True if shuffling rows costs less than having several tasks read them and keep their own events.
-
-    Args:
-        rows: number of the rows.
-        readers: number of tasks or shards that would each read them.
-        cores: number of cores.
-    """
+    """Return True if shuffling rows costs less than having several tasks read them and keep their own events."""
     return rows * max(0, readers - _TASKS_THAT_READ) / cores > _ROWS_READ_AGAIN
 
 
 @dataclass(frozen=True)
 class Placing:
-    """Assignment of keys to shards; this value is sent to the tasks.
-
-    Args:
-        key: names and types of the key columns.
-        shards: the key groups of each shard, in order.
-        max_parallelism: number of key groups.
-    """
+    """Assignment of keys to shards; this value is sent to the tasks."""
 
     key: KeySchema
     shards: tuple[Shard, ...]
@@ -114,11 +102,7 @@ class Placing:
     ) -> pa.Table:
         """Return rows of events; a key of one text column becomes a dictionary of only these rows' keys.
 
-        Args:
-            events: the events.
-            rows: numbers of the rows.
-            keys: the distinct keys of the events.
-            present: for each distinct key, True if the rows have it.
+        `rows` are numbers of rows, and `present` is True for each distinct key that they have.
         """
         whole = len(rows) == len(events)
         if len(self.key.names) != 1 or key_type(self.key.types[0]) == self.key.types[0]:
@@ -160,10 +144,7 @@ def gathered(
 ) -> Iterator[pa.Table]:
     """Yield the rows of tables in larger tables of about equal size; a large table is split first.
 
-    Args:
-        tables: tables with the same columns.
-        rows: number of rows at which a table is yielded.
-        size: approximate number of bytes at which a table is yielded.
+    A table is yielded at about this many rows or bytes.
     """
     waiting: list[pa.Table] = []
     held_rows = held_bytes = 0
@@ -196,12 +177,7 @@ _ROWS_OF_A_BUNDLE = range(100_000, 1_000_000)
 
 @dataclass(frozen=True, slots=True)
 class SharedReading:
-    """A folder that all tasks of an epoch see, and the bundles of files that they read; it is sent to the tasks.
-
-    Args:
-        folder: the folder.
-        bundles: numbers of the parts of each bundle, in the order of the slice.
-    """
+    """A folder that all tasks of an epoch see, and the bundles of files that they read; it is sent to the tasks."""
 
     folder: Path
     bundles: tuple[tuple[int, ...], ...]
@@ -209,13 +185,7 @@ class SharedReading:
     def read(
         self, events: Callable[[Sequence[int]], Iterable[pa.Table]], placing: Placing, shards: Sequence[int]
     ) -> dict[int, pa.Table]:
-        """Read the events of the given shards; a shard without events has no entry.
-
-        Args:
-            events: returns the events of parts of the slice.
-            placing: assignment of keys to the shards.
-            shards: the shards of this task.
-        """
+        """Read the events of the given shards; a shard without events has no entry."""
         pieces: dict[int, dict[int, pa.Table]] = {}
         first = len(self.bundles) * shards[0] // len(placing.shards)
         order = [*range(first, len(self.bundles)), *range(first)]
@@ -280,9 +250,7 @@ class SharedReading:
 def shared_reading(files: FileSlice | None, tasks: int) -> Iterator[SharedReading | None]:
     """Create a folder in which tasks share what they read, and remove it afterwards; None if sharing is not worthwhile.
 
-    Args:
-        files: the slice; None if it has no events.
-        tasks: number of tasks, which all run on this machine.
+    All tasks run on this machine.
     """
     bundles = () if files is None else _bundles([part.rows or 0 for part in files.parts], tasks)
     if tasks < 2 or len(bundles) < 2 * tasks:

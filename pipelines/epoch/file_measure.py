@@ -49,12 +49,8 @@ def measure_files(
 ) -> Measures:
     """Count the rows of a slice: in threads of this process, or in tasks if rows go through Spark.
 
-    Args:
-        files: the slice.
-        with_rejects: True also counts rejected rows, which belong to no interval.
-        engine: the engine; None if no row goes through Spark.
-        with_times: True if the event times of commits must be exact; otherwise they may be those of deleted or dropped
-            rows, and fewer columns are read.
+    Rejected rows belong to no interval. Unless `with_times`, the event times of commits may be those of deleted or
+    dropped rows, and fewer columns are read.
 
     Raises:
         Refused: a file is gone or can't be read.
@@ -238,13 +234,7 @@ class Measures:
     ) -> None:
         """Add rows of one commit, status and source partition.
 
-        Args:
-            commit: index of the commit within the epoch.
-            status: status of the rows.
-            rows: number of the rows.
-            partition: the source partition.
-            smallest: event time of the earliest row; None if no row has a time.
-            largest: event time of the latest row that moves the watermark; None if no row does.
+        The largest time is that of a row that moves the watermark. A time is None if no row has one.
         """
         self.counts[status] = self.counts.get(status, 0) + rows
         self.rows[commit] = self.rows.get(commit, 0) + rows

@@ -43,12 +43,7 @@ def of_version(
 ) -> FileSlice:
     """Return the rows of a version with event times in `[since, until)`; in event order they count as one commit.
 
-    Args:
-        source: the input.
-        version: the version.
-        after: a snapshot; rows that its lineage rejected because their time was ahead are rejected again.
-        since: int64 epoch milliseconds.
-        until: int64 epoch milliseconds, exclusive.
+    Rows that the lineage of `after` rejected because their time was ahead are rejected again.
     """
     columns = source.columns
     active = source.log.active(columns.time_in_files or "", version, to_read=True)
@@ -83,11 +78,7 @@ def files_within(
 ) -> list[SourceFile]:
     """Return the files that may have rows with event times in `[since, until)`.
 
-    Args:
-        files: files with the bounds of their event times.
-        since: int64 epoch milliseconds.
-        until: int64 epoch milliseconds, exclusive.
-        is_wall_clock: True if the bounds are wall-clock times of a zone, which is at most a day from UTC.
+    Bounds that are wall-clock times of a zone are at most a day from UTC.
     """
     # Statistics in the log may truncate the largest time to milliseconds.
     margin = _DAY if is_wall_clock else 1
@@ -121,11 +112,8 @@ def of_interval(
 ) -> IntervalParts:
     """Return the rows of an interval, with the stragglers and the unusable rows of recent versions.
 
-    Args:
-        source: the input.
-        interval: the span of event time.
-        recent: versions since the parent; None for a first run, which reads all versions.
-        after: a snapshot; rows that its lineage rejected because their time was ahead are rejected again.
+    `recent` holds the versions since the parent; without them, it is a first run, which reads all versions. Rows that
+    the lineage of `after` rejected because their time was ahead are rejected again.
     """
     inside = of_version(source, source.log.head, after, interval.start, interval.end)
     if recent is None:
@@ -167,11 +155,8 @@ def may_be_late(
 ) -> dict[int, Millis]:
     """Return, for each commit, the time up to which its rows may be late; a commit without such rows has no entry.
 
-    Args:
-        measures: measures of the slice.
-        watermarks: watermark before each commit.
-        lateness: allowed lateness of the computation; None if nothing is ever late.
-        closed_through: time up to which windows were closed before the epoch, whatever the lateness.
+    Without a lateness, nothing is ever late. Windows up to `closed_through` were closed before the epoch, whatever the
+    lateness.
     """
     if lateness is None:
         return {}

@@ -31,12 +31,7 @@ Window: TypeAlias = tuple[Any, int]
 
 
 def numbers_of_new(job: ShardJob, rows: pa.Table) -> Numbers:
-    """Return the first pane numbers of reappearing windows that may fire in an epoch.
-
-    Args:
-        job: job of the epoch's tasks.
-        rows: the shard's state rows before the epoch.
-    """
+    """Return the first pane numbers of reappearing windows that may fire in an epoch."""
     if not job.next_panes:
         return {}
     numbers = {(item.digest or item.key, item.window_id): item.pane for item in job.next_panes}

@@ -26,9 +26,7 @@ class Observer:
     def published(self, manifest: Manifest, seconds: Mapping[str, float]) -> None:
         """Count an epoch whose last table this process has just published.
 
-        Args:
-            manifest: manifest of the epoch.
-            seconds: duration of its steps; empty if an earlier run computed the epoch.
+        `seconds`, the duration of its steps, is empty if an earlier run computed the epoch.
         """
 
     def visible(self, commits: Iterable[Millis]) -> None:

@@ -51,14 +51,7 @@ _FOUND = pa.schema([("number", pa.int64()), ("place", pa.int64()), ("accepted", 
 def rejected_ahead(
     tables: PipelineTables, manifest: Manifest, source: pa.Schema, renamed: Mapping[str, str]
 ) -> pa.Table | None:
-    """Return the rows that the lineage of a snapshot rejected because their time was ahead, or None.
-
-    Args:
-        tables: the pipeline's tables.
-        manifest: manifest of the snapshot.
-        source: columns of a source row, as table rejects stores it.
-        renamed: names in the table of columns that were renamed because their type changed.
-    """
+    """Return the rows that the lineage of a snapshot rejected because their time was ahead, or None."""
     if not tables.warehouse.exists(tables.path(rejects.NAME)):
         return None
     where = (pc.field("reason") == rejects.AHEAD) & ~pc.field("stale")
@@ -71,10 +64,7 @@ def rejected_ahead(
 def rejecting_again(files: FileSlice, rejected: pa.Table, engine: Engine) -> FileSlice:
     """Return the rows of a version, with the positions of those that were rejected before and are rejected again.
 
-    Args:
-        files: all files of the version that may have such rows; all of one input.
-        rejected: the rows that were rejected before, in the columns of the source.
-        engine: the engine, for rows that go through Spark.
+    The slice has all files of one input that may have such rows.
     """
     if not files.parts:
         return files
@@ -135,14 +125,7 @@ def _texts(rows: pa.Table, columns: SourceColumns) -> list[str]:
 class OpenInput:
     """An input of a pipeline at its newest version: its source, its rows and its columns, and the second input.
 
-    Args:
-        log: the source, with its log of commits.
-        bound: the bound pipeline.
-        warehouse: the warehouse of the pipeline's tables.
-        engine: the engine of the run.
-        files: slice of all inputs, without files.
-        number: index of the input.
-        right: the second input, if this is the first of two.
+    `files` is a slice of all inputs, without files. The first of two inputs has the second one as `right`.
     """
 
     log: Source
@@ -245,9 +228,7 @@ class OpenInput:
     def skipped(self, manifest: Manifest | None, positions: Mapping[str, Position]) -> int:
         """Return the number of versions, over all inputs, that are skipped because they removed rows.
 
-        Args:
-            manifest: manifest of the snapshot before; None for the beginning of the sources.
-            positions: the positions after these versions.
+        Without a manifest, they are counted from the beginning.
         """
         return sum(
             input_.log.skipped(

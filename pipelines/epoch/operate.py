@@ -66,13 +66,7 @@ def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
 
 @dataclass(frozen=True)
 class Reads:
-    """What the shards of a job read.
-
-    Args:
-        placing: assignment of keys to all shards of the epoch.
-        files: the slice; None if there is none.
-        events: returns the events of checked rows; None without a slice.
-    """
+    """What the shards of a job read. Without a slice, `files` and `events` are None."""
 
     placing: Placing
     files: FileSlice | None
@@ -105,15 +99,9 @@ def run_shards(
     """Run a function once for each shard, with the events of the shard; return the reports.
 
     If all tasks together would read too much, or the rows go through Spark, tasks pack the events by shard and the
-    engine moves the packs. Otherwise each task reads the files, and keeps the events of its shards.
-
-    Args:
-        engine: the engine of the run.
-        reads: what the shards read.
-        markers: text for the function, by number of the shard.
-        run: the function; it gets the text, and a function that returns the events of the shard.
-        must_exchange: True if reading by every task costs more than an exchange.
-        tasks: number of tasks if each of them reads the files.
+    engine moves the packs. Otherwise each task reads the files, and keeps the events of its shards. `run` gets the
+    marker of a shard, a text, and a function that returns the shard's events. Each of `tasks` reads the files if there
+    is no exchange.
     """
     if must_exchange or (reads.files is not None and reads.files.needs_spark):
 

@@ -23,11 +23,7 @@ from tidegate.windowing.timestamps import as_type, timestamps_of
 
 
 def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return times as TIMESTAMPs. The minimum and maximum of event time don't fit the type and become null.
-
-    Args:
-        times: int64 epoch milliseconds.
-    """
+    """Return times, int64 epoch milliseconds, as TIMESTAMPs. The minimum and maximum of event time become null."""
     bounds = pc.min_max(times)
     first, last = bounds["min"].as_py(), bounds["max"].as_py()
     if first is None or (first > MIN_TIMESTAMP and last < LAST_TIME):
@@ -39,10 +35,7 @@ def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
 def source_rows(events: pa.Table, files: FileSlice | None, rows: Sequence[int] | pa.ChunkedArray) -> list[pa.Array]:
     """Return all columns of the source for the given events, in the given order.
 
-    Args:
-        events: events of the shard.
-        files: the slice that the events were read from; None if they include their rows.
-        rows: numbers of the events.
+    Without `files`, the events include these rows.
     """
     asked = events.take(rows)
     carried = None
@@ -75,13 +68,9 @@ def result_type(job: ShardJob) -> pa.StructType:
 
 
 class OutcomeRows:
-    """The rows of one shard in one epoch.
+    """The rows of one shard in one epoch. Each of its events is one element of the outcome.
 
-    Args:
-        job: job of the epoch's tasks.
-        events: events of the shard; each row is one element of the outcome.
-        outcome: outcome of the shard's operator.
-        numbers: numbers of the first panes of windows that reappear.
+    `numbers` are those of the first panes of windows that reappear.
     """
 
     def __init__(

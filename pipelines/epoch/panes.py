@@ -42,16 +42,7 @@ def open_rows(
     near: NearPanes | None = None,
     groups: pa.Array | None = None,
 ) -> pa.Table:
-    """Return the keys and bounds of open windows.
-
-    Args:
-        tables: the pipeline's tables.
-        key: the key columns.
-        head: the snapshot.
-        only: the key of the windows; None for all.
-        near: return only windows near these panes; None for all windows.
-        groups: key groups of the windows; None for all.
-    """
+    """Return the keys and bounds of open windows: of one key, near some panes, of some key groups, or all."""
     # Windows may be near although none of their slices is.
     near_windows = pc.field("namespace") == WINDOW
     if near is not None:
@@ -89,10 +80,7 @@ def emitted_spans(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
 def light_panes(tables: PipelineTables, key: KeySchema, only: Key | None) -> pa.Table:
     """Return all rows of table results that are not stale, with the columns that show their windows.
 
-    Args:
-        tables: the pipeline's tables.
-        key: the key columns.
-        only: the key of the rows; None for all.
+    With `only`, only those of that key.
     """
     rows = read_table(tables.warehouse, tables.look(results.NAME), [*key.names, *OF_PANES], ~pc.field("stale"))
     return rows if only is None else rows.filter(are_of_key(rows, key.names, only))
@@ -164,13 +152,9 @@ class NearPanes:
     ) -> pa.Table:
         """Read the rows near spans, then near the sessions that touch them, and so on.
 
-        Args:
-            tables: the pipeline's tables.
-            key: the key columns.
-            touched: the spans.
-            others: spans of open sessions and of late rows, which may connect published sessions.
-            margin: largest distance between sessions that may be one, milliseconds.
-            ahead: how far most sessions reach beyond the spans, so that the first read finds them.
+        `others` are spans of open sessions and of late rows, which may connect published sessions. Sessions up to
+        `margin` milliseconds apart may be one. Most reach at most `ahead` beyond the spans, so that the first read
+        finds them.
         """
         near = cls(tables, key, touched, *_bounds_of(touched))._wider(margin + ahead)
         while True:
@@ -238,12 +222,8 @@ def _moment(time: Millis) -> pa.Scalar:
 def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> pa.Table:
     """Return key, id and number of the newest pane of each window of some keys, including retracted windows.
 
-    A retracted window may reappear, and its next pane must be newer than the retraction.
-
-    Args:
-        published: rows of table results, including retractions; stale rows are left out.
-        key: the key columns.
-        wanted: spans of the keys.
+    A retracted window may reappear, and its next pane must be newer than the retraction. The published rows include
+    retractions, but no stale rows.
     """
     rows = of_keys(published, wanted, key)
     return with_largest(rows.select([*key.names, "window_id", "pane"]), "pane")
@@ -254,14 +234,8 @@ def may_reappear(
 ) -> pa.Table:
     """Return key, id and end of lateness of some keys' published sessions that late elements may make reappear.
 
-    Windows that don't merge don't need this: they stay in the state without their elements.
-
-    Args:
-        published: rows of table results, including retractions; stale rows are left out.
-        key: the key columns.
-        wanted: spans of the keys.
-        windows: the windows with their lateness.
-        watermark: the watermark, int64 epoch milliseconds.
+    Windows that don't merge don't need this: they stay in the state without their elements. The published rows include
+    retractions, but no stale rows.
     """
     if not (windows.assigner.merges and windows.lateness):
         published = published.slice(0, 0)

@@ -115,13 +115,7 @@ def marks_of(
 
 
 class Passed:
-    """Finds the windows that an element missed.
-
-    Args:
-        source: the source at its newest version.
-        head: the snapshot whose rows are searched.
-        tables: the pipeline's tables.
-    """
+    """Finds the windows that an element missed, among the rows that a snapshot has read."""
 
     def __init__(self, source: OpenInput, head: Snapshot, tables: PipelineTables) -> None:
         self._source = source

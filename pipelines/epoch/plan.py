@@ -37,12 +37,7 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 @dataclass(frozen=True)
 class SliceRows:
-    """The rows of a slice.
-
-    Args:
-        events: files with usable rows; None if there are none.
-        unusable: files with rows for table rejects; None if there are none.
-    """
+    """The rows of a slice: files with usable rows, and files with rows for table rejects. None if there are none."""
 
     events: FileSlice | None = None
     unusable: FileSlice | None = None
@@ -55,14 +50,7 @@ class SliceRows:
         late: Mapping[int, Millis] | None = None,
         unusable: Iterable[FilePart] = (),
     ) -> SliceRows:
-        """Return the rows of parts of files.
-
-        Args:
-            files: a slice of the same tables.
-            events: parts with usable rows.
-            late: by commit, the time up to which its rows may be late.
-            unusable: parts with rejected rows.
-        """
+        """Return the rows of parts of files. `late` is, by commit, the time up to which its rows may be late."""
         usable, rejected = files.of(events, late), files.of(unusable)
         return cls(usable if usable.parts else None, rejected if rejected.parts else None)
 
@@ -198,15 +186,7 @@ class EpochPlan:
 
 @dataclass(frozen=True)
 class Basis:
-    """What a plan starts from.
-
-    Args:
-        source: the current source.
-        tables: the pipeline's tables.
-        head: the snapshot to continue from; None for the beginning.
-        now: the driver's clock, int64 epoch milliseconds.
-        shards: returns the number of shards to divide the key groups into.
-    """
+    """What a plan starts from. `shards` returns the number of shards to divide the key groups into."""
 
     source: OpenInput
     tables: PipelineTables
@@ -241,13 +221,7 @@ class Basis:
     ) -> EpochPlan:
         """Return the plan of an epoch that continues from the snapshot.
 
-        Args:
-            kind: kind of the epoch.
-            positions: how far each input has been read after the epoch.
-            steps: how time moves.
-            times: event time of the inputs after the steps; None in event order, which needs no partitions.
-            rows: the rows to read.
-            counts: numbers of the rows.
+        In event order, which needs no partitions, `times` is None.
         """
         manifest, bound = self.manifest, self.source.bound
         parallelism = bound.pipeline.max_parallelism
@@ -298,14 +272,8 @@ def cut_shards(
     """Return the shards: contiguous ranges of key groups; more than `shards` if they would need too much memory.
 
     The number is doubled until no shard is too large, or until each shard has one key group. So each range of a large
-    epoch lies within a range of a small epoch, and each epoch can read the state files of the other.
-
-    Args:
-        shards: smallest number of shards.
-        max_parallelism: number of key groups.
-        events: number of rows that the epoch reads.
-        parent: the snapshot whose state rows the epoch reads.
-        size: bytes of the events, 0 if they are not known.
+    epoch lies within a range of a small epoch, and each epoch can read the state files of the other. `size` is the
+    bytes of the events, 0 if they are not known.
     """
     files = () if parent is None else parent.files
     rows = events + sum(file["num_records"] for file in files)

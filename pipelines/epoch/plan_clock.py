@@ -27,9 +27,6 @@ def plan_clock(basis: Basis) -> EpochPlan | None:
     """Plan an epoch in which only the clock advances; None if nothing is due and the positions need not move.
 
     The source must be read completely, because unread rows must not look like a time without data.
-
-    Args:
-        basis: the snapshot to continue from, and the time to advance to.
     """
     source, pipeline, manifest = basis.source, basis.pipeline, basis.of_head
     for input_ in source.inputs:

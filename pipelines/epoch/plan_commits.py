@@ -77,11 +77,7 @@ def steps_of(
 ) -> tuple[CommitStep, ...]:
     """Advance event time over commits, and return the steps.
 
-    Args:
-        commits: commits in order, with the numbers of their steps.
-        times: event times before the commits; the call advances them.
-        largest: event time of the latest usable row, by step and source partition.
-        events: returns the events of a commit, ordered by time, for a strategy that reads them.
+    This advances the event times. `events` returns those of a commit, ordered by time, for a strategy that reads them.
     """
     steps: list[CommitStep] = []
     for read in commits:
@@ -102,12 +98,7 @@ def of_commits(files: FileSlice, commits: Sequence[ReadCommit]) -> FileSlice:
 
 
 def plan_commits(basis: Basis, commits: Sequence[ReadCommit]) -> EpochPlan:
-    """Plan an epoch of a stream.
-
-    Args:
-        basis: the current source, and the snapshot to continue from.
-        commits: the commits to read, in order; only the last may be incomplete.
-    """
+    """Plan an epoch of a stream, which reads commits in order; only the last may be incomplete."""
     source, pipeline, manifest = basis.source, basis.pipeline, basis.manifest
     if manifest is not None:
         for input_ in source.inputs:

@@ -36,12 +36,9 @@ def plan_interval(
 ) -> EpochPlan:
     """Plan a backfill's run for `[start, end)` in event order.
 
-    Args:
-        basis: the current source, whose newest version is read, and the snapshot that the commit will follow.
-        interval: the span of event time.
-        parent: the snapshot that the run continues from: the head, or an older one to run an interval again.
-        replaced: the interval that this run replaces, and the later intervals, which become stale.
-        recent: commits since the parent of the only input; None to look them up in the source.
+    The parent is the head, or an older snapshot to run an interval again. `replaced` is the interval that this run
+    replaces, and the later intervals, which become stale. `recent` are the commits since the parent; None looks them
+    up.
     """
     source, head, after = basis.source, basis.head, None if parent is None else parent.manifest
 
@@ -95,9 +92,6 @@ def rows_added_since(source: OpenInput, interval: Interval, since: int) -> int:
 
 def plan_hand_over(basis: Basis) -> EpochPlan:
     """Plan the epoch between a backfill and the stream that continues from it.
-
-    Args:
-        basis: the current source, and the snapshot of the backfill's last interval.
 
     Raises:
         Refused: the input has ended, intervals behind the head must be run again first, or the version that the

@@ -55,15 +55,6 @@ def recompute(
     and spans within that distance are computed together. The gaps of the rows limit the reach, so this terminates,
     usually with the second plan.
 
-    Args:
-        tables: the pipeline's tables, published up to the head.
-        bound: the bound pipeline.
-        head: the snapshot to start from.
-        asked: the late rows that a user selects, or the rows that changed in the source.
-        rows: the source rows of the version to compute from.
-        now: the driver's clock, int64 epoch milliseconds.
-        tell: called with the name of each completed step.
-
     Raises:
         Refused: the windows of this pipeline can't be recomputed.
     """
@@ -91,12 +82,7 @@ def commit_recomputed(
 ) -> Manifest:
     """Commit the corrections, the late rows that they add, and the new position; return the manifest.
 
-    Args:
-        plan: the plan.
-        outcomes: the outcomes of the shards that computed windows.
-        moved: fields of the manifest that change, such as the positions.
-        seconds: duration of the job.
-        engine: the engine that ran the tasks, as the manifest names it.
+    `moved` has fields of the manifest that change, such as the positions.
 
     Raises:
         Refused: another driver committed since the plan was made, or a written file is missing.

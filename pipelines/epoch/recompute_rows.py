@@ -85,11 +85,6 @@ class FirstRun:
 
         In a file that an UPDATE or a compaction wrote, the rows' original commits are unknown; rows before the start
         are left out.
-
-        Args:
-            source: the source.
-            parts: the parts.
-            version: the version.
         """
         earlier = [SourceFile(part.path, 0) for part in parts if part.since < self.start]
         if self.version is None or not earlier:
@@ -131,13 +126,6 @@ def without_skipped(
     """Return parts of a version's files as a stream has read them, without the changes of skipped versions.
 
     With `changes="ignore"`, windows keep the rows that a skipped version removed, and don't get those that it wrote.
-
-    Args:
-        source: the source.
-        tables: the pipeline's tables.
-        manifest: manifest of the snapshot that has read the version.
-        parts: parts of the version's files with event times of an interval.
-        within: the interval.
 
     Raises:
         Refused: files that a skipped version wrote have been rewritten since, or those that it removed have been
@@ -197,15 +185,7 @@ def skipped_versions(source: OpenInput, tables: PipelineTables, manifest: Manife
 
 
 class SourceRows:
-    """Source rows that a snapshot has read.
-
-    Args:
-        engine: the engine of the run.
-        source: the source at its newest version.
-        head: the snapshot.
-        tables: the pipeline's tables.
-        position: the position up to which rows are read; None for that of the snapshot.
-        first_run: returns the first run of the pipeline; None reads it.
+    """Source rows that a snapshot has read. They are read up to a position; by default, that of the snapshot.
 
     Raises:
         Refused: the version that the snapshot has read can no longer be read.
@@ -327,13 +307,7 @@ def events_within(
 
 
 def within_spans(key: KeySchema, events: pa.Table, spans: pa.Table) -> pa.Table:
-    """Return the events that are in a span of their key. Spans of a key don't touch.
-
-    Args:
-        key: the key columns.
-        events: events of a slice.
-        spans: spans with the key columns.
-    """
+    """Return the events that are in a span of their key. Spans of a key don't touch."""
     keys = {
         name: plain(events[f"{KEY_PREFIX}{name}"]).cast(kind) for name, kind in zip(key.names, key.types, strict=True)
     }

@@ -29,10 +29,7 @@ BEYOND = "beyond"
 class RecomputeJob:
     """The input of every task of an epoch that recomputes windows, except the events; it is sent to the executors.
 
-    Args:
-        shards: the job of any epoch's shards.
-        files: state files of each shard that has affected spans.
-        work: what is recomputed in all shards.
+    `files` are the state files of each shard that has affected spans.
     """
 
     shards: ShardJob

@@ -129,11 +129,6 @@ def outcomes_of(reports: Iterable[pa.RecordBatch]) -> list[ShardOutcome]:
 def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch:
     """Run a shard, and return one row that reports it to the driver.
 
-    Args:
-        job: job of the epoch's tasks.
-        marker: marker of the shard.
-        receive: returns the shard's events; None if there are none.
-
     Raises:
         Refused: a column has more bytes than one array can hold.
     """
@@ -209,13 +204,7 @@ def _unchanged(number: int, before: Shard, receiving: float) -> ShardOutcome:
 
 
 def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows:
-    """Run the operator of a shard.
-
-    Args:
-        job: job of the epoch's tasks.
-        events: the shard's events, in any order.
-        rows: the shard's state rows.
-    """
+    """Run the operator of a shard, whose events may be in any order."""
     elements, timeline, numbers = elements_of(job, events), timeline_of(job), numbers_of_new(job, rows)
     if choose_operator(job.compute).columnar:
         if isinstance(job.compute, WindowJoin):

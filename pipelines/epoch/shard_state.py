@@ -93,13 +93,7 @@ class Written:
 
 
 class WholeState:
-    """All state rows of a shard.
-
-    Args:
-        job: job of the epoch's tasks.
-        rows: the rows before the epoch.
-        few: True if the epoch changes few of them, so that sorting the base pays off.
-    """
+    """All state rows of a shard. If the epoch changes only a `few` of them, sorting the base pays off."""
 
     def __init__(self, job: ShardJob, rows: pa.Table, few: bool) -> None:
         self.rows = rows
@@ -110,16 +104,7 @@ class WholeState:
     def read(
         cls, job: ShardJob, shard: Shard, files: Sequence[str], deltas: Sequence[str], others: bool, events: int
     ) -> WholeState:
-        """Read the state of a shard.
-
-        Args:
-            job: job of the epoch's tasks.
-            shard: the range of key groups.
-            files: all files that have rows of it.
-            deltas: those of them that may have rows of a delta.
-            others: True if they may have rows of other shards.
-            events: number of events of the shard.
-        """
+        """Read the state of a shard from all its files; with `others`, they may have rows of other shards."""
         groups, schema = pc.field("key_group"), job.schemas[state.NAME]
         added = {name for name, _ in job.state.contents} - set(
             job.old_format.contents if job.old_format is not None else schema.names
@@ -159,12 +144,7 @@ class WholeState:
 class TouchedState:
     """The state rows of the keys that an epoch may change, and what it needs to know about the shard's other keys.
 
-    Args:
-        job: job of the epoch's tasks.
-        base: the base.
-        delta: all rows of the delta, including marks, with hashes.
-        touched: hashes of the keys, ascending.
-        before: the shard before the epoch.
+    `touched` are the hashes of the keys, ascending. The delta includes marks.
     """
 
     def __init__(self, job: ShardJob, base: _Base, delta: pa.Table, touched: Int64s, before: Shard) -> None:
@@ -182,14 +162,7 @@ class TouchedState:
 
     @classmethod
     def read(cls, job: ShardJob, split: Split, before: Shard, events: pa.Table) -> TouchedState | None:
-        """Read the rows that an epoch may change; None if they are not few.
-
-        Args:
-            job: job of the epoch's tasks.
-            split: base and delta of the shard.
-            before: the shard before the epoch.
-            events: events of the shard.
-        """
+        """Read the rows that an epoch may change; None if they are not few."""
         if not is_read_in_part(before, len(events)):
             return None
         path, schema = job.paths[state.NAME], job.schemas[state.NAME]
@@ -261,13 +234,9 @@ class TouchedState:
 
 @dataclass(frozen=True, slots=True)
 class _Footer:
-    """Contents of a base's footer. Files never change, and reading a footer takes longer than reading a few rows.
+    """Contents of a base's footer: the least and greatest hash in each row group, and by column its first timer.
 
-    Args:
-        metadata: the footer.
-        first: the least hash in each row group.
-        last: the greatest hash in each row group.
-        due: by column, the first timer in each row group.
+    Files never change, and reading a footer takes longer than reading a few rows.
     """
 
     metadata: pq.FileMetaData

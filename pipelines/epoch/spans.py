@@ -40,12 +40,7 @@ def spans_of(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
 def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, also: tuple[str, ...] = ()) -> pa.Table:
     """Return the windows that rows belong to by their event times, each once, for windows that don't merge.
 
-    Args:
-        windows: the windows with their assigner.
-        key: the key columns.
-        rows: rows with the key columns.
-        times: event times of the rows, int64 epoch milliseconds.
-        also: further columns of the rows; windows with different values in them count as different.
+    Windows with different values in the columns `also` count as different.
     """
     assign = windows.assigner.array_assignment
     if assign is None:
@@ -120,16 +115,9 @@ def affected_sessions(
     They contain the sessions of the requested windows, and also sessions that should be merged.
 
     Sessions of a stream may touch without a late row: an element behind the watermark may open a session next to one
-    that the watermark has already passed.
-
-    Args:
-        key: the key columns.
-        touched: windows of waiting late rows and of changed rows, before they merge.
-        asked: for each of them, True if its session is to be recomputed.
-        sessions: published sessions and open sessions, as spans.
-        may_begin: smallest and largest start of affected spans that were not requested.
-        margin: sessions up to this far apart, in milliseconds, may be one session. Above 0 if they were computed with a
-            shorter gap.
+    that the watermark has already passed. `touched` are windows of waiting late rows and of changed rows before they
+    merge; `asked` says whose sessions are to be recomputed. `may_begin` bounds the starts of spans that were not
+    requested. Sessions up to `margin` milliseconds apart may be one session.
     """
     existing = distinct(pa.concat_tables(sessions).select([*key.names, START, END]))
     connected = islands(key, touched, existing.select(touched.column_names), margin=margin)
@@ -148,14 +136,6 @@ def check_shape(
 
     Such windows were published or opened before the assigner changed, and their elements would count twice. Sessions
     need no check, because all sessions that touch are retracted.
-
-    Args:
-        pipeline: name of the pipeline.
-        windows: the windows with the current assigner, which assigns by event time alone.
-        key: the key columns.
-        wanted: windows to recompute, as spans.
-        existing: published and open windows, as spans.
-        is_change: True if rows of the source changed; False if late rows are reopened.
 
     Raises:
         Refused: such windows overlap; the message names the time from which late rows can be reopened.

@@ -58,9 +58,7 @@ _SINCE_1970 = 1e9
 def is_running(number: int, started: float) -> bool:
     """Return True if a process of this host is running. Process ids are reused, so its start time is compared too.
 
-    Args:
-        number: number of the process.
-        started: its start in seconds since the host's boot; older versions recorded seconds since 1970.
+    It is in seconds since the host's boot; older versions recorded seconds since 1970.
     """
     try:
         process = psutil.Process(number)
@@ -76,12 +74,7 @@ _FOLDER = "alive"
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The heartbeat of one pipeline's stream.
-
-    Args:
-        file: the file, whose modification time is that of the last heartbeat.
-        pipeline: name of the pipeline.
-    """
+    """The heartbeat of a pipeline's stream: a file, whose modification time is that of the last heartbeat."""
 
     file: Path
     pipeline: str
@@ -108,11 +101,7 @@ class Heartbeat:
             os.utime(self.file)
 
     def check(self, within: float, now: float) -> float:
-        """Return the seconds since the last heartbeat.
-
-        Args:
-            within: largest allowed number of seconds.
-            now: the current time, seconds since 1970.
+        """Return the seconds since the last heartbeat; `now` is in seconds since 1970.
 
         Raises:
             TidegateError: no stream of the pipeline runs on this host, or its heartbeat is too old.

@@ -107,11 +107,7 @@ class LeaseRow:
 class Lease:
     """The lease of a driver, held while the driver runs and renewed in the background.
 
-    Args:
-        tables: the pipeline's tables.
-        command: name of the driver's work, shown to users who inspect the lease.
-        clock: returns the current time, int64 epoch milliseconds.
-        wait: called with the row of another holder; returns True to try again, False to give up.
+    `wait` is called with the row of another holder; it returns True to try again, False to give up.
 
     Raises:
         LeaseHeld: another driver holds the lease; on entering, and from `check` after the lease was lost.
@@ -266,12 +262,7 @@ def read_lease(tables: PipelineTables) -> LeaseRow | None:
 
 
 def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
-    """Ask the running driver, on any host, to end after its current epoch, and return its row, if there is one.
-
-    Args:
-        tables: the pipeline's tables.
-        now: the current time, int64 epoch milliseconds.
-    """
+    """Ask the running driver, on any host, to end after its current epoch, and return its row, if there is one."""
     while (row := read_lease(tables)) is not None and row.is_alive(now):
         handle = _open(tables)
         if _read(tables, handle) == row and _replace(tables, handle, replace(row, stop_requested=True)):
@@ -285,10 +276,6 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
     A driver that is alive after all takes back the lease at its next heartbeat, within 20 seconds, unless another
     driver has it by then. If two drivers continue from one snapshot, the state commit stops the second. A damaged lease
     table is removed.
-
-    Args:
-        tables: the pipeline's tables.
-        now: the current time, int64 epoch milliseconds.
 
     Raises:
         Refused: its process is running on this host.

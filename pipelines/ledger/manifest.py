@@ -280,11 +280,7 @@ class Manifest(_Grown):
         return self.processing_time - self.watermark if is_moment else None
 
     def partitions_of(self, side: str) -> dict[str, PartitionWatermark]:
-        """Return the source partitions of an input by name, without the side.
-
-        Args:
-            side: `left` or `right`, or empty if there is one input.
-        """
+        """Return the source partitions of an input by name, without the side, which is empty for a single input."""
         return {
             name.removeprefix(side).removeprefix(":") if side else name: partition
             for name, partition in self.partitions.items()

@@ -15,24 +15,13 @@ _driver: ContextVar[str] = ContextVar("driver", default="")
 
 
 def log_start(run: str, command: str) -> None:
-    """Append a line for a starting driver, and name the driver in the lines that follow.
-
-    Args:
-        run: id of its lease.
-        command: the work for which it was started.
-    """
+    """Append a line for a starting driver, and name it in the lines that follow by `run`, the id of its lease."""
     _driver.set(run)
     log_step(f"started {command}")
 
 
 def log_step(step: str, epoch: int = 0, of: str = "") -> None:
-    """Append the line of a completed step.
-
-    Args:
-        step: name of the step.
-        epoch: the epoch that it belongs to; 0 if it belongs to none.
-        of: the table concerned, or the kind of the planned epoch.
-    """
+    """Append the line of a completed step; `of` is the table concerned, or the kind of the planned epoch."""
     if file := os.environ.get(FILE):
         line = {"driver": _driver.get(), "step": step, "epoch": epoch, "of": of}
         with open(file, "a", encoding="utf-8") as lines:

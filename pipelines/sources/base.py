@@ -77,9 +77,7 @@ class OpenPart(Protocol):
     def kept(self, first: int, group: int) -> Bools | None:
         """Return True for each row of a group that was not deleted; None if none was.
 
-        Args:
-            first: position of the group's first row in the file.
-            group: number of the group.
+        `first` is the position of the group's first row in the file.
         """
 
     def bounds(self, group: int, name: str) -> tuple[int, int] | None:
@@ -197,18 +195,11 @@ class Source(Protocol):
     def versions_of(self, files: Sequence[SourceFile], until: int, after: int = -1) -> dict[str, int | None]:
         """Return by path the version that added each file; None if it is no longer recorded.
 
-        Args:
-            files: files of a version.
-            until: that version.
-            after: returned for all files that are not newer than this version.
+        `after` is returned for all files that are not newer than that version.
         """
 
     def reader(self, columns: pa.Schema) -> PartReader:
-        """Return the reader for the tasks.
-
-        Args:
-            columns: all columns in the types to read them in; text and binary key columns are dictionaries.
-        """
+        """Return the reader for the tasks. Text and binary key columns are dictionaries."""
 
 
 @runtime_checkable

@@ -78,11 +78,7 @@ def asks_for_spark(input_: Input) -> str | None:
 def choose_reader(pipeline: Pipeline, input_: Input, source: Source, setting: Setting = unset) -> Choice:
     """Return what reads an input, without starting Spark.
 
-    Args:
-        pipeline: the pipeline.
-        input_: the input.
-        source: its source.
-        setting: returns the value of a setting of Spark; None if it is not set.
+    `setting` returns the value of a setting of Spark, None if it is not set.
 
     Raises:
         Refused: an expression reads the clock, uses random values, or has types that don't fit.
@@ -204,12 +200,9 @@ def _is_known(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class InputColumns:
-    """The columns of an input, with their types.
+    """The columns of an input, with their types: in its source, and after `columns=`.
 
-    Args:
-        source: columns of the source.
-        derived: columns after `columns=`.
-        by_spark: `where` and `columns` for Spark; None if no row goes through it.
+    `by_spark` has `where` and `columns` for Spark; None if no row goes through it.
     """
 
     source: pa.Schema
@@ -224,12 +217,7 @@ OfSpark: TypeAlias = Callable[[Pipeline, Input, Source, Choice], InputColumns]
 def columns_of(pipeline: Pipeline, input_: Input, source: Source, choice: Choice, of_spark: OfSpark) -> InputColumns:
     """Return the columns of an input.
 
-    Args:
-        pipeline: the pipeline.
-        input_: the input.
-        source: its source.
-        choice: what reads the input.
-        of_spark: called only if rows go through Spark, which knows the types of what it evaluates.
+    `of_spark` is called only if rows go through Spark, which knows the types of what it evaluates.
 
     Raises:
         Refused: an expression can't be evaluated, or only Spark could read the source but can't.

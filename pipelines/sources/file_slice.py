@@ -35,13 +35,7 @@ _MANY = 1_000_000
 
 @dataclass(frozen=True)
 class EventShape:
-    """The columns of events and of source rows, which the rows of two inputs share.
-
-    Args:
-        key: names of the key columns.
-        values: columns that the computation reads.
-        rows: columns of a source row, as tables late and rejects store it.
-    """
+    """The columns of events and of source rows, which the rows of two inputs share."""
 
     key: tuple[str, ...]
     values: pa.Schema
@@ -144,10 +138,7 @@ class FileSlice:
     def source_rows(self, numbers: Int64s, places: Int64s, keys: Sequence[pa.ChunkedArray] = ()) -> pa.Table:
         """Return rows with all columns of a source row, in the given order.
 
-        Args:
-            numbers: number of each row's part.
-            places: position of each row in its file.
-            keys: the key columns of the rows; needed only for two inputs.
+        Each row is given by the number of its part and its position in the file. Only two inputs need the keys.
         """
         tables, order = [self.shape.rows.empty_table()], []
         for number in np.unique(numbers).tolist():

@@ -71,10 +71,6 @@ def check_places(warehouse: Warehouse, pipeline: Pipeline) -> None:
 
     A VACUUM of a source removes every file in its folder that its log does not list, including the pipeline's tables.
 
-    Args:
-        warehouse: the warehouse of the pipeline's tables, and of sources that are named relative to it.
-        pipeline: the pipeline; it may name sources by paths and URIs too.
-
     Raises:
         Refused: the message names both places.
     """

@@ -24,13 +24,7 @@ ColumnsOf: TypeAlias = Callable[[int], FileColumns]
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """Remedies at the end of messages about a file.
-
-    Args:
-        source: name of the source, with which messages begin.
-        gone: the remedy for a missing file.
-        unreadable: the remedy for an unreadable file.
-    """
+    """Remedies for a missing and for an unreadable file, at the end of messages that begin with the source."""
 
     source: str
     gone: str
@@ -39,14 +33,7 @@ class Remedies:
 
 @dataclass(frozen=True, slots=True)
 class ParquetReader:
-    """Reader of plain Parquet files, whose columns have the names of the source.
-
-    Args:
-        warehouse: the warehouse of the source.
-        folder: folder of the files; their paths are relative to it.
-        columns: all columns in the types to read them in.
-        remedies: remedies at the end of messages.
-    """
+    """Reader of plain Parquet files, whose columns have the names of the source."""
 
     warehouse: Warehouse
     folder: str
@@ -65,14 +52,7 @@ class ParquetReader:
 def open_parquet(
     warehouse: Warehouse, folder: str, part: FilePart, columns_of: ColumnsOf, remedies: Remedies
 ) -> Iterator[SourceParquet]:
-    """Open a Parquet file of a source.
-
-    Args:
-        warehouse: the warehouse of the source.
-        folder: folder that the file's path is relative to.
-        part: the file, with the number of its rows if the source records it.
-        columns_of: returns the columns of the file by the number of its rows.
-        remedies: remedies at the end of messages.
+    """Open a Parquet file of a source. `columns_of` returns the columns of the file by the number of its rows.
 
     Raises:
         Refused: the file is missing or damaged, has a different number of rows, or was written with another calendar.

@@ -59,12 +59,9 @@ class ArrowRows:
 
 
 class Rule(NamedTuple):
-    """Rule that rejects a row.
+    """Rule that rejects a row for a reason; `broken` is None if no row can break it.
 
-    Args:
-        reason: the reason in table `rejects`.
-        broken: returns True for each row that breaks the rule; None if no row can break it.
-        of_time: True if the rule depends only on the event time.
+    `of_time` is True if it depends only on the event time.
     """
 
     reason: str

@@ -142,9 +142,7 @@ class SourceColumns:
     def timely(self, column: pa.ChunkedArray, committed: Millis | None) -> tuple[Int64s, Bools]:
         """Return event times, and True for each that breaks no rule about event time.
 
-        Args:
-            column: values of the event-time column.
-            committed: commit time, int64 epoch milliseconds; None if no row can be ahead.
+        Without a commit time, no event time is ahead of it.
         """
         times, valid = self.millis(column)
         timely = np.ones(len(times), np.bool_)
@@ -208,11 +206,7 @@ def instants(wall: Int64s, zone: str) -> Int64s:
 
     A time that the clocks skip uses the offset before the change, so it becomes an hour later in most zones. A time
     that occurs twice is the first of the two. Both follow from the offset before the change, which Python gives for
-    `fold=0`.
-
-    Args:
-        wall: wall-clock times, int64 milliseconds since the midnight that began 1970 in the zone.
-        zone: name of the time zone.
+    `fold=0`. Wall-clock times: int64 milliseconds since the midnight that began 1970 in the zone.
     """
     if not len(wall):
         return wall

@@ -116,9 +116,7 @@ class SourceParquet:
     def kept(self, first: int, group: int) -> Bools | None:
         """Return True for each row of a row group that no deletion vector removes; None if it removes none.
 
-        Args:
-            first: position of the group's first row in the file.
-            group: number of the row group.
+        `first` is the position of its first row in the file.
         """
         rows = self.rows_of(group)
         begin, end = np.searchsorted(self._columns.deleted, (first, first + rows))
@@ -204,13 +202,7 @@ class SourceParquet:
 
 
 def constant(value: pa.Scalar, rows: int, as_key: bool = False) -> pa.ChunkedArray:
-    """Return a column that has a value in every row.
-
-    Args:
-        value: the value.
-        rows: number of rows.
-        as_key: True returns text and bytes as a dictionary of one value, like keys.
-    """
+    """Return a column that has a value in every row. As a key, text and bytes become a dictionary of one value."""
     kind = value.type
     if not as_key or key_type(kind) == kind:
         return pa.chunked_array([pa.nulls(rows, kind) if not value.is_valid else pa.repeat(value, rows)])

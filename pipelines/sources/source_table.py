@@ -130,12 +130,7 @@ class SourceTable:
     ) -> JudgedRows:
         """Check rows whose columns of events Spark computed.
 
-        Args:
-            number: number of the part.
-            part: the part.
-            events: columns of events, and the flags of the rows that `where` keeps.
-            places: position of each row in its file.
-            rows: the rows with all columns of the source if Spark read them.
+        The events include the flags of the rows that `where` keeps.
         """
         kept = np.asarray(events[KEPT].to_numpy()).astype(np.bool_)
         if kept.all():

@@ -69,13 +69,7 @@ def two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
 
 
 def sums(numbers: Doubles, groups: Groups, rests: Doubles | None = None) -> tuple[Doubles, Doubles]:
-    """Return the total of each group and its remainder.
-
-    Args:
-        numbers: the numbers to add.
-        groups: the groups of numbers.
-        rests: remainders of the numbers, if these are totals.
-    """
+    """Return the total of each group and its remainder. If the numbers are totals, `rests` are their remainders."""
     if not len(groups):
         return numbers[:0], numbers[:0]
     several = groups.sizes > 1

@@ -106,11 +106,7 @@ def sum_int64(numbers: Int64s, groups: Groups, column: str) -> Int64s:
 def sum_decimals(values: pa.Array, groups: Groups, kind: pa.Decimal128Type, column: str) -> pa.Array:
     """Return the sum of each group, ignoring nulls; null for a group of nulls only.
 
-    Args:
-        values: decimal128 with the scale of `kind`.
-        groups: the groups of values.
-        kind: type of the sums.
-        column: name of the column for the error.
+    The values have the scale of `kind`, the type of the sums.
 
     Raises:
         SumOutOfRange: a sum has more digits than `kind`.

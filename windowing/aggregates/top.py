@@ -72,13 +72,7 @@ class TopN(Aggregate):
 
 
 class _TopN(ExactlyMerging):
-    """The first entries by the first column, then by the others.
-
-    Args:
-        n: largest number of entries.
-        kinds: columns of an entry with their types, None where it is unknown; the first ranks them.
-        largest: True ranks the largest value of the first column first.
-    """
+    """The first entries by the first column, then by the others. A type is None where it is unknown."""
 
     def __init__(self, n: int, kinds: Mapping[str, pa.DataType | None], *, largest: bool) -> None:
         self._n = n
@@ -125,10 +119,7 @@ class _TopN(ExactlyMerging):
     def _lists(self, entries: list[pa.Array], owners: Int64s, groups: int) -> pa.Array:
         """Return the list of each group.
 
-        Args:
-            entries: the columns of entries; the ranking column is first and has no nulls.
-            owners: group of each entry, ascending.
-            groups: number of groups.
+        The ranking column of the entries is first and has no nulls. Owners, the groups of the entries, ascend.
         """
         rank = ranks(entries[0])
         if self._largest:

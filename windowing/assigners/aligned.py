@@ -50,11 +50,6 @@ class WindowStagger(Enum):
 def checked_size_and_offset(size: Duration, offset: Duration, size_name: str = "size") -> tuple[Millis, Millis]:
     """Return size and offset in milliseconds.
 
-    Args:
-        size: size or slide of windows.
-        offset: shift of all windows.
-        size_name: name of `size` in errors.
-
     Raises:
         IllegalArgument: size <= 0 or |offset| >= size.
     """

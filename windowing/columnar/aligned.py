@@ -29,13 +29,7 @@ from tidegate.windowing.epochs.timeline import Timeline
 
 
 class AlignedKernel:
-    """Windows of an aligned assigner over one epoch.
-
-    Args:
-        assign: function that returns the windows of elements.
-        rules: settings of firing and cleanup.
-        timeline: watermarks and clocks of the epoch.
-    """
+    """Windows of an aligned assigner over one epoch."""
 
     def __init__(self, assign: Assignment, rules: Rules, timeline: Timeline) -> None:
         self._assign = assign
@@ -43,14 +37,7 @@ class AlignedKernel:
         self._timeline = timeline
 
     def run(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> KernelOutput:
-        """Return the panes, late elements, state rows and counts of the epoch.
-
-        Args:
-            codes: the key of each element.
-            elements: the elements.
-            in_flight: windows in flight of all keys.
-            keys: number of codes.
-        """
+        """Return the panes, late elements, state rows and counts of the epoch."""
         output = KernelOutput()
         steps = self._steps(codes, elements, in_flight, output)
         active = self._active(steps.codes, in_flight, keys)

@@ -67,10 +67,8 @@ class Clusters(ParallelArrays):
     def growths(self, gaps_vary: bool) -> Bools:
         """Return a flag for each member: whether it is an element that opens a session, extends it, or joins several.
 
-        Elements are processed by commit and then by time. All other elements are inside an existing session.
-
-        Args:
-            gaps_vary: True if the window of a later element may end before that of an earlier one.
+        Elements are processed by commit and then by time. All other elements are inside an existing session. If gaps
+        vary, the window of a later element may end before that of an earlier one.
         """
         inside = shifted(self.reach, self.of.starts, MIN_TIMESTAMP) >= self.ends
         mixed = None if _same(self.commits) else self.of.min(self.commits) < self.of.max(self.commits)
@@ -113,11 +111,7 @@ class Clusters(ParallelArrays):
         return inside
 
     def _next_start(self, negated: Int64s) -> Int64s:
-        """Return the smallest start after each member within its cluster.
-
-        Args:
-            negated: starts with their sign reversed.
-        """
+        """Return the smallest start after each member within its cluster."""
         lowest = int(negated.min())
         backwards = running_max(negated[::-1], len(self.of) - 1 - self.of.ids[::-1])[::-1]
         after = np.full(len(negated), lowest)

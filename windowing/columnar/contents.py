@@ -21,13 +21,7 @@ Contents: TypeAlias = list[pa.Array]
 
 @dataclass(frozen=True)
 class ColumnarContents:
-    """The aggregates of windows, vectorised.
-
-    Args:
-        functions: the vectorised aggregate of each contents column.
-        result: type of a result row.
-        single: True if the only function returns the whole result row.
-    """
+    """The aggregates of windows, vectorised. If `single`, the only function returns the whole result row."""
 
     functions: tuple[VectorisedAggregate, ...]
     result: pa.StructType
@@ -57,11 +51,7 @@ class ColumnarContents:
     def accumulate(self, columns: Mapping[str, pa.Array], times: Int64s, rows: Int64s, groups: Groups) -> Contents:
         """Return the contents of groups of elements.
 
-        Args:
-            columns: the input columns of all elements.
-            times: times of the elements in the order of the groups, int64 epoch milliseconds.
-            rows: indices of the elements in the order of the groups.
-            groups: groups of `rows`.
+        Times and rows, indices of the elements, are in the order of the groups.
         """
         take = pa.array(rows)
         sorted_columns = {name: column.take(take) for name, column in columns.items()}

@@ -16,12 +16,7 @@ from tidegate.windowing.errors import IllegalArgument
 
 @dataclass(frozen=True)
 class Gaps:
-    """The gap after each element, for which a session stays open.
-
-    Args:
-        of: function that returns the gap of each element, milliseconds.
-        vary: True if elements may have different gaps.
-    """
+    """The gap after each element, in milliseconds, for which a session stays open; elements may have different ones."""
 
     of: Callable[[Elements], Int64s]
     vary: bool

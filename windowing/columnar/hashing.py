@@ -33,13 +33,7 @@ _ROWS_AT_A_TIME = 16_384
 
 
 def hash_keys(schema: KeySchema, columns: list[pa.Array], keys: int) -> UInt64s:
-    """Return Spark's `xxhash64` of each key; a null part leaves the hash as it is.
-
-    Args:
-        schema: names and types of the key columns.
-        columns: one array for each key column.
-        keys: number of keys.
-    """
+    """Return Spark's `xxhash64` of each key; a null part leaves the hash as it is."""
     hashes = np.full(keys, SPARK_SEED, np.uint64)
     for name, kind, column in zip(schema.names, schema.types, columns, strict=True):
         hashed = _hash_column(column, kind, name, hashes)

@@ -82,12 +82,7 @@ class Rules:
 
 
 def cleanup_times(lasts: Int64s, lateness: Millis) -> Int64s:
-    """Return the time at which each window is cleaned up, at most the end of time.
-
-    Args:
-        lasts: last millisecond of each window, int64 epoch milliseconds.
-        lateness: allowed lateness, milliseconds.
-    """
+    """Return the time at which each window is cleaned up, at most the end of time."""
     if lateness == 0:
         return lasts
     if lateness >= MAX_TIMESTAMP:

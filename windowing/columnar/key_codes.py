@@ -50,11 +50,8 @@ class KeyCodes:
 def encode_keys(schema: KeySchema, *inputs: tuple[Mapping[str, pa.Array], int]) -> KeyCodes:
     """Return the codes of the keys of several inputs.
 
-    Null is a value like any other; the caller has already rejected keys that must not be null.
-
-    Args:
-        schema: names and types of the key columns.
-        inputs: for each input, its key columns by name, and its number of rows.
+    Null is a value like any other; the caller has already rejected keys that must not be null. Each input has its key
+    columns by name, and its number of rows.
     """
     lengths = [rows for _, rows in inputs]
     joined, columns, size = _encode(

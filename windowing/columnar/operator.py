@@ -232,15 +232,7 @@ def _too_far(timestamps: Int64s) -> bool:
 
 
 def resting_rows(state: pa.Table, key: KeySchema, elements: Elements, rules: Rules, timeline: Timeline) -> Bools | None:
-    """Return a flag for each state row: whether it is idle. Return None if finding out costs more than it saves.
-
-    Args:
-        state: all state rows.
-        key: names and types of the key columns.
-        elements: elements of the epoch.
-        rules: settings of firing and cleanup.
-        timeline: watermarks and clocks of the epoch.
-    """
+    """Return a flag for each state row: whether it is idle. Return None if finding out costs more than it saves."""
     # Early firings by interval have timers of their own.
     if len(state) <= len(elements) or rules.interval is not None:
         return None

@@ -107,12 +107,7 @@ def rearranged(part: Int64s, order: Int64s) -> Int64s:
 
 
 def numbers_of(begins: Int64s, sizes: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the numbers of all ranges, and for each of them the index of its range.
-
-    Args:
-        begins: first number of each range.
-        sizes: how many numbers each range has, at least 0.
-    """
+    """Return the numbers of all ranges, and for each of them the index of its range."""
     owners = np.repeat(np.arange(len(sizes)), sizes)
     return np.arange(len(owners)) + (begins - (np.cumsum(sizes) - sizes))[owners], owners
 

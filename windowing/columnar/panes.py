@@ -66,9 +66,7 @@ class PaneRows(ParallelArrays):
     def emitted(self, result: pa.StructType, present: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Array:
         """Return the panes as lists of one pane, for the state rows of windows that may retract them.
 
-        Args:
-            result: type of a result row.
-            present: a flag for each state row: whether it gets the next of these panes; the other rows get null.
+        Each state row with the flag `present` gets the next of these panes, the others get null.
         """
         kind = emitted_type(result)
         values = pa.StructArray.from_arrays(self.results, fields=list(result))

@@ -20,12 +20,7 @@ def retract_earlier(
 ) -> None:
     """Emit the retraction of the previous pane for each new pane that has one.
 
-    Args:
-        rows: new panes, sorted by window.
-        window_of: index of the window of each pane.
-        states: index of each window among those in flight, or -1.
-        in_flight: windows in flight.
-        output: takes the retractions, and counts them.
+    The panes are sorted by window. `states` has the index of each window among those in flight, or -1.
     """
     first = begins(window_of)
     again = np.flatnonzero(~first)
@@ -68,12 +63,8 @@ def retract_earlier(
 def emitted_panes(rows: PaneRows, newest: Int64s, states: Int64s, in_flight: InFlight, rules: Rules) -> pa.Array:
     """Return the newest pane of each window, which its next retraction repeats; null if it has none.
 
-    Args:
-        rows: new panes.
-        newest: index of each window's newest pane in `rows`, or -1.
-        states: index of each window among those in flight, or -1.
-        in_flight: windows in flight.
-        rules: settings of firing and cleanup.
+    `newest` has the index of each window's newest pane in `rows`, `states` that of each window among those in flight;
+    or -1.
     """
     result = rules.contents.result
     fresh = rows.emitted(result, np.ones(len(rows), np.bool_))

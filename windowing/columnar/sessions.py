@@ -62,25 +62,14 @@ _SAFE = 2
 
 @dataclass(frozen=True)
 class Routed:
-    """What is left to the row operator.
-
-    Args:
-        elements: indices of elements.
-        in_flight: indices of windows in flight.
-    """
+    """What is left to the row operator: indices of elements, and of windows in flight."""
 
     elements: Int64s
     in_flight: Int64s
 
 
 class SessionKernel:
-    """Sessions over one epoch.
-
-    Args:
-        gaps: the gap of each element.
-        rules: settings of firing and cleanup.
-        timeline: watermarks and clocks of the epoch.
-    """
+    """Sessions over one epoch."""
 
     def __init__(self, gaps: Gaps, rules: Rules, timeline: Timeline) -> None:
         self._gaps = gaps
@@ -88,14 +77,7 @@ class SessionKernel:
         self._timeline = timeline
 
     def run(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> tuple[KernelOutput, Routed]:
-        """Return the output for the clusters that arrays compute exactly, and what is left to the row operator.
-
-        Args:
-            codes: the key of each element.
-            elements: the elements.
-            in_flight: windows in flight.
-            keys: number of codes.
-        """
+        """Return the output for the clusters that arrays compute exactly, and what is left to the row operator."""
         output = KernelOutput()
         alone = np.ones(len(in_flight), np.bool_)
         if not len(elements):

@@ -45,13 +45,7 @@ class _Parts(ParallelArrays):
 
 
 class SlicedKernel:
-    """Sliding windows over one epoch.
-
-    Args:
-        slicing: the slices of the windows.
-        rules: settings of firing and cleanup; there is no allowed lateness.
-        timeline: watermarks and clocks of the epoch.
-    """
+    """Sliding windows over one epoch. There is no allowed lateness."""
 
     def __init__(self, slicing: Slicing, rules: Rules, timeline: Timeline) -> None:
         self._slicing = slicing
@@ -62,12 +56,7 @@ class SlicedKernel:
         self._due, self._open = slicing.windows_after(ends).tolist()
 
     def can_read(self, in_flight: InFlight, plain: Bools) -> Bools:
-        """Return a flag for each state row: whether this kernel handles it; the row operator handles the others.
-
-        Args:
-            in_flight: the state rows.
-            plain: true for rows that arrays can read.
-        """
+        """Return a flag for each state row: whether this kernel handles it; the row operator handles the others."""
         # Any other window was open with another lateness or trigger.
         simple: Bools = plain & in_flight.filled & ~in_flight.pending & (in_flight.panes == 0)
         is_slice = are_slices(in_flight.rows)
@@ -92,13 +81,7 @@ class SlicedKernel:
         return simple
 
     def run(self, codes: Int64s, elements: Elements, in_flight: InFlight) -> KernelOutput:
-        """Return the panes, late elements, state rows and counts of the epoch.
-
-        Args:
-            codes: the key of each element.
-            elements: the elements.
-            in_flight: slices and windows in flight of all keys.
-        """
+        """Return the panes, late elements, state rows and counts of the epoch."""
         output = KernelOutput()
         is_slice = are_slices(in_flight.rows)
         held, windows = np.flatnonzero(is_slice), in_flight.take(np.flatnonzero(~is_slice))

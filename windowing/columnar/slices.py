@@ -41,9 +41,6 @@ class Slicing:
 
     Window k is `[k * slide + offset, k * slide + offset + size)`, and slice q is
     `[q * width + offset, (q + 1) * width + offset)`.
-
-    Args:
-        grid: the windows.
     """
 
     grid: WindowGrid
@@ -167,10 +164,6 @@ def as_windows(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 
     A window that already has a row gets no second one. New rows have bounds and timers, and nulls in the contents
     columns: only an operator can merge contents.
-
-    Args:
-        rows: state rows, with the key columns, `namespace`, the bounds and `event_time_timers`.
-        key: the key columns.
     """
     flags = are_slices(rows)
     if not flags.any():

@@ -55,10 +55,7 @@ class InFlight(ParallelArrays):
 class CodedRows:
     """State rows without key group and key, and the code of each row's key.
 
-    Args:
-        codes: code of the key of each selected row.
-        rows: the table that the rows are selected from.
-        places: indices of the selected rows, rising; None selects all.
+    `places` are the indices of the selected rows, ascending; None selects all.
     """
 
     codes: Int64s
@@ -67,13 +64,7 @@ class CodedRows:
 
 
 class StateArrays:
-    """The state rows of one computation: read into arrays, and written from them.
-
-    Args:
-        schema: the columns of the state rows.
-        contents: the aggregates.
-        max_parallelism: number of key groups.
-    """
+    """The state rows of one computation: read into arrays, and written from them."""
 
     def __init__(self, schema: StateSchema, contents: ColumnarContents, max_parallelism: int) -> None:
         self.schema = schema
@@ -169,10 +160,7 @@ class StateArrays:
     def table(self, parts: Sequence[CodedRows], keys: KeyCodes, others: Sequence[pa.Table]) -> pa.Table:
         """Return state rows with key group and key, sorted by key group.
 
-        Args:
-            parts: state rows from the kernel.
-            keys: the keys of their codes.
-            others: whole state rows: those that rest, and those of the row operator.
+        `parts` come from the kernel; `others` are idle rows, and those of the row operator.
         """
         groups_of_keys = key_groups(keys.hashes, self._max_parallelism)
         runs = [self._sorted(part, groups_of_keys, keys) for part in parts if len(part.codes)]
@@ -264,11 +252,7 @@ def is_plain(rows: pa.Table, namespaces: Sequence[str] = (WINDOW,)) -> pa.Chunke
 
 
 def timer_lists(*timers: tuple[Int64s, Bools]) -> pa.Array:
-    """Return a list of times for each row, null if no flag of the row is set.
-
-    Args:
-        timers: times and their flags; the times of a row rise.
-    """
+    """Return a list of times for each row, null if no flag of the row is set. The times of a row rise."""
     rows = len(timers[0][0])
     sizes = np.sum([present for _, present in timers], axis=0, dtype=np.int32) if rows else np.zeros(0, np.int32)
     values = np.column_stack([times for times, _ in timers])[np.column_stack([present for _, present in timers])]

@@ -97,14 +97,7 @@ class ColumnarWindowJoin:
         )
 
     def _windows(self, keys: KeyCodes, state: pa.Table, elements: Elements, assigned: Assigned) -> _Windows:
-        """Return the windows with the elements of the state rows and with the new ones.
-
-        Args:
-            keys: codes of the keys of the state rows and of the elements.
-            state: the state rows.
-            elements: the elements, in order.
-            assigned: their open windows, in the order of the elements.
-        """
+        """Return the windows with the elements of the state rows and with the new ones."""
         of_state, of_elements = keys.codes
         starts, ends = (epoch_millis(state[f"window_{bound}"]).to_numpy() for bound in ("start", "end"))
         values, parts = [], []

@@ -64,12 +64,6 @@ def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: K
 
     In event order the watermark follows the elements instead: before an element at t it advances to `t - lag`, but not
     beyond the watermark after the epoch.
-
-    Args:
-        operator: a row operator with the state and the time before the epoch.
-        elements: the elements, in any order.
-        timeline: watermarks and clocks of the epoch.
-        key: names and types of the key columns.
     """
     records = Records()
     rows = order_of(elements, key)

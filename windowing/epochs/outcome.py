@@ -62,10 +62,7 @@ class EpochOperator(Protocol):
     def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
         """Return the outcome of an epoch.
 
-        Args:
-            elements: all elements of a set of keys.
-            state: all state rows of these keys before the epoch, and of any others.
-            timeline: watermarks and clocks of the epoch.
+        Elements and state rows are all of a set of keys; there may be state rows of others.
         """
 
 

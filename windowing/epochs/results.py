@@ -19,23 +19,14 @@ from tidegate.windowing.windows import start_and_end
 
 @dataclass(frozen=True)
 class ResultColumns:
-    """The result columns of a computation.
-
-    Args:
-        fields: name and type of each column in the table, including side outputs.
-        side_outputs: type of the values of each side output, by tag.
-    """
+    """The result columns of a computation, including side outputs, and the type of the values of each by tag."""
 
     fields: pa.StructType
     side_outputs: Mapping[str, pa.StructType]
 
     @classmethod
     def of(cls, compute: Compute, fields: pa.StructType | None = None) -> ResultColumns:
-        """Return the result columns of a computation.
-
-        Args:
-            compute: the computation.
-            fields: name and type of each column in the table; None for the declared ones.
+        """Return the result columns of a computation. By default, they are the declared ones.
 
         Raises:
             IllegalArgument: `fields` is None and nothing is declared.

@@ -105,10 +105,7 @@ class RowOperator:
 def make_operator(compute: Compute, panes: PanePolicy, inputs: tuple[pa.StructType, ...]) -> KeyedOperator:
     """Return a new operator with the settings of a pipeline.
 
-    Args:
-        compute: the computation.
-        panes: pane policies of windows; other computations ignore them.
-        inputs: type of the elements of each input.
+    Pane policies are for windows; other computations ignore them.
     """
     if isinstance(compute, Windows):
         if compute.reduce is not None:
@@ -123,12 +120,7 @@ def make_operator(compute: Compute, panes: PanePolicy, inputs: tuple[pa.StructTy
 
 
 def _reducing(reduce: Callable[[Any, Any], Any], kind: pa.StructType) -> Callable[[Any, Any], Any]:
-    """Return a user's reduce function with checked values; it may modify its arguments.
-
-    Args:
-        reduce: the user's function.
-        kind: type of an element.
-    """
+    """Return a user's reduce function with checked values; it may modify its arguments."""
     copy, fit = row_checker(kind, reduce, "element"), row_checker(kind, reduce, "reduced value")
     # The elements may also be in other windows, and the reduced value in a pane.
     return lambda left, right: fit(reduce(copy(left), copy(right)))

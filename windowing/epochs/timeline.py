@@ -88,11 +88,7 @@ class Timeline:
     def part(self, watermark: Millis, first: int, last: int, ended: bool) -> Timeline:
         """Return the timeline of a range of commits.
 
-        Args:
-            watermark: watermark before the first commit.
-            first: index of the first commit.
-            last: index of the last commit, inclusive.
-            ended: True if the last commit ends within the part.
+        Both bounds are included. If `ended`, the last commit ends within the part.
         """
         complete = [bool(flag) for flag in self.complete[first : last + 1]]
         complete[-1] = ended

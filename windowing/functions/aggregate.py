@@ -105,9 +105,7 @@ class TimedAggregateFunction(AggregateFunction):
 def checked(function: AggregateFunction, column: str | None = None) -> AggregateFunction:
     """Return a function that checks values from user code; the library's own functions need no check.
 
-    Args:
-        function: the function.
-        column: name of the result column; None if a result is a whole row.
+    `column` is the result column in errors; None if a result is a whole row.
     """
     return function if type(function).__module__.startswith("tidegate.windowing.") else _Checked(function, column)
 

@@ -34,8 +34,7 @@ _VALUE = "value"
 class HeldElements:
     """The elements of an operator that wait for the watermark.
 
-    Args:
-        types: type of the elements of each input. Elements of the same millisecond are fed in this order of inputs.
+    Elements of the same millisecond are fed in the order of the inputs.
     """
 
     __slots__ = ("_by_time", "_columns", "_orders", "_sides", "_times")
@@ -152,11 +151,8 @@ def held_contents(types: ElementTypes) -> tuple[tuple[str, pa.DataType | None], 
 class ValueOrder:
     """A total order of values: Arrow's order of their columns, then an order of what Arrow can't sort.
 
-    Arrow sorts nulls last and NaN after the numbers. It treats -0.0 and 0.0 as equal and does not sort nested
-    columns. A function can distinguish such values, so they break the ties here.
-
-    Args:
-        kind: type of the values, which are mappings.
+    Arrow sorts nulls last and NaN after the numbers. It treats -0.0 and 0.0 as equal and does not sort nested columns.
+    A function can distinguish such values, so they break the ties here. The values are mappings.
     """
 
     __slots__ = ("_nested", "_plain")

@@ -23,14 +23,7 @@ WINDOW_JOIN = "window_join"
 def join_schema(
     join: Join, key: KeySchema, left_type: pa.DataType | None = None, right_type: pa.DataType | None = None
 ) -> StateSchema:
-    """Return the schema of the state rows of a join.
-
-    Args:
-        join: the computation.
-        key: the key columns.
-        left_type: Arrow type of the left elements; None infers it.
-        right_type: Arrow type of the right elements.
-    """
+    """Return the schema of the state rows of a join."""
     types = {LEFT: left_type, RIGHT: right_type}
     contents = tuple((side, None if types[side] is None else pa.list_(types[side])) for side in SIDES)
     return StateSchema(key, contents, namespace=WINDOW_JOIN if isinstance(join, WindowJoin) else BUCKET)

@@ -240,11 +240,7 @@ class ProcessOperator(KeyedOperator):
 def process_schema(process: KeyedProcess | CoProcess, key: KeySchema, *inputs: pa.StructType | None) -> StateSchema:
     """Return the schema of the state rows of a process function.
 
-    Args:
-        process: the computation.
-        key: the key columns.
-        inputs: Arrow type of the elements of each input, which are kept in state if they are sorted by time; those that
-            are missing or None are inferred.
+    The types are those of the elements that are kept in state if they are sorted by time; missing ones are inferred.
     """
     function, sides = process.function, SIDES if isinstance(process, CoProcess) else (None,)
     declared = tuple((state.name, state.arrow_type) for state in function.states())

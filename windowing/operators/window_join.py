@@ -95,10 +95,7 @@ class WindowJoinOperator(JoinOperator):
     def _sides(self, key: Any, window: Window, *, new: bool = True) -> dict[str, list[Any]]:
         """Return the elements of a window by side. A window without elements gets its timer.
 
-        Args:
-            key: the key.
-            window: the window.
-            new: True counts the timer; False restores one that was already counted.
+        A `new` timer is counted; that of a restored window was counted already.
         """
         slot = (key, window)
         sides = self._windows.get(slot)
@@ -112,13 +109,7 @@ class WindowJoinOperator(JoinOperator):
 
 
 def joined(kind: JoinKind, left: list[Any], right: list[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the pairs of a window; None stands for the element that an outer, semi or anti join lacks.
-
-    Args:
-        kind: kind of the join, as in SQL.
-        left: the left elements.
-        right: the right elements.
-    """
+    """Yield the pairs of a window; None stands for the element that an outer, semi or anti join lacks."""
     if kind in ("semi", "anti"):
         if bool(right) == (kind == "semi"):
             yield from ((each, None) for each in left)

@@ -23,13 +23,7 @@ Clock: TypeAlias = Callable[[], Millis]
 
 
 def without_expired(cell: Cell | None, declared: Iterable[StateDescriptor], clock: Clock) -> Cell | None:
-    """Return a cell without expired values, or None if nothing is left.
-
-    Args:
-        cell: raw values by state name; it is not changed.
-        declared: descriptors of the states that the cell may hold.
-        clock: returns processing time, int64 epoch milliseconds.
-    """
+    """Return a cell without expired values, or None if nothing is left. The cell is not changed."""
     if not cell:
         return None
     kept = dict(cell)

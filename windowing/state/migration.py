@@ -120,13 +120,7 @@ def differences(old: StateFormat, new: StateFormat) -> Iterator[Difference]:
 def taken_over(difference: Difference, old: StateFormat, new: StateFormat, drop: Collection[str] = ()) -> str | None:
     """Describe how a difference is migrated; None if the snapshot can't be migrated.
 
-    The text is empty if the difference follows from another one.
-
-    Args:
-        difference: a difference between the formats.
-        old: the format of a snapshot.
-        new: the format of a configuration.
-        drop: names of contents and states that may be dropped.
+    The text is empty if the difference follows from another one. `drop` names contents and states that may be dropped.
     """
     if (whole := _of_rest(difference)) is not None:
         # A remainder is added and removed with its accumulators. Accumulators without a remainder are valid as they
@@ -155,13 +149,7 @@ def migrated(rows: pa.Table, old: StateFormat, schema: StateSchema, drop: Collec
     """Convert rows to the columns of this configuration: first by the steps of their version, then column by column.
 
     A new contents column is null for open windows, and so are their results, because a count that begins in the middle
-    would be wrong. A new declared state is empty.
-
-    Args:
-        rows: the rows of the snapshot.
-        old: the format of the rows.
-        schema: the columns of this configuration.
-        drop: names of contents and states that may be dropped.
+    would be wrong. A new declared state is empty. `drop` names contents and states that may be dropped.
 
     Raises:
         IncompatibleSnapshot: a field can't be migrated; `field` names it.

@@ -221,9 +221,6 @@ class WatermarkToDataOutput:
     """A `WatermarkOutput` for a stream. Source: Flink's `WatermarkToDataOutput`.
 
     A watermark that does not advance is not emitted, but makes an idle stream active, because events arrived.
-
-    Args:
-        emit: function that takes the records. None if only `watermark` and `idle` are read.
     """
 
     def __init__(self, emit: Callable[[WatermarkRecord | IdleRecord], None] | None = None) -> None:

@@ -41,20 +41,9 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A complete backup.
+    """A complete backup of a pipeline as of the newest epoch in it: its data files, and the version of each table.
 
-    Args:
-        name: its name.
-        pipeline: the pipeline.
-        epoch: the newest epoch in it.
-        timeline: timeline of the epoch.
-        watermark: watermark of the epoch, int64 epoch milliseconds.
-        created_at: int64 epoch milliseconds.
-        files: number of its data files.
-        size: their size in bytes.
-        library_version: version of tidegate that wrote the epoch.
-        versions: the version of each table.
-        format: format of the files that describe a backup.
+    Times: int64 epoch milliseconds. Size: bytes.
     """
 
     name: str
@@ -80,13 +69,6 @@ def create_backup(
     """Copy the newest published epoch of a pipeline; return the backup and the number of bytes that were copied.
 
     The caller holds the lease of the place; the pipeline itself may be running.
-
-    Args:
-        tables: the pipeline's tables.
-        place: the pipeline's folder in the place of the backups.
-        name: letters, digits, `_` and `-`.
-        now: int64 epoch milliseconds.
-        check_lease: raises LeaseHeld if another command has the place's lease.
 
     Raises:
         UsageError: the name is not valid, or is taken.
@@ -145,11 +127,6 @@ def delete_backups(place: PipelineTables, names: Iterable[str], check_lease: Cal
     """Remove backups, and the files of the pool that no other backup has; return how many files were removed.
 
     The caller holds the lease of the place.
-
-    Args:
-        place: the pipeline's folder in the place of the backups.
-        names: names of the backups.
-        check_lease: raises LeaseHeld if another command has the place's lease.
 
     Raises:
         LeaseHeld: this command hung while another one used the place.

@@ -33,13 +33,7 @@ def make_branch(
 ) -> BranchNote:
     """Create a branch, and return its note. The caller holds the lease of the branch; the pipeline may be running.
 
-    Args:
-        tables: the pipeline's tables.
-        branch: those of the branch; remains of an interrupted call are removed first.
-        target: the snapshot to start from: `latest`, an epoch, or `savepoint:NAME`.
-        settings: the changed settings, milliseconds.
-        now: int64 epoch milliseconds.
-        check_lease: raises LeaseHeld if another command has the lease of the branch.
+    Remains of an interrupted call are removed first. It starts from `target`: `latest`, an epoch, or `savepoint:NAME`.
 
     Raises:
         UsageError: there is no such snapshot.

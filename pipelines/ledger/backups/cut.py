@@ -121,14 +121,7 @@ def _version_with(tables: PipelineTables, table: str, epoch: int) -> int:
 
 
 def _table(tables: PipelineTables, name: str, version: int, epoch: int | None = None) -> TableCut:
-    """Read the log of a table up to a version, and list its data files.
-
-    Args:
-        tables: the pipeline's tables.
-        name: folder of the table.
-        version: the last version.
-        epoch: files of later epochs are left out; None for all files.
-    """
+    """Read the log of a table up to a version, and list its data files, but for those of epochs after `epoch`."""
     path = tables.path(name)
     log, noted = tables.warehouse.log(path), f"{path}/{FOLDER}"
     names = _log_names(tables, name)
@@ -213,14 +206,8 @@ def make_tables(
     Data files come first and logs last, with table `state` at the very end: its entries, newest first, then its
     checkpoints, newest last. A log without its oldest entry, or without the checkpoint that replaces older ones, can't
     be opened. So no command mistakes incomplete tables for complete ones, and after an interruption the same call
-    continues.
-
-    Args:
-        tables: the tables to create; `taken` returned None for them.
-        cuts: the tables; `state` comes last.
-        folder_of: returns the folder with the data files of a table.
-        check_lease: raises LeaseHeld if another command has the lease of the pipeline.
-        share: True makes hard links instead of copies where the file system can.
+    continues. The last of the cuts is `state`. With `share`, data files are hard links where the file system can do
+    that.
     """
     copied = sum(_bring_files(tables, cut, folder_of(cut.name), share) for cut in cuts)
     for cut in cuts:

@@ -30,13 +30,7 @@ _NOTE = "renamed.json"
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """The note of an unfinished rename.
-
-    Args:
-        old: name that the pipeline had.
-        epoch: the newest epoch that was copied.
-        run_id: run that produced it.
-    """
+    """The note of an unfinished rename: the old name, the newest epoch that was copied, and the run that made it."""
 
     old: str
     epoch: int

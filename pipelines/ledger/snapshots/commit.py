@@ -39,13 +39,8 @@ def commit_snapshot(
 ) -> None:
     """Replace the snapshot at the head of table state.
 
-    Args:
-        tables: the pipeline's tables.
-        handle: table state, opened when the epoch was planned.
-        manifest: the manifest of the new snapshot; it becomes a row in a separate file.
-        schema: new columns of the table.
-        added: state files to add. A restore re-adds files of older versions.
-        kept: paths of the files to keep; every other file is removed.
+    The manifest becomes a row in a separate file. A restore adds files of older versions again. Files that are not
+    `kept` are removed.
 
     Raises:
         Refused: somebody committed since the handle was opened, an added file is missing, or a file that publishing
@@ -89,13 +84,7 @@ def remaining(
     """Return the state that remains when some shards are replaced: newly written files, and unchanged files.
 
     A file is rewritten only if somebody else compacted the table, so that remaining rows share it with the manifest or
-    with replaced rows.
-
-    Args:
-        tables: the pipeline's tables.
-        snapshot: a snapshot of table state, or a savepoint.
-        prefix: start of the names of new files, which are written to table state.
-        replaced: ranges of key groups whose rows are replaced.
+    with replaced rows. The names of new files start with `prefix`; they are written to table state.
     """
     with_manifest = {file["path"] for file in snapshot.manifest_files}
     mixed, whole = [], []
@@ -164,15 +153,7 @@ def quiet_manifest(
 ) -> Manifest:
     """Return the manifest of an epoch that keeps the state, position and watermark of a snapshot.
 
-    Args:
-        state_of: manifest of the snapshot, which becomes the parent.
-        kind: kind of the epoch.
-        epoch: its number.
-        timeline: its timeline.
-        line: its ancestors and itself.
-        publish: by table, the changes to publish.
-        now: the driver's clock, int64 epoch milliseconds.
-        shards: ranges of key groups with their open windows; None for those of the snapshot.
+    The snapshot becomes the parent. `line` has the ancestors and the epoch itself.
     """
     ranges = tuple(_uncounted(shard) for shard in (state_of.shards if shards is None else shards))
     nothing = dict.fromkeys([counter.name for counter in KEPT], 0)

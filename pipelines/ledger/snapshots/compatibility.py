@@ -28,11 +28,7 @@ _OTHERWISE = f"{_NEW_NAME[0].lower()}{_NEW_NAME[1:]}"
 class Incompatibility:
     """A difference between a snapshot and the code that keeps the code from using the snapshot.
 
-    Args:
-        field: name of the field, as shown in messages.
-        then: value in the snapshot; None if it has none.
-        now: value in the code; None if it has none.
-        way_out: advice for the user.
+    A value is None if there is none.
     """
 
     field: str
@@ -134,11 +130,6 @@ def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Ma
 
     A dropped result keeps its column in table results, but a dropped state leaves no trace. So if the code or the
     snapshot has states, an unknown name may be a state that was dropped earlier.
-
-    Args:
-        tables: the pipeline's tables.
-        bound: the pipeline of the code.
-        manifest: the manifest of the snapshot to start from.
 
     Raises:
         Refused: the message names the field, the name and the remedy.

@@ -46,11 +46,6 @@ def find_change(tables: PipelineTables, table: str, newest: int | None = None) -
 
     A commit that only moves rows to other files, such as OPTIMIZE, is ignored, and so is a RESTORE that undoes it.
 
-    Args:
-        tables: the pipeline's tables.
-        table: name of a published table.
-        newest: the version to check; None for the newest.
-
     Raises:
         Refused: an entry of the log is damaged.
     """
@@ -95,12 +90,9 @@ def described(tables: PipelineTables, change: Change) -> str:
 def put_back(tables: PipelineTables, give_up: bool = False) -> list[str]:
     """Undo changes of published tables; return a sentence for each. The caller holds the lease.
 
-    The table gets back the files of the version before the change.
-
-    Args:
-        tables: the pipeline's tables.
-        give_up: True accepts that files of that version are missing; the restore that follows names and removes them.
-            If the version itself is no longer in the log, the table is left unchanged.
+    The table gets back the files of the version before the change. With `give_up`, files of that version may be
+    missing; the restore that follows names and removes them. If the version itself is no longer in the log, the table
+    is left unchanged.
 
     Raises:
         Refused: rows would be lost. Then nothing was changed.

@@ -78,12 +78,6 @@ class Forgotten:
 def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: Millis) -> Forgotten:
     """Erase a key. The caller holds the lease.
 
-    Args:
-        tables: the pipeline's tables.
-        pipeline: the pipeline's value. Rows of the source lack key columns that are derived by `columns=`.
-        key: the key columns' values as strings, in order.
-        now: int64 epoch milliseconds.
-
     Raises:
         UsageError: the strings are not a key of this pipeline.
         Refused: late or rejected rows don't have the key columns, or somebody commits at the same time.

@@ -202,11 +202,8 @@ def state_rows(
 def following(parent: Snapshot, manifest: Manifest) -> Snapshot | None:
     """Return the snapshot that an epoch of this process created right after another one; None if others have committed.
 
-    Only the entry of that commit is read, whereas `read_snapshot` opens the table.
-
-    Args:
-        parent: the snapshot that was the head; its handle is moved, so the caller must no longer use it.
-        manifest: manifest of the epoch.
+    Only the entry of that commit is read, whereas `read_snapshot` opens the table. The handle of the parent is moved,
+    so the caller must no longer use it.
     """
     handle = parent.handle
     if handle.version() != parent.version or not is_moved(handle):
@@ -232,14 +229,7 @@ def _snapshot(
 
 @dataclass(frozen=True)
 class SnapshotEntry:
-    """A snapshot as listed in the log, without opening the table.
-
-    Args:
-        version: version of table `state`.
-        committed_at: int64 epoch milliseconds.
-        manifest: the short form of the manifest that the commit records.
-        published_by: the result of the function of that name.
-    """
+    """A snapshot as listed in the log, without opening the table; `manifest` is the short form in the commit."""
 
     version: int
     committed_at: int
@@ -255,9 +245,7 @@ class SnapshotEntry:
 def list_snapshots(tables: PipelineTables, newest: int | None = None) -> list[SnapshotEntry]:
     """Return the snapshots in the log, newest first. This reads only the log, and starts no JVM.
 
-    Args:
-        tables: the pipeline's tables.
-        newest: number of snapshots to return; None for all. The rest of the log is not read.
+    With `newest`, only as much of the log is read as that number needs.
 
     Raises:
         Refused: an entry of the log is damaged.

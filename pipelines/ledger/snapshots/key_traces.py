@@ -38,14 +38,7 @@ _WITH_KEYS = (state.NAME, results.NAME, late.NAME, rejects.NAME)
 
 @dataclass(frozen=True, slots=True)
 class KeyTraces:
-    """Search for a key in the files and manifests of a pipeline.
-
-    Args:
-        tables: the pipeline's tables.
-        pipeline: the pipeline's value.
-        schema: names and types of the key columns.
-        key: the key.
-    """
+    """Search for a key in the files and manifests of a pipeline."""
 
     tables: PipelineTables
     pipeline: Pipeline
@@ -136,14 +129,7 @@ def is_of(item: NextPane, schema: KeySchema, key: Key) -> bool:
 
 
 def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key) -> set[str]:
-    """Return the source partitions that are named after a part of a key. Later rows of the key start a new partition.
-
-    Args:
-        manifest: manifest of a snapshot.
-        pipeline: the pipeline's value.
-        schema: names and types of the key columns.
-        key: the key.
-    """
+    """Return the source partitions that are named after a part of a key; later rows of it start a new one."""
     named = set()
     for part, side in zip(pipeline.inputs, SIDES if manifest.inputs else ("",), strict=False):
         columns = part.key or pipeline.key

@@ -256,14 +256,8 @@ def rows_of_departed(
 ) -> tuple[DataFile, ...]:
     """Write the rows that return to a table because a restore undoes their deletion; return the file.
 
-    Args:
-        tables: the pipeline's tables.
-        changes: the epochs that are undone.
-        table: name of the table.
-        work: what else the restore changes in the table.
-        prunes: the epochs whose rows each prune removed from each table.
-        losses: records rows that can't be read.
-        epoch: number of the restore.
+    `work` is what else the restore changes in the table, `prunes` the epochs whose rows each prune removed from each
+    table.
     """
     published = newest_epochs(tables)[table]
     listed = [each.file for change in changes if change.epoch <= published for each in change.publish[table].departed]

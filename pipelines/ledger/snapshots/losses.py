@@ -17,10 +17,7 @@ from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 class Losses:
     """Collects the losses of a restore, so that one error lists all of them.
 
-    Args:
-        tables: the pipeline's tables.
-        target: the snapshot to restore.
-        give_up: called with a description of each loss; None to refuse any loss.
+    `give_up` is called with a description of each loss; None refuses any.
     """
 
     def __init__(self, tables: PipelineTables, target: Snapshot, give_up: Callable[[str], None] | None) -> None:

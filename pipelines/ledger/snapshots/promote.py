@@ -53,13 +53,6 @@ def promote(
 
     If the newest epoch of the pipeline already is this promotion, nothing changes.
 
-    Args:
-        tables: the pipeline's tables.
-        branch: those of the branch.
-        note: the note of the branch.
-        now: the driver's clock, int64 epoch milliseconds.
-        check_leases: raises LeaseHeld if another driver has one of the leases.
-
     Raises:
         Refused: the branch has read less than the pipeline, an epoch of the branch can't be taken over, one of the
             pipeline can't be undone, or another driver committed in the meantime.

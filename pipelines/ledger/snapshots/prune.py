@@ -26,11 +26,6 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
     rejected a row because its time was ahead, its rejected rows are kept: without them, the row would be accepted once
     OPTIMIZE has rewritten its file.
 
-    Args:
-        tables: the pipeline's tables.
-        before: the time, int64 epoch milliseconds.
-        now: the driver's clock, int64 epoch milliseconds.
-
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """

@@ -149,16 +149,7 @@ def _rewritten(
     work: Publish,
     departing: Departing | None,
 ) -> tuple[list[Any], list[DataFile]]:
-    """Return the removals of files with rows that are deleted, become stale or are reopened, and their replacements.
-
-    Args:
-        tables: the pipeline's tables.
-        manifest: the manifest to publish.
-        table: name of the table.
-        handle: the table.
-        work: the changes of the table.
-        departing: the rows that were deleted from the source; None if there are none.
-    """
+    """Return the removals of files with rows that are deleted, become stale or are reopened, and their replacements."""
     schema, path = arrow_schema(handle), tables.path(table)
     key = key_columns(table, schema, tuple(manifest.schemas.key))
     removes, adds = [], []

@@ -110,11 +110,7 @@ def publish_windows(
 ) -> bool:
     """Update the table to the newest version of `results`; return False if it is up to date or does not exist.
 
-    Args:
-        tables: the pipeline's tables.
-        manifest: manifest of the newest snapshot.
-        again: True to select all windows again.
-        handles: the handles that published the other tables; None opens the tables.
+    With `again`, all windows are selected again.
 
     Raises:
         Refused: the table can't be opened, or its commits keep failing.
@@ -218,14 +214,7 @@ def _early(handle: DeltaTable) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One commit to the table.
-
-    Args:
-        tables: the pipeline's tables.
-        handle: the table, opened before anything is read for the commit.
-        source: table `results`.
-        key: names of the key columns.
-    """
+    """One commit to the table. Its handle was opened before anything is read."""
 
     tables: PipelineTables
     handle: DeltaTable

@@ -38,9 +38,7 @@ def published_epoch(tables: PipelineTables) -> int:
 def newest_published(tables: PipelineTables, head: Snapshot | None = None) -> Snapshot | None:
     """Return the snapshot of the newest epoch that every table has; None before the first.
 
-    Args:
-        tables: the pipeline's tables.
-        head: the newest snapshot, if the caller has already read it.
+    A caller that has read the head passes it.
 
     Raises:
         Refused: a table can't be read.
@@ -62,21 +60,12 @@ def settled_watermark(snapshot: Snapshot, head: Snapshot) -> Millis:
 
     While a restore or a repeated interval is being published, it removes results beyond its own watermark. So the lower
     watermark counts.
-
-    Args:
-        snapshot: the newest published snapshot.
-        head: the newest snapshot, which may not be published yet.
     """
     return min(snapshot.manifest.watermark, head.manifest.watermark)
 
 
 def final_through(snapshot: Snapshot, head: Snapshot) -> Millis:
-    """Return the time through which published windows are final, by `final_at`; see `Manifest.final_through`.
-
-    Args:
-        snapshot: the newest published snapshot.
-        head: the newest snapshot, which may not be published yet.
-    """
+    """Return the time through which published windows are final, by `final_at`; see `Manifest.final_through`."""
     return min(snapshot.manifest.final_through, head.manifest.final_through)
 
 
@@ -100,11 +89,7 @@ def newest_epoch_rows(
 ) -> pa.Table:
     """Return the rows of the newest epochs, newest first. Files with only older epochs are not read.
 
-    Args:
-        warehouse: the warehouse of the table.
-        handle: the table.
-        limit: number of rows; None for all.
-        with_stale: True includes epochs whose results were replaced.
+    With `with_stale`, they include epochs whose results were replaced.
     """
     path, schema = path_of(handle), arrow_schema(handle)
     files = sorted(active_files(handle), key=lambda file: -file["max.epoch"])
@@ -231,9 +216,7 @@ def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
 def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables:
     """Read the tables of a pipeline as of an epoch.
 
-    Args:
-        tables: the pipeline's tables.
-        epoch: number of the epoch. None for the newest published one, because a driver may be about to publish another.
+    By default it is the newest published one, because a driver may be about to publish another.
 
     Raises:
         UsageError: the epoch has no snapshot.

@@ -32,11 +32,8 @@ from tidegate.pipelines.ledger.tables.table_log import TableLog
 def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | None = None) -> Snapshot | None:
     """Publish what the newest snapshots list and the tables lack; return the newest snapshot, or None if there is none.
 
-    Recovery only rolls forward, so it can be repeated at any time. The caller holds the lease.
-
-    Args:
-        tables: the pipeline's tables.
-        publish_epoch: called to publish an epoch; None to publish without a log line.
+    Recovery only rolls forward, so it can be repeated at any time. The caller holds the lease. `publish_epoch` is
+    called to publish an epoch.
 
     Raises:
         Refused: state is behind a published table, a table is missing, or a snapshot that a table lacks is not
@@ -124,11 +121,6 @@ def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> S
     """Return the manifests that may have to be published, oldest first.
 
     This is only the newest one, unless the log of a table lost its end.
-
-    Args:
-        tables: the pipeline's tables.
-        head: the newest snapshot.
-        at: the newest epoch of each table.
 
     Raises:
         Refused: a table lacks an epoch whose snapshot is no longer retained.

@@ -64,15 +64,9 @@ def restore(
     A savepoint that was made elsewhere restores its state, not its results: the rows in the tables are removed. Missing
     tables of a pipeline without any are created. If table state was rolled back, or the log of a table lost its end,
     the restore starts from the newest epoch that any table has. If the target is already the head and nothing is lost
-    or damaged, the restore does nothing and returns the target's manifest.
-
-    Args:
-        tables: the pipeline's tables.
-        target: a retained snapshot, or a savepoint.
-        now: the driver's clock, int64 epoch milliseconds.
-        keep_stale: True marks the rows published since the snapshot as stale instead of removing them.
-        give_up: called with a description of each loss of published rows; None to refuse any loss.
-        schemas: returns the columns of each table, to recreate lost tables that are given up.
+    or damaged, the restore does nothing and returns the target's manifest. With `keep_stale`, the rows published since
+    the snapshot become stale instead of being removed. `give_up` is called with a description of each loss of published
+    rows; None refuses any. `schemas` returns the columns of each table, to recreate lost tables that are given up.
 
     Raises:
         Refused: results that belong to the snapshot are lost, somebody changed a published table (`put_back` undoes

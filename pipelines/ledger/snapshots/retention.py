@@ -45,12 +45,7 @@ _DELETIONS_PER_CHECK = 100
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """Snapshots and files that a cleanup removes (or would remove).
-
-    Args:
-        snapshots: epochs whose snapshots can no longer be restored.
-        files: by table, name and size in bytes of the removed files.
-    """
+    """Epochs whose snapshots a cleanup removes (or would remove), and by table, name and size in bytes of its files."""
 
     snapshots: tuple[int, ...]
     files: dict[str, dict[str, int]]
@@ -99,15 +94,8 @@ def vacuum(
     """Remove files and log entries that no retained snapshot, published row or unpublished manifest needs.
 
     The caller holds the lease. The files are listed first; then a fence in each table makes any hung process with
-    uncommitted files fail. The fence records what is kept, so nobody restores what a hung cleanup may still remove.
-
-    Args:
-        tables: the pipeline's tables.
-        retention: rule for the snapshots to keep.
-        now: int64 epoch milliseconds.
-        dry_run: True removes nothing and only returns what would be removed.
-        check_lease: raises LeaseHeld if another driver has taken the lease.
-        memory: cache of log entries.
+    uncommitted files fail. The fence records what is kept, so nobody restores what a hung cleanup may still remove. A
+    dry run removes nothing, and only returns what would be removed.
 
     Raises:
         Refused: the pipeline has no snapshot, or somebody commits at the same time.
@@ -191,10 +179,7 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
 def _dense_from(log: TableLog, snapshots: Sequence[int], kept: Collection[int]) -> int:
     """Return the version of table state from which no version is missing and all snapshots are kept.
 
-    Args:
-        log: log of table state.
-        snapshots: versions of all snapshots, newest first.
-        kept: versions of the snapshots that are kept.
+    The snapshots are newest first.
     """
     recent = log.recent
     return min(takewhile(lambda version: version in kept and version >= recent[0], snapshots), default=recent[-1])
@@ -209,12 +194,8 @@ def _fence(
 ) -> None:
     """Commit to tables on top of the version that a cleanup is based on, and record which versions of state are kept.
 
-    Args:
-        tables: the pipeline's tables.
-        at: by table, the version that the cleanup is based on.
-        cleared: published tables that lose files. Table state always gets a commit.
-        since: by table, the version from which all versions are kept.
-        snapshots: versions of table state that are also kept.
+    `at` is, by table, the version that the cleanup is based on; `since` the version from which all versions are kept.
+    Table state always gets a commit, the `cleared` tables because they lose files.
     """
     kept = {"snapshots": sorted(version for version in snapshots if version < since[state.NAME]), "since": since}
     # Table state is last: nothing is given up until every table is fenced.
@@ -277,13 +258,7 @@ class Retention:
 
     @classmethod
     def of(cls, entry: PipelineEntry, snapshots: int | None = None, days: int | None = None) -> Self:
-        """Read the rule from the entry of a pipeline in tidegate.toml.
-
-        Args:
-            entry: entry of the pipeline.
-            snapshots: number of newest snapshots to keep; None for `retain_snapshots`.
-            days: age in days up to which older ones are kept; None for `retain_days`.
-        """
+        """Read the rule from a pipeline's entry in tidegate.toml; `snapshots` and `days` go before its settings."""
         age = timedelta(days=entry.retain_days if days is None else days)
         readers = min(age, timedelta(hours=entry.retain_log_hours))
         newest = entry.retain_snapshots if snapshots is None else snapshots
@@ -299,13 +274,7 @@ class Retention:
 
 
 def retained(entries: Sequence[SnapshotEntry], retention: Retention, now: Millis) -> set[int]:
-    """Return the versions of the snapshots to keep.
-
-    Args:
-        entries: all snapshots in the log, newest first.
-        retention: the rule.
-        now: int64 epoch milliseconds.
-    """
+    """Return the versions of the snapshots to keep, of entries that are newest first."""
     newest = entries[: retention.snapshots]
     return {entry.version for entry in (*newest, *_by_age(entries, retention.oldest_snapshot(now), now))}
 

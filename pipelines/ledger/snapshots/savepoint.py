@@ -45,15 +45,7 @@ SAVEPOINT = "savepoint:"
 
 @dataclass(frozen=True, slots=True)
 class SavepointEntry:
-    """A readable savepoint in a list.
-
-    Args:
-        name: name of the savepoint.
-        path: its folder.
-        created_at: int64 epoch milliseconds.
-        size: size of its files, in bytes.
-        manifest: manifest of the copied snapshot.
-    """
+    """A readable savepoint in a list. Time: int64 epoch milliseconds. Size of its files: bytes."""
 
     name: str
     path: str
@@ -64,13 +56,7 @@ class SavepointEntry:
 
 @dataclass(frozen=True, slots=True)
 class BrokenSavepoint:
-    """A savepoint that can't be read.
-
-    Args:
-        name: name of the savepoint.
-        path: its folder.
-        reason: first line of the error.
-    """
+    """A savepoint that can't be read; the reason is the first line of the error."""
 
     name: str
     path: str
@@ -79,12 +65,6 @@ class BrokenSavepoint:
 
 def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now: Millis) -> SavepointEntry:
     """Copy a snapshot under a name.
-
-    Args:
-        tables: the pipeline's tables.
-        snapshot: the snapshot to copy.
-        name: letters, digits, `_` and `-`.
-        now: int64 epoch milliseconds.
 
     Raises:
         UsageError: the name is not valid, or is taken.

@@ -31,11 +31,8 @@ _ROWS_AT_A_TIME = 16_384
 def checksum_of(rows: pa.Table | pa.RecordBatch, *, nested_as_text: bool = False) -> int:
     """Return the checksum of rows. Checksums of tables with the same columns can be added, modulo 2 ** 64.
 
-    A dictionary has the checksum of its values.
-
-    Args:
-        rows: the rows.
-        nested_as_text: True for the checksum of versions before 0.3; it differs only if a column is nested.
+    A dictionary has the checksum of its values. `nested_as_text` gives the checksum of versions before 0.3; it differs
+    only if a column is nested.
     """
     batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
     sums = [hashes_of_rows(batch, nested_as_text=nested_as_text).sum(dtype=np.uint64) for batch in batches]

@@ -45,13 +45,8 @@ def commit(
 ) -> None:
     """Commit to a table on top of the version of a handle, and make the commit durable.
 
-    Args:
-        warehouse: the warehouse of the table.
-        handle: the table, opened before anything was read or written for this commit.
-        actions: files to add and to remove; none for a commit that only keeps others out.
-        metadata: metadata of the commit in the log.
-        schema: new columns of the table; None leaves them unchanged.
-        transactions: the epochs that the table holds after the commit.
+    The handle was opened before anything was read or written for this commit. A commit without actions only keeps
+    others out.
 
     Raises:
         Outrun: somebody else committed since the handle was opened. Nothing was changed.

@@ -36,13 +36,8 @@ unchanged."""
 def compact(tables: PipelineTables, table: str, together: int | None = None) -> tuple[int, int]:
     """Combine small files of a table, in one commit; return the number of files before and after.
 
-    The caller holds the lease.
-
-    Args:
-        tables: the pipeline's tables.
-        table: name of the table.
-        together: number of files of similar size that triggers combining them, so that each row is rewritten only a few
-            times, however often this runs. None combines all small files.
+    The caller holds the lease. With `together`, this number of files of similar size triggers combining them, so that
+    each row is rewritten only a few times, however often this runs. None combines all small files.
 
     Raises:
         Outrun: somebody else commits to the table at the same time.
@@ -72,13 +67,7 @@ def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int, now: Mi
     """Remove the files of table epochs whose epochs all began before a time; return how many epochs these were.
 
     Compaction combines the files in the order of their epochs, so the oldest files hold the oldest epochs. The caller
-    holds the lease.
-
-    Args:
-        tables: the pipeline's tables.
-        before: the time, int64 epoch milliseconds.
-        needed: the oldest epoch whose snapshot is retained; this epoch and later ones are kept.
-        now: the current time, int64 epoch milliseconds.
+    holds the lease. The epoch `needed`, the oldest whose snapshot is retained, and later ones are kept.
 
     Raises:
         Outrun: somebody else commits to the table at the same time.

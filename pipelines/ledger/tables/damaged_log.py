@@ -37,10 +37,6 @@ def set_aside_damaged(tables: PipelineTables, check_lease: Callable[[], None] = 
 
     The caller holds the lease, and brings the tables into agreement afterwards.
 
-    Args:
-        tables: the pipeline's tables.
-        check_lease: raises LeaseHeld if another driver has taken the lease.
-
     Returns:
         A sentence for each changed table; empty if every table opens.
 

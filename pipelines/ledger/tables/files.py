@@ -59,11 +59,7 @@ _LAST_MILLI = to_millis(datetime.max)
 def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) -> DataFile | None:
     """Write rows into a table's folder, and return the file; None if there are no rows.
 
-    Args:
-        warehouse: the warehouse of the table.
-        path: the table's folder.
-        prefix: start of the file's name. It ends with the epoch, which `epoch_of` reads, or names what wrote the file.
-        table: the rows, with the columns of the table.
+    `prefix` ends with the epoch, which `epoch_of` reads, or names what wrote the file.
     """
     if not len(table):
         return None
@@ -141,13 +137,7 @@ def statistics(table: pa.Table, described: Sequence[str] = _DESCRIBED) -> dict[s
 
 
 def copied(file: dict[str, Any], name: str, columns: Collection[str]) -> DataFile:
-    """Return a copy of an active file for another table, with the statistics of some columns.
-
-    Args:
-        file: the file, as `active_files` lists it.
-        name: name of the copy.
-        columns: columns of the other table; readers ignore any others in the file.
-    """
+    """Return a copy of an active file for another table, with the statistics of some columns."""
     bounds: dict[str, dict[str, Any]] = {"min": {}, "max": {}, "null_count": {}}
     for column in (column for column in _DESCRIBED if column in columns):
         for kind, values in bounds.items():

@@ -109,12 +109,7 @@ def are_of_key(rows: pa.Table, names: Sequence[str], key: Key) -> pa.ChunkedArra
 
 
 def rows_of_key(rows: pa.Table, names: Sequence[str], texts: Sequence[str]) -> pa.Table:
-    """Return the rows of a key.
-
-    Args:
-        rows: rows with the key columns.
-        names: names of the key columns.
-        texts: texts of their values, in order; see `key_of_texts`.
+    """Return the rows of a key, given by the texts of its values; see `key_of_texts`.
 
     Raises:
         UsageError: a text is not a value of its column.
@@ -134,12 +129,7 @@ def digests(rows: pa.Table, names: Sequence[str], salt: bytes = b"") -> pa.Array
     """Return a digest for each row that identifies its key without revealing it. Each distinct key is processed once.
 
     Equal keys have equal digests, whatever width or unit their columns have. It is infeasible to find two keys with the
-    same digest.
-
-    Args:
-        rows: rows with the key columns.
-        names: names of the key columns.
-        salt: at most 64 bytes; a different salt gives different digests.
+    same digest. A different salt, at most 64 bytes, gives different digests.
     """
     schema = key_schema(rows.schema, tuple(names))
     keys = encode_keys(schema, ({name: rows[name] for name in names}, len(rows)))
@@ -247,13 +237,7 @@ def _example(kind: pa.DataType) -> str:
 
 
 def key_groups(rows: pa.Table, key: tuple[str, ...], max_parallelism: int) -> pa.Array:
-    """Return the key group of each row, int32. Each distinct key is hashed once.
-
-    Args:
-        rows: rows with the key columns, typed as in the pipeline's tables.
-        key: names of the key columns.
-        max_parallelism: number of key groups.
-    """
+    """Return the key group of each row, int32. Each distinct key is hashed once."""
     schema = key_schema(rows.schema, key)
     return _of_each_key(rows, key, lambda value: schema.key_group_of(value, max_parallelism), pa.int32())
 
@@ -300,9 +284,7 @@ _SHORTEST, _LONGEST = 3, 200
 def texts_of_key(key: Key, given: Sequence[str]) -> KeyTexts:
     """Return how a key may be written. Nulls and empty texts are left out, because they occur in every text.
 
-    Args:
-        key: the values of the key columns.
-        given: the same values as a user wrote them.
+    `given` has the same values as a user wrote them.
     """
     parts = []
     for value, text in zip((part.as_py() for part in key), given, strict=True):

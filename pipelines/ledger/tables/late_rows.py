@@ -28,25 +28,13 @@ from tidegate.windowing.timestamps import epoch_millis
 
 
 def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.ChunkedArray:
-    """Return a boolean for each row of table late: True if an epoch reopens the row.
-
-    Args:
-        rows: rows of table late.
-        key: names of the key columns in table late.
-        reopening: the windows that the epoch reopens.
-    """
+    """Return a boolean for each row of table late: True if an epoch reopens the row."""
     open_before = pc.and_(late.is_open(rows), pc.less(rows["epoch"], reopening.epoch))
     return pc.and_(open_before, is_chosen(rows, key, reopening))
 
 
 def is_chosen(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.ChunkedArray:
-    """Return a boolean for each row: True if it is in the windows that an epoch reopens.
-
-    Args:
-        rows: rows with a key and the start of a window.
-        key: names of the key columns.
-        reopening: the windows that the epoch reopens.
-    """
+    """Return a boolean for each row: True if it is in the windows that an epoch reopens."""
     begins = epoch_millis(rows["window_start"])
     chosen = _lies_in(begins, reopening.start, reopening.end)
     # Only older versions of tidegate identified keys by their hashes.
@@ -77,10 +65,7 @@ def _lies_in_spans(
 ) -> npt.NDArray[np.bool_]:
     """Return True for each row whose time is in a span of its key.
 
-    Args:
-        names: columns that identify the key of each row.
-        times: a time of each row, int64 epoch milliseconds; a null is in no span.
-        spans: columns that identify a key, then start and end. Spans of a key don't overlap.
+    A null is in no span. Spans of a key don't overlap.
     """
     owners_of, starts, ends = (np.array(column) for column in zip(*sorted(spans), strict=True))
     distinct, owners = np.unique(owners_of, return_inverse=True)
@@ -145,12 +130,7 @@ def read_departed(tables: PipelineTables, table: str, departed: Sequence[Departe
 
 
 class Departing:
-    """Rows to remove from a table while its files are read one after the other.
-
-    Args:
-        table: name of the table.
-        rows: the rows to remove.
-    """
+    """Rows to remove from a table while its files are read one after the other."""
 
     def __init__(self, table: str, rows: pa.Table) -> None:
         self._rows = rows

@@ -152,11 +152,8 @@ class QualityRow:
 def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[], None] = lambda: None) -> None:
     """Add the rows of one check, in one commit.
 
-    Args:
-        tables: the pipeline's tables.
-        rows: the rows.
-        check: raises an error if the rows may contain a key that was forgotten since their tables were read. It is
-            called before the commit, which fails if `forget_examples` commits after this call.
+    `check` raises an error if the rows may contain a key that was forgotten since their tables were read; the commit
+    fails if `forget_examples` commits after it.
 
     Raises:
         Refused: other commits to the table keep interfering.
@@ -218,10 +215,6 @@ def tidy(tables: PipelineTables, oldest: Millis) -> bool:
     """Combine the files if there are many, dropping checks that are too old; return False if nothing was done.
 
     The newest check and the newest passed check are kept, because the next check continues from them.
-
-    Args:
-        tables: the pipeline's tables.
-        oldest: time before which checks are removed, int64 epoch milliseconds.
     """
     if len(active_files(tables.open(NAME))) < _ENOUGH:
         return False
@@ -258,13 +251,7 @@ def keep_verification(
 ) -> None:
     """Record that the results up to a manifest's epoch were verified.
 
-    Args:
-        tables: the tables of the pipeline.
-        manifest: the manifest.
-        success: True if there was no difference.
-        observed: a description of the outcome.
-        windows: number of windows that were recomputed.
-        seconds: processor time if only a sampled epoch was verified; None if all were.
+    `seconds` is the processor time if only a sampled epoch was verified.
     """
     now = datetime.now(UTC)
     about = "" if seconds is None else _SAMPLED

@@ -27,12 +27,8 @@ _EXAMPLE = ", such as "
 def forget_examples(tables: PipelineTables, key: KeyTexts, only_if_named: bool = False) -> None:
     """Remove the examples of all checks, including those in files of killed checks.
 
-    Any other text that contains a part of the key is emptied.
-
-    Args:
-        tables: the pipeline's tables.
-        key: how the key may be written.
-        only_if_named: True leaves the table unchanged unless a file contains all parts of the key.
+    Any other text that contains a part of the key is emptied. `only_if_named` leaves the table unchanged unless a file
+    contains all parts of the key.
 
     Raises:
         Refused: other commits to the table keep interfering.

@@ -51,13 +51,7 @@ def _check_key(bound: BoundPipeline, table: str, renamed: dict[str, str]) -> Non
 
 
 def _free_name(field: Field, existing: dict[str, DeltaType], others: set[str]) -> str:
-    """Return the name of the additional column for a type. The column may exist since an earlier run.
-
-    Args:
-        field: the column with its current type.
-        existing: columns of the table.
-        others: casefolded names that the table uses for current columns.
-    """
+    """Return the name of the additional column for a type. The column may exist since an earlier run."""
     type_name = getattr(field.type, "type", "")
     base = f"{field.name}_{re.sub('[^a-z0-9]+', '_', str(type_name)).strip('_')}"
     mismatched = {name.casefold() for name, kind in existing.items() if merged_type(kind, field.type) is None}

@@ -23,14 +23,7 @@ def deltas_of(files: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def holding(warehouse: Warehouse, path: str, deltas: Sequence[str], columns: pa.Schema) -> pc.Expression | None:
-    """Return the condition for current state rows of some files; None if all are.
-
-    Args:
-        warehouse: the warehouse of the table.
-        path: path of the table: table `state`, or a savepoint.
-        deltas: the files that may hold delta rows.
-        columns: columns of the table.
-    """
+    """Return the condition for current state rows of some files; None if all are."""
     if not state.has_deltas(columns):
         return None
     hashed, marked = state.HASH.name, pc.field(state.MARK.name).is_valid()
@@ -63,14 +56,7 @@ def read_state(
 ) -> pa.Table:
     """Return the current rows of some files, without the manifest column.
 
-    Args:
-        warehouse: the warehouse of the table.
-        path: path of the table: table `state`, or a savepoint.
-        names: the files: all that have rows of the same key groups.
-        deltas: those of them that may have rows of a delta.
-        columns: columns of the table.
-        wanted: the columns to return; None for all columns of a state row.
-        where: a condition on the rows; None for all rows, including that of the manifest.
+    The files are all that have rows of the same key groups. Without `where`, the manifest's row is included.
     """
     condition = holding(warehouse, path, deltas, columns)
     if condition is not None:

@@ -36,14 +36,7 @@ from tidegate.windowing.time import Millis
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One entry of a log.
-
-    Args:
-        version: version of the table.
-        info: metadata of the commit.
-        added: paths of the files that the commit added.
-        removed: paths of the files that the commit removed.
-    """
+    """One entry of a log: the metadata of a commit, and the paths of the files that it added and removed."""
 
     version: int
     info: dict[str, Any]
@@ -65,12 +58,7 @@ class LogEntry:
 
 @dataclass
 class LogMemory:
-    """A cache of entries, which never change. A stream keeps it from one maintenance run to the next.
-
-    Args:
-        entries: entries by table and version.
-        files: paths of all files of a version, by table and version.
-    """
+    """A cache of entries, which never change. A stream keeps it from one maintenance run to the next."""
 
     entries: dict[tuple[str, int], LogEntry] = field(default_factory=dict)
     files: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
@@ -84,13 +72,7 @@ class LogMemory:
 
 @dataclass(frozen=True)
 class TableLog:
-    """The log of a table, listed once.
-
-    Args:
-        tables: the pipeline's tables.
-        table: name of the table.
-        memory: entries that were already read, and need not be read again.
-    """
+    """The log of a table, listed once. Entries in `memory` need not be read again."""
 
     tables: PipelineTables
     table: str
@@ -138,10 +120,7 @@ class TableLog:
     def version_at(self, moment: Millis, now: Millis) -> int:
         """Return the newest version at a time, or the oldest one if all are newer.
 
-        Args:
-            moment: int64 epoch milliseconds.
-            now: the current time, int64 epoch milliseconds; a commit with a later time comes from a clock that was
-                ahead.
+        A commit with a later time than `now` comes from a clock that was ahead.
         """
         recent = self.recent
         times = []
@@ -176,10 +155,6 @@ class TableLog:
         This writes the checkpoints first and then deletes entries, newest first. So each listed version can be opened
         even if this stops halfway. Nothing that belongs to a kept version is removed: a cleanup that hangs here for
         long must not delete the checkpoint by which a later one keeps that version.
-
-        Args:
-            versions: older versions to keep.
-            since: the version from which all versions are kept.
         """
         head, recent = self.versions[-1], set(self.recent)
         if self.versions == [since] and checkpoint_name(since) in self.names:
@@ -283,11 +258,8 @@ def not_ahead(times: Sequence[Millis], now: Millis) -> list[Millis]:
 def leave_newest(tables: PipelineTables, table: str, since: int, listed: Iterable[str]) -> None:
     """Remove the versions of a table before the given one, and all files and folders that no later version needs.
 
-    Args:
-        tables: the pipeline's tables.
-        table: folder of the table, such as `results` or `savepoints/NAME`.
-        since: the version from which all versions are kept.
-        listed: files in the table's folder before a commit to it, after which nobody can commit any of them.
+    The table may be a savepoint. `listed` has the files in its folder before a commit, after which nobody can commit
+    any of them.
     """
     path, log = tables.path(table), TableLog(tables, table)
     # Log entries are removed before files, so each listed version stays readable if this stops halfway.

@@ -44,14 +44,7 @@ def number_of_rows(add: Action) -> int | None:
 def bounded(
     files: Sequence[SourceFile], table: DeltaTable, name: str, path_of: Callable[[str], str]
 ) -> tuple[SourceFile, ...]:
-    """Return files with the bounds of a column of times that a version of their table records.
-
-    Args:
-        files: files of the version.
-        table: the table at the version.
-        name: name of the column in statistics.
-        path_of: returns the path of a file in the file system, from its path in the log.
-    """
+    """Return files with the bounds of a column of times that a version of their table records."""
     listed = pa.table(table.get_add_actions(flatten=True))
     paths = [path_of(path) for path in listed["path"].to_pylist()]
     oldest, newest = (

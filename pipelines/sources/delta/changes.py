@@ -50,13 +50,8 @@ def cheapest(
 ) -> ChangedFiles:
     """Return the files from which deleted and added rows are read, by whichever of two ways needs fewer bytes.
 
-    The change feed is not used if one of its files is missing: the files of both versions may still exist.
-
-    Args:
-        commits: as in `changed_files`.
-        path_of: as in `changed_files`.
-        earlier: as in `changed_files`.
-        sizes: returns the sizes of files by path; None for a missing file.
+    The change feed is not used if one of its files is missing: the files of both versions may still exist. Sizes are
+    those of files by path, None for a missing one. Other arguments are those of `changed_files`.
     """
     changed, fed = changed_files(commits, path_of, earlier), fed_files(commits, path_of, earlier)
     if fed is None or fed.size >= changed.size:
@@ -73,12 +68,9 @@ def changed_files(
     """Return the files in which the version before some commits differs from the version of the last one.
 
     A file that was added and removed again in between is in neither list. Files that OPTIMIZE rewrote are left out if
-    no other commit touched them.
-
-    Args:
-        commits: the commits in order, each with its version and its actions.
-        path_of: returns the path of a file in the file system, from its path in the log.
-        earlier: returns the add actions of the older version by path, for removals without partition values.
+    no other commit touched them. The commits are in order. `path_of` returns the path of a file in the file system,
+    from its path in the log; `earlier` the add actions of the older version by path, for removals without partition
+    values.
     """
     gone: dict[_File, SourceFile] = {}
     came: dict[_File, SourceFile] = {}

@@ -92,11 +92,6 @@ class DeletionVector:
     def rows(self, warehouse: Warehouse, table: str, rows_of_file: int) -> Int64s:
         """Return the positions of the deleted rows in their data file, ascending.
 
-        Args:
-            warehouse: the warehouse of the table.
-            table: path of the table.
-            rows_of_file: number of rows in the data file.
-
         Raises:
             FileNotFoundError: the vector's file is missing.
             ValueError: the vector is damaged, or belongs to another file.

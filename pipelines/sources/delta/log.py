@@ -55,13 +55,7 @@ _DELETION_VECTORS = "deletionVectors"
 
 
 class SourceLog:
-    """The log of a source table; it is the `Source` for Delta.
-
-    Args:
-        warehouse: the warehouse of the table.
-        path: path of the table.
-        reader: "spark" leaves the files to Spark; "auto" does so only if the tasks can't read them.
-        changes: treatment of versions that removed rows; see `DeltaSource`.
+    """The log of a source table; it is the `Source` for Delta. `reader` and `changes` are those of `DeltaSource`.
 
     Raises:
         MissingSource: there is no table.
@@ -269,10 +263,7 @@ class SourceLog:
     def active(self, timestamp: str, version: int | None = None, to_read: bool = False) -> list[SourceFile]:
         """Return the files of a version (None: the newest), with the bounds of a timestamp column if they are recorded.
 
-        Args:
-            timestamp: name of the column.
-            version: the version.
-            to_read: True adds partition values and deletion vectors, for a table that has them.
+        `to_read` adds partition values and deletion vectors, for a table that has them.
 
         Raises:
             Refused: an older version can no longer be read.
@@ -328,12 +319,8 @@ class SourceLog:
         """Return by path the version that added each file; None if the log no longer records it.
 
         A file that a compaction or an UPDATE wrote has rows of several versions, so its version is None. Entries are
-        read from the newest backwards until all files are found.
-
-        Args:
-            files: files of a version.
-            until: that version.
-            after: returned for all files that are not newer than this version.
+        read from the newest backwards until all files are found. `after` is returned for all files that are not newer
+        than that version.
         """
         wanted = {file.path for file in files}
         added_by: dict[str, int | None] = dict.fromkeys(wanted)

@@ -44,15 +44,7 @@ DETAILS = (PARTITION, DELETED)
 
 @dataclass(frozen=True, slots=True)
 class DeltaReader:
-    """Reader of the files of a Delta table.
-
-    Args:
-        warehouse: the warehouse of the table.
-        table: path of the table.
-        columns: all columns in the types to read them in.
-        fields: each column as data files store it.
-        partitions: columns whose values are in the log.
-    """
+    """Reader of the files of a Delta table. `partitions` are the columns whose values are in the log."""
 
     warehouse: Warehouse
     table: str

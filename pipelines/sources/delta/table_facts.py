@@ -170,10 +170,6 @@ _NAME, _ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
 def stored_fields(columns: str, mapping: str) -> tuple[StoredField, ...]:
     """Return all columns of a table.
 
-    Args:
-        columns: the table's schema in the log, JSON.
-        mapping: mode of column mapping: `none`, `name` or `id`.
-
     Raises:
         ValueError: a column of a mapped table has no physical name or id, or texts within a column are CHAR.
     """

@@ -33,10 +33,7 @@ _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 def cast(node: Node, kind: pa.DataType, quiet: bool = False) -> Node:
     """Return a program that casts another one's values.
 
-    Args:
-        node: the program.
-        kind: the new type.
-        quiet: True for TRY_CAST, where a value that can't be cast gives null.
+    With `quiet`, as in TRY_CAST, a value that can't be cast gives null.
 
     Raises:
         Unproven: this cast is not proven.

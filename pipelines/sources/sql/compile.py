@@ -50,9 +50,7 @@ _TYPES = {
 def compile_expression(text: str, columns: pa.Schema | Mapping[str, Node]) -> Node:
     """Return the program of an expression.
 
-    Args:
-        text: the expression, in Spark SQL.
-        columns: the columns that the expression may name; with their programs if they are derived.
+    The columns are those that it may name, with their programs if they are derived.
 
     Raises:
         Unproven: the program is not proven to give Spark's values; the message is the reason.

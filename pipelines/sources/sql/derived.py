@@ -66,12 +66,7 @@ class SourceSql:
         return None if kept.all() else kept
 
     def derive(self, rows: pa.Table, names: Sequence[str], key: Sequence[str] = ()) -> pa.Table:
-        """Return columns of events.
-
-        Args:
-            rows: rows of the source, with the columns that `reads` names.
-            names: the columns.
-            key: columns that become dictionaries if they are text or bytes.
+        """Return columns of events. Text and bytes of a `key` become dictionaries.
 
         Raises:
             Refused: an expression fails for a row; the message names it.

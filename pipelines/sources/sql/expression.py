@@ -32,8 +32,7 @@ _AS_BY_DEFAULT = {
 def differing_setting(value_of: Callable[[str], str | None]) -> str | None:
     """Return a setting for which the programs are not proven, as a reason; None if there is none.
 
-    Args:
-        value_of: returns the value of a setting of Spark; None if it is not set.
+    `value_of` returns the value of a setting of Spark; None if it is not set.
     """
     for name, wanted in _AS_BY_DEFAULT.items():
         value = value_of(name)

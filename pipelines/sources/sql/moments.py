@@ -162,11 +162,7 @@ def to_timestamp(value: Value, fails: bool) -> Value:
 def to_timestamp_by(value: Value, pattern: str, usual: str | None, fails: bool) -> Value:
     """Return text of a fixed format as timestamps.
 
-    Args:
-        value: the text.
-        pattern: regular expression of the format with groups y, M, d, H, m, s and S.
-        usual: regular expression of text that Arrow reads in the same way; None if there is none.
-        fails: as in the other kernels.
+    The groups of the pattern are y, M, d, H, m, s and S. Arrow reads `usual` text in the same way.
     """
     shape = re.compile(pattern, re.A)
 

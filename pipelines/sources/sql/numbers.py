@@ -143,9 +143,7 @@ def _best(is_worse: Callable[[Value, Value], Value], values: tuple[Value, ...]) 
 def is_in(value: Value, *options: Any) -> Value:
     """Return `value IN (options)`: null if the value is null, or if it equals no option and an option is null.
 
-    Args:
-        value: the value, of a type whose equal values have equal bytes.
-        options: the literals, as Python values, None for null.
+    Equal values of its type have equal bytes.
     """
     wanted = pa.array([option for option in options if option is not None], value.type)
     inside = pc.is_in(value, value_set=wanted)

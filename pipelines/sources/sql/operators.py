@@ -35,9 +35,7 @@ def is_ordered(kind: pa.DataType) -> bool:
 def common_type(nodes: Sequence[Node], with_literals: bool = False) -> pa.DataType:
     """Return the common type of several values.
 
-    Args:
-        nodes: the values.
-        with_literals: True if an integer literal combined with a decimal is as narrow as its digits, as in an operator.
+    With `with_literals`, as in an operator, an integer literal combined with a decimal is as narrow as its digits.
 
     Raises:
         Unproven: there is no such type, or Spark would convert in a way that is not proven.

@@ -26,13 +26,7 @@ class RowFailure(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The values of a column, or of a field of a struct column.
-
-    Args:
-        name: the column.
-        type: type of the values.
-        path: names of the fields below the column.
-    """
+    """The values of a column, or of a field of a struct column."""
 
     name: str
     type: pa.DataType
@@ -44,12 +38,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A literal.
-
-    Args:
-        value: the value.
-        type: its type; null for NULL without a type.
-    """
+    """A literal."""
 
     value: Any
     type: pa.DataType
@@ -100,10 +89,7 @@ class Call:
 class Logic:
     """AND or OR of two conditions, three-valued.
 
-    Args:
-        left: the condition that is evaluated first.
-        right: the other condition; it is evaluated for the rows that the first does not decide.
-        is_and: True for AND.
+    The second is evaluated for the rows that the first does not decide.
     """
 
     left: Node
@@ -123,13 +109,7 @@ class Logic:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """CASE: the value of the first branch whose condition is true.
-
-    Args:
-        branches: condition and value of each branch.
-        otherwise: the value if no condition is true.
-        type: type of all values.
-    """
+    """CASE: the value of the first branch whose condition is true."""
 
     branches: tuple[tuple[Node, Node], ...]
     otherwise: Node
@@ -155,12 +135,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class FirstValid:
-    """COALESCE: the first value that is not null.
-
-    Args:
-        arguments: the values, in order.
-        type: type of all values.
-    """
+    """COALESCE: the first value that is not null."""
 
     arguments: tuple[Node, ...]
     type: pa.DataType

@@ -20,10 +20,7 @@ def concat(*values: Value) -> Value:
 def substring(value: Value, position: int, size: int | None) -> Value:
     """Return `substring(value, position, size)`: positions from 1, or from -1 backwards; 0 means 1.
 
-    Args:
-        value: the strings.
-        position: position of the first character. A position before the string shortens the result.
-        size: number of characters; None for all remaining ones.
+    A position before the string shortens the result.
     """
     if size is not None and size <= 0:
         return pc.utf8_slice_codeunits(value, 0, 0)

@@ -95,12 +95,7 @@ def _part_of_days(days: Any, name: str) -> Any:
 
 
 def truncate(value: Value, level: str) -> Value:
-    """Return `date_trunc(level, value)` of timestamps.
-
-    Args:
-        value: the timestamps.
-        level: a level of `UNITS`, or a value of `CALENDAR`.
-    """
+    """Return `date_trunc(level, value)` of timestamps. The level is one of `UNITS` or `CALENDAR`."""
     micros, nulls = _numbers(value)
     result = micros - micros % UNITS[level] if level in UNITS else _start(np.floor_divide(micros, DAY), level) * DAY
     if (result > micros).any():

@@ -54,14 +54,7 @@ class WindowCell:
 
 
 class Cleanup:
-    """The cleanup times of one operator's windows, and their timers.
-
-    Args:
-        trigger: trigger of the windows.
-        timers: timers of the operator, with its watermark.
-        lateness: allowed lateness, milliseconds.
-        event_time: True if the windows end by event time, False if by the clock.
-    """
+    """The cleanup times of one operator's windows, and their timers."""
 
     __slots__ = ("_ends_by_timer", "_event_time", "_lateness", "_service", "timers")
 

@@ -160,10 +160,7 @@ class WindowOperator(KeyedOperator):
     def _is_window_late(self, window: Window, cleanup: Millis, cell: WindowCell | None) -> bool:
         """Return True if a window accepts no element any more. Source: Flink's `isWindowLate`.
 
-        Args:
-            window: the window, after merging.
-            cleanup: its cleanup time.
-            cell: its cell, None if it has no state; a closed window that has state was reopened.
+        A closed window that has a cell was reopened.
         """
         if self._event_time:
             return cleanup <= self._context.current_watermark or (
@@ -179,15 +176,7 @@ class WindowOperator(KeyedOperator):
         return timestamp + self._lateness <= self._context.current_watermark or timestamp <= self._closed_through
 
     def _skip(self, key: Any, value: Any, timestamp: Millis | None, reason: str, window: Window | None) -> None:
-        """Count an element that no window accepts, and emit it if it is late.
-
-        Args:
-            key: key of the element.
-            value: the element.
-            timestamp: int64 epoch milliseconds; None if it has none.
-            reason: reason why its windows did not accept it.
-            window: first of its windows, None if it has none.
-        """
+        """Count an element that no window accepts, and emit it if it is late."""
         late = self._is_element_late(timestamp)
         if window is None and not late:
             self._counters.no_window += 1

@@ -174,9 +174,7 @@ def from_rows(operator: WindowOperatorState, rows: Iterable[StateRow]) -> None:
 def without_slices(rows: Iterable[StateRow], windows: Windows) -> list[StateRow]:
     """Return state rows with the contents of slices merged into the rows of the open windows that they belong to.
 
-    Args:
-        rows: state rows.
-        windows: the windows, whose size and slide may be newer than the slices.
+    Their size and slide may be newer than the slices.
     """
     encode, decode = _codec(windows)
     fresh, merge = _fresh_accumulators(windows), contents_of(windows).merge
