@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -30,21 +30,8 @@ def streamed(folder: Path) -> ByHand:
 def check(by_hand: ByHand, epoch: int, *, passes: bool, severity: str = "critical") -> None:
     """Note in table quality how a check of an epoch went."""
     number = len(quality.read(by_hand.tables))
-    row = quality.QualityRow(
-        check_id=f"check {number}",
-        checked_at=datetime.fromtimestamp(DAY0.timestamp() + number, DAY0.tzinfo),
-        timeline=1,
-        epoch=epoch,
-        suite="panes",
-        expectation="expect_panes_to_be_dense",
-        about="user",
-        severity=severity,
-        success=passes,
-        observed="",
-        rows=1,
-        results_version=1,
-        state_version=1,
-    )
+    moment, rule = DAY0 + timedelta(seconds=number), ("panes", "expect_panes_to_be_dense", "user")
+    row = quality.QualityRow(f"check {number}", moment, 1, epoch, *rule, severity, passes, "", 1, 1, 1)
     quality.append(by_hand.tables, [row])
 
 

@@ -37,22 +37,9 @@ def checked(by_hand: ByHand) -> tuple[Pinned, str]:
     """Check the newest epoch; what was looked at, and how it went. Table quality keeps it as after a real check."""
     pinned = pin(by_hand.tables, by_hand.pipeline, rows_at_a_time=20)
     failed = broken_by_rules(pinned)
-    row = quality.QualityRow(
-        check_id=uuid.uuid4().hex,
-        checked_at=datetime.now(UTC),
-        timeline=pinned.manifest.timeline,
-        epoch=pinned.manifest.epoch,
-        suite="all",
-        expectation="all",
-        about="",
-        severity="critical",
-        success=not failed,
-        observed="",
-        rows=0,
-        results_version=0,
-        state_version=0,
-        proof=None if failed else pinned.proves.to_json(),
-    )
+    proof, timeline = None if failed else pinned.proves.to_json(), pinned.manifest.timeline
+    about = (uuid.uuid4().hex, datetime.now(UTC), timeline, pinned.manifest.epoch, "all", "all", "", "critical")
+    row = quality.QualityRow(*about, not failed, "", 0, 0, 0, proof=proof)
     quality.append(by_hand.tables, [row])
     return pinned, ", ".join(sorted(f"{expectation} ({suite})" for suite, expectation in failed)) or "passed"
 

@@ -68,128 +68,82 @@ def test_a_key_may_have_the_name_of_a_column_that_pandas_adds() -> None:
     assert ExpectPanesToBeDense(key=["_merge"]).broken(rows).tolist() == [False, True, False, False]
 
 
-def a_pane_twice(lake: QualityLake) -> None:
-    lake.panes.append(dict(lake.panes[0]))
+Plant = Callable[[QualityLake], object]
+UNIQUE, EQUAL = "expect_compound_columns_to_be_unique", "expect_column_pair_values_to_be_equal"
+ONE_ON_TIME, ALIGNED = "expect_one_on_time_pane_before_late_ones", "expect_windows_to_be_aligned"
 
 
-def a_pane_left_out(lake: QualityLake) -> None:
-    lake.panes.append({**lake.panes[0], "pane": 2, "timing": "late"})
+def changed(rows: str, number: int, **values: Any) -> Plant:
+    """Change a row of a table."""
+    return lambda lake: getattr(lake, rows)[number].update(values)
 
 
-def two_panes_on_time(lake: QualityLake) -> None:
-    lake.panes.append({**lake.panes[0], "pane": 1})
+def again(**values: Any) -> Plant:
+    """Add a pane that is like the first, with other values."""
+    return lambda lake: lake.panes.append({**lake.panes[0], **values})
 
 
-def a_late_pane_before_the_one_on_time(lake: QualityLake) -> None:
-    lake.panes.append({**lake.panes[0], "pane": 1})
-    lake.panes[0]["timing"] = "late"
+def lost(rows: str, number: int = -1) -> Plant:
+    return lambda lake: getattr(lake, rows).pop(number)
 
 
-def a_result_lost(lake: QualityLake) -> None:
-    lake.panes.pop(0)
+def added(*bounds: str, **values: Any) -> Plant:
+    """Add the pane of another window."""
+    return lambda lake: lake.panes.append(pane(*bounds, epoch=2, **values))
 
 
-def a_late_row_lost(lake: QualityLake) -> None:
-    lake.late.pop()
+def late_before_the_one_on_time(lake: QualityLake) -> None:
+    again(pane=1)(lake)
+    changed("panes", 0, timing="late")(lake)
 
 
-def a_rejected_row_lost(lake: QualityLake) -> None:
-    lake.rejects.pop()
-
-
-def an_open_window_lost(lake: QualityLake) -> None:
-    lake.state.pop()
-
-
-def an_element_counted_twice(lake: QualityLake) -> None:
+def counted_twice(lake: QualityLake) -> None:
     lake.panes[0]["events"] += 1
 
 
-def an_event_not_accounted_for(lake: QualityLake) -> None:
+def not_accounted_for(lake: QualityLake) -> None:
     lake.epochs[1]["events_in"] += 1
 
 
-def the_watermark_goes_back(lake: QualityLake) -> None:
-    lake.epochs[0]["watermark"] = at("13:11")
+def under_two_names(lake: QualityLake) -> None:
+    again(window_id=lake.panes[0]["window_id"] + 1)(lake)
 
 
-def an_epoch_published_twice(lake: QualityLake) -> None:
-    lake.epochs.append(dict(lake.epochs[0]))
+BACKWARDS = changed("panes", 0, window_end=at("10:14"))
+CLOSED = open_window("a", "11:15", "12:15")
+OVERLAPPING, INSIDE = added("a", "12:20", "12:55"), added("a", "10:05", "10:35", watermark=at("12:30"))
 
-
-def a_window_behind_the_watermark(lake: QualityLake) -> None:
-    lake.state[0] |= open_window("a", "11:15", "12:15")
-
-
-def a_timer_of_a_closed_window(lake: QualityLake) -> None:
-    lake.state[0] |= {**open_window("a", "11:15", "12:15"), "in_flight": False}
-
-
-def a_window_that_ends_before_it_starts(lake: QualityLake) -> None:
-    lake.panes[0]["window_end"] = lake.panes[0]["window_start"] - MINUTE
-
-
-def a_window_under_two_names(lake: QualityLake) -> None:
-    lake.panes.append({**lake.panes[0], "window_id": lake.panes[0]["window_id"] + 1})
-
-
-def a_window_off_its_grid(lake: QualityLake) -> None:
-    lake.panes[0]["window_start"] = at("10:10")
-
-
-def a_window_of_another_length(lake: QualityLake) -> None:
-    lake.panes[0]["window_end"] = at("11:30")
-
-
-def an_overlapping_session(lake: QualityLake) -> None:
-    lake.panes.append(pane("a", "12:20", "12:55", epoch=2))
-
-
-def a_session_that_touches_another(lake: QualityLake) -> None:
-    lake.panes.append(pane("a", "12:30", "13:00", epoch=2))
-
-
-def a_session_inside_another(lake: QualityLake) -> None:
-    lake.panes.append(pane("a", "10:05", "10:35", epoch=2, watermark=at("12:30")))
-
-
-def a_session_shorter_than_the_gap(lake: QualityLake) -> None:
-    lake.panes.append(pane("b", "12:00", "12:29", epoch=2))
-
-
-def a_sliding_window_lost(lake: QualityLake) -> None:
-    lake.panes.pop(1)
-
-
-IN_HOURS = [
-    (a_pane_twice, "panes", "expect_compound_columns_to_be_unique"),
-    (a_pane_left_out, "panes", "expect_panes_to_be_dense"),
-    (two_panes_on_time, "panes", "expect_one_on_time_pane_before_late_ones"),
-    (a_late_pane_before_the_one_on_time, "panes", "expect_one_on_time_pane_before_late_ones"),
-    (a_window_that_ends_before_it_starts, "panes", "expect_column_pair_values_a_to_be_greater_than_b"),
-    (a_result_lost, "ledger", "expect_column_pair_values_to_be_equal"),
-    (a_late_row_lost, "ledger", "expect_column_pair_values_to_be_equal"),
-    (a_rejected_row_lost, "ledger", "expect_column_pair_values_to_be_equal"),
-    (an_open_window_lost, "ledger", "expect_column_pair_values_to_be_equal"),
-    (an_element_counted_twice, "ledger", "expect_column_pair_values_to_be_equal"),
-    (an_event_not_accounted_for, "epochs", "expect_events_to_be_conserved"),
-    (the_watermark_goes_back, "epochs", "expect_watermark_never_to_go_back"),
-    (an_epoch_published_twice, "epochs", "expect_column_values_to_be_unique"),
-    (a_window_behind_the_watermark, "state", "expect_no_state_behind_watermark"),
-    (a_timer_of_a_closed_window, "state", "expect_no_timer_of_closed_window"),
-    (a_window_under_two_names, "final windows", "expect_compound_columns_to_be_unique"),
-    (a_window_off_its_grid, "final windows", "expect_windows_to_be_aligned"),
-    (a_window_of_another_length, "final windows", "expect_windows_to_be_aligned"),
+IN_HOURS: list[tuple[Plant, str, str]] = [
+    (again(), "panes", UNIQUE),
+    (again(pane=2, timing="late"), "panes", "expect_panes_to_be_dense"),
+    (again(pane=1), "panes", ONE_ON_TIME),
+    (late_before_the_one_on_time, "panes", ONE_ON_TIME),
+    (BACKWARDS, "panes", "expect_column_pair_values_a_to_be_greater_than_b"),
+    (lost("panes", 0), "ledger", EQUAL),
+    (lost("late"), "ledger", EQUAL),
+    (lost("rejects"), "ledger", EQUAL),
+    (lost("state"), "ledger", EQUAL),
+    (counted_twice, "ledger", EQUAL),
+    (not_accounted_for, "epochs", "expect_events_to_be_conserved"),
+    (changed("epochs", 0, watermark=at("13:11")), "epochs", "expect_watermark_never_to_go_back"),
+    (lambda lake: lake.epochs.append(dict(lake.epochs[0])), "epochs", "expect_column_values_to_be_unique"),
+    (changed("state", 0, **CLOSED), "state", "expect_no_state_behind_watermark"),
+    (changed("state", 0, **{**CLOSED, "in_flight": False}), "state", "expect_no_timer_of_closed_window"),
+    (under_two_names, "final windows", UNIQUE),
+    (changed("panes", 0, window_start=at("10:10")), "final windows", ALIGNED),
+    (changed("panes", 0, window_end=at("11:30")), "final windows", ALIGNED),
 ]
 
-IN_SESSIONS = [
-    (an_overlapping_session, "final windows", "expect_sessions_to_lie_apart"),
-    (a_session_that_touches_another, "final windows", "expect_sessions_to_lie_apart"),
-    (a_session_inside_another, "final windows", "expect_no_session_inside_another"),
-    (a_session_shorter_than_the_gap, "final windows", "expect_windows_to_be_at_least"),
+IN_SESSIONS: list[tuple[Plant, str, str]] = [
+    (OVERLAPPING, "final windows", "expect_sessions_to_lie_apart"),
+    (added("a", "12:30", "13:00"), "final windows", "expect_sessions_to_lie_apart"),
+    (INSIDE, "final windows", "expect_no_session_inside_another"),
+    (added("b", "12:00", "12:29"), "final windows", "expect_windows_to_be_at_least"),
 ]
 
-IN_SLIDING = [(a_sliding_window_lost, "final windows", "expect_elements_in_every_sliding_window")]
+IN_SLIDING: list[tuple[Plant, str, str]] = [
+    (lost("panes", 1), "final windows", "expect_elements_in_every_sliding_window")
+]
 
 PLANTED = [
     *((hour_lake, *planted) for planted in IN_HOURS),
@@ -216,11 +170,7 @@ AFTER_A_RESTORE = {("restored state", "expect_state_to_match_checksums")}
 
 @pytest.mark.parametrize(("lake", "plant", "suite", "expectation"), PLANTED)
 def test_an_error_is_caught_by_its_invariant(
-    lake: Callable[[], QualityLake],
-    plant: Callable[[QualityLake], None],
-    suite: str,
-    expectation: str,
-    tmp_path: Path,
+    lake: Callable[[], QualityLake], plant: Plant, suite: str, expectation: str, tmp_path: Path
 ) -> None:
     made = lake()
     plant(made)
@@ -243,7 +193,7 @@ def test_no_rule_comes_without_its_planted_error(tmp_path: Path) -> None:
 
 def test_in_arrival_order_sessions_that_overlap_only_mark_the_run(tmp_path: Path) -> None:
     lake = session_lake(order="arrival")
-    an_overlapping_session(lake)
+    OVERLAPPING(lake)
     rule = ("final windows", "expect_sessions_to_lie_apart")
     assert rule not in broken(lake, tmp_path)
     assert rule in broken(lake, tmp_path / "again", "warning")
@@ -251,7 +201,7 @@ def test_in_arrival_order_sessions_that_overlap_only_mark_the_run(tmp_path: Path
 
 def test_in_arrival_order_no_session_lies_inside_another_all_the_same(tmp_path: Path) -> None:
     lake = session_lake(order="arrival")
-    a_session_inside_another(lake)
+    INSIDE(lake)
     assert ("final windows", "expect_no_session_inside_another") in broken(lake, tmp_path)
 
 

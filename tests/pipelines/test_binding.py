@@ -173,30 +173,6 @@ def test_late_and_rejected_rows_keep_a_column_that_has_the_name_of_one_of_ours()
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"name": "a b"}, "name"),
-        ({"source": "events"}, "source"),
-        ({"compute": Count()}, "compute"),
-        ({"watermark": timedelta(hours=1)}, "watermark"),
-        ({"key": "user"}, "key"),
-        ({"key": ("user", "user")}, "key"),
-        ({"null_keys": "drop"}, "null_keys"),
-        ({"max_ahead": timedelta(days=-1)}, "max_ahead"),
-        ({"checkpoint_interval": 0}, "checkpoint_interval"),
-        ({"max_parallelism": 0}, "max_parallelism"),
-        ({"max_parallelism": 32769}, "max_parallelism"),
-        ({"parallelism": 129}, "parallelism"),
-        ({"parallelism": 0}, "parallelism"),
-    ],
-)
-def test_a_pipeline_that_can_not_be_is_refused_when_it_is_made(change: dict[str, Any], named: str) -> None:
-    with pytest.raises(IllegalArgument) as refused:
-        session_pipeline(**change)
-    assert refused.value.field == named
-
-
-@pytest.mark.parametrize(
     ("arguments", "named"),
     [
         ({"table": "", "timestamp": "at"}, "source.table"),

@@ -39,32 +39,10 @@ def test_a_date_without_a_zone_is_utc(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ('warehose = "x"', "warehose"),
-        ("warehouse = 3", "warehouse"),
-        ('root = "/"', "root"),
-        ('spark = "local"', "spark"),
-        ("[pipelines.hours]\nstart = 2013-01-01", "pipelines.hours.object"),
-        ('[pipelines.hours]\nobject = "a:b"', "pipelines.hours.start"),
-        ('[pipelines.hours]\nobject = "a:b"\nstart = "yesterday"', "pipelines.hours.start"),
-        (ENTRY + 'schedul = "@daily"', "pipelines.hours.schedul"),
-        (ENTRY + "retries = -1", "pipelines.hours.retries"),
-        (ENTRY.replace("hours]", '"../hours"]'), "../hours"),
-        ("work = 1\nwarehouse = = 2", "line 2"),
-    ],
-)
-def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Path, text: str, named: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        config(tmp_path, text).check_entries()
-    assert str(tmp_path / "tidegate.toml") in str(refused.value)
-    assert named in str(refused.value)
-
-
-@pytest.mark.parametrize(
     ("text", "told"),
     [
         ('warehose = "x"', "warehose: unknown key; did you mean warehouse?"),
+        ('root = "/"', "root: "),
         ('colour = "x"', "colour: unknown key; the keys here are warehouse, work, "),
         ("warehouse = 3", "warehouse: give a string in quotes"),
         ('spark = "local"', "spark: make it a table: [spark]"),
@@ -127,7 +105,7 @@ def test_a_faulty_file_is_refused_with_the_file_and_the_field_named(tmp_path: Pa
 def test_a_fault_is_told_in_our_words_with_the_way_out(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(UsageError) as refused:
         config(tmp_path, text).check_entries()
-    assert f"tidegate.toml: {told}" in str(refused.value)
+    assert f"{tmp_path}/tidegate.toml: {told}" in str(refused.value)
     assert "Input should" not in str(refused.value)
 
 
@@ -230,9 +208,7 @@ def test_a_pipeline_is_imported_from_the_projects_own_folder(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        ("import os\nPipeline(kye=1)\n", "{file}, line 2: NameError: name 'Pipeline' is not defined"),
         ("from pipelines import Pipeline\n\nPipeline(kye=1)\n", "{file}, line 3: "),
-        ("def broken(:\n", "{file}, line 1: SyntaxError: invalid syntax"),
         ("import not_installed\n", "{file}, line 1: ModuleNotFoundError: No module named 'not_installed'"),
         ("from helper_of_a_project import x\n", "{folder}/helper_of_a_project.py, line 2: ZeroDivisionError"),
         (
@@ -240,7 +216,7 @@ def test_a_pipeline_is_imported_from_the_projects_own_folder(tmp_path: Path) -> 
             "{file}, line 2: ",
         ),
     ],
-    ids=["unknown name", "unknown keyword", "syntax", "missing package", "in another module", "a bad window"],
+    ids=["unknown keyword", "missing package", "in another module", "a bad window"],
 )
 def test_an_error_in_the_projects_code_is_a_usage_error_with_file_and_line(
     tmp_path: Path, code: str, told: str
@@ -287,6 +263,9 @@ def test_what_a_module_can_not_read_may_be_there_the_next_time(tmp_path: Path) -
         ("visits.deep:visits", "'visits' is not a package"),
         ("visits:vists", "module visits has no 'vists'; it has visits"),
         ("visits:other", "it is a int, not a Pipeline; it has visits"),
+        ("visits", "write it as package.module:name"),
+        ("no_such_module:hours", "No module named 'no_such_module'"),
+        ("tidegate.pipelines.examples.flights.hours:airport_hours", "named 'airport_hours'"),
     ],
 )
 def test_a_typo_in_object_is_told_with_what_there_is(tmp_path: Path, path: str, told: str) -> None:
@@ -298,22 +277,6 @@ def test_a_typo_in_object_is_told_with_what_there_is(tmp_path: Path, path: str, 
             config(tmp_path, ENTRY.replace("tidegate.pipelines.examples.flights.hours:airport_hours", path)), "hours"
         )
     assert told.format(folder=tmp_path) in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("path", "reason"),
-    [
-        ("tidegate.pipelines.examples.flights.hours", "write it as package.module:name"),
-        ("no_such_module:hours", "No module named 'no_such_module'"),
-        ("tidegate.pipelines.examples.flights.hours:ours", "has no 'ours'"),
-        ("tidegate.pipelines.definition.names:check_name", "a function, not a Pipeline"),
-        ("tidegate.pipelines.examples.flights.hours:airport_hours", "named 'airport_hours'"),
-    ],
-)
-def test_an_object_that_is_no_pipeline_of_that_name_is_refused(tmp_path: Path, path: str, reason: str) -> None:
-    text = ENTRY.replace("tidegate.pipelines.examples.flights.hours:airport_hours", path)
-    with pytest.raises(UsageError, match=rf"pipelines\.hours\.object = '{path}'.*{reason}"):
-        load_pipeline(config(tmp_path, text), "hours")
 
 
 CODE = """from pipelines import DeltaSource, Pipeline

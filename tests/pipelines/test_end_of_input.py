@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,8 +18,6 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.project.cli import run
-from tidegate.pipelines.run import backfill
 from tidegate.pipelines.run.backfill import backfill as run_backfill
 from tidegate.pipelines.run.backfill import end_of_input
 from tidegate.pipelines.run.intervals import cut
@@ -124,10 +121,9 @@ def test_a_stream_does_not_take_over_an_input_that_has_ended_and_the_way_back_wo
     assert totals(lake) == [("ann", 1), ("ann", 12), ("bob", 2)]
 
 
-def test_an_interval_that_is_run_again_takes_the_end_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interval_that_is_run_again_takes_the_end_back(lake: Lake) -> None:
     ended(lake)
     lake.append(("bob", at("12:10"), 8))
-    monkeypatch.setattr(backfill, "changed_rows", lambda *given: 1)
     assert [run.state for run in lake.backfill(LOCAL, SESSIONS, DAY0, at("24:00"))] == ["done"]
     assert totals(lake) == [("ann", 1), ("bob", 10)]
     assert not lake.rows(SESSIONS, "results")["stale"].to_pylist().count(True)
@@ -149,10 +145,10 @@ def test_before_anything_was_run_and_under_a_stream_it_is_refused_with_the_way(l
         ended_of(lake)
 
 
-def test_stale_intervals_are_run_again_before(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backfill, "changed_rows", lambda *given: 1)
+def test_stale_intervals_are_run_again_before(lake: Lake) -> None:
     for first, last in ((0, 24), (24, 48)):
         lake.backfill(LOCAL, SESSIONS, DAY0 + timedelta(hours=first), DAY0 + timedelta(hours=last))
+    lake.append(("bob", at("12:10"), 8))
     lake.backfill(LOCAL, SESSIONS, DAY0, at("24:00"))
     told = r"`tidegate backfill sessions --start 2024-03-02T00:00:00 --end 2024-03-03T00:00:00 --and-following`"
     with pytest.raises(Refused, match=told):
@@ -160,21 +156,3 @@ def test_stale_intervals_are_run_again_before(lake: Lake, monkeypatch: pytest.Mo
     with lake.driver(LOCAL, SESSIONS) as driver:
         list(run_backfill(driver, cut(at("24:00"), at("48:00"), None), and_following=True))
     assert ended_of(lake) is not None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["stream", "sessions", "--interval=5s", "--end-of-input"], "needs --available-now"),
-        (["backfill", "sessions", "--end-of-input", "--order=arrival"], "--order arrival replays every source commit"),
-        (["backfill", "sessions", "--end-of-input", "--dry-run"], "give --start and --end"),
-    ],
-)
-def test_where_it_can_not_be_it_is_a_usage_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
-) -> None:
-    (tmp_path / "tidegate.toml").write_text(
-        "[pipelines.sessions]\nobject = 'tests.pipelines.test_end_of_input:SESSIONS'\nstart = 2024-03-01\n"
-    )
-    code: Any = run([*arguments, "--config", str(tmp_path / "tidegate.toml")])
-    assert (code, told in " ".join(capsys.readouterr().err.split())) == (2, True)

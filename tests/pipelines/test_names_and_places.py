@@ -64,14 +64,6 @@ def test_names_that_delta_takes_for_one_are_refused_before_anything_is_written(
         bind(counting(key=(key,), compute=compute), source, source)
 
 
-def test_a_key_is_refused_that_late_rows_could_not_be_found_by() -> None:
-    columns = [("input_reason", pa.string()), ("reason", pa.string()), ("at", pa.timestamp("us", tz="UTC"))]
-    with pytest.raises(IllegalArgument, match=r"key = 'reason'.*another column"):
-        bind(counting(key=("reason",)), pa.schema(columns), pa.schema(columns))
-    later = pa.schema([columns[1], columns[0], columns[2]])
-    assert bind(counting(key=("reason",)), later, later).key.names == ("reason",)
-
-
 @pytest.mark.parametrize(("other", "key"), [("reason", "input_reason"), ("Epoch", "INPUT_epoch")])
 def test_a_key_is_refused_whose_name_another_column_has_in_late_rows(other: str, key: str) -> None:
     columns = [(other, pa.string()), (key, pa.string()), ("at", pa.timestamp("us", tz="UTC"))]

@@ -84,6 +84,14 @@ def test_what_an_input_can_not_have_is_refused_under_the_field_of_its_own_side(
         ({"source": "events"}, "source = 'events': give a DeltaSource, such as DeltaSource('events', timestamp='at')"),
         ({"watermark": timedelta(0)}, "give a WatermarkStrategy, such as WatermarkStrategy.for_bounded"),
         ({"compute": Alert()}, "KeyedProcess(...) of this function"),
+        ({"compute": Count()}, "compute = "),
+        ({"null_keys": "drop"}, "null_keys = 'drop'"),
+        ({"max_ahead": timedelta(days=-1)}, "max_ahead = "),
+        ({"checkpoint_interval": 0}, "checkpoint_interval = 0"),
+        ({"max_parallelism": 0}, "max_parallelism = 0"),
+        ({"max_parallelism": 32769}, "max_parallelism = 32769"),
+        ({"parallelism": 129}, "parallelism = 129"),
+        ({"parallelism": 0}, "parallelism = 0"),
     ],
 )
 def test_a_field_of_the_wrong_kind_is_refused_with_one_that_serves(given: dict[str, Any], message: str) -> None:

@@ -23,7 +23,6 @@ from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, read_savepoint
 from tidegate.pipelines.observe.inspect.contents import checksums, compare
-from tidegate.pipelines.observe.inspect.waiting import open_windows
 from tidegate.pipelines.observe.report.run import read_run
 from tidegate.windowing.state import ValueStateDescriptor
 from tidegate.windowing.time import to_millis
@@ -95,15 +94,6 @@ def test_a_forgotten_key_puts_out_nothing_any_more(lake: ByHand) -> None:
         forgotten = forget(lake.tables, lake.pipeline, ["ann"], 0)
     assert (forgotten.rows["results"], forgotten.rows["state"]) == (1, 1)
     assert [user for user, *_ in third(lake)] == ["bob", "cyd"]
-
-
-def test_why_tells_what_the_watermark_must_reach_for_a_key(lake: ByHand) -> None:
-    waiting, count = open_windows(lake.warehouse, lake.head(), 0, to_millis(at("12:00")))
-    assert count == 2
-    by_user = {row.key["user"]: row for row in waiting}
-    assert by_user["bob"].next_event_time_timer == to_millis(at("10:15"))
-    assert by_user["bob"].missing == 3 * 60_000
-    assert by_user["bob"].reason.startswith("the watermark must reach 2024-03-01 10:15")
 
 
 def test_checks_and_report_hold_for_what_has_no_windows(lake: ByHand) -> None:

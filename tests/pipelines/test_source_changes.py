@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,21 +15,16 @@ from deltalake import CommitProperties, DeltaTable
 
 from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.counting import HOURS, counting
-from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines import DeltaSource, Input
 from tidegate.pipelines.definition import late
-from tidegate.pipelines.definition.binding import BoundPipeline, bind, bind_all
+from tidegate.pipelines.definition.binding import BoundPipeline, bind
 from tidegate.pipelines.definition.column_names import input_rows
 from tidegate.pipelines.definition.fingerprint import describe
-from tidegate.pipelines.epoch.commit import commit
-from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.operate import operate
-from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceCounts, cut_shards
+from tidegate.pipelines.epoch.plan import Basis
 from tidegate.pipelines.epoch.plan_clock import plan_clock
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.compatibility import compare, ready
-from tidegate.pipelines.ledger.snapshots.head import Snapshot
-from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.tables.retyped import with_renamed
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.sql.compile import compile_expression
@@ -114,76 +108,34 @@ def test_each_of_two_inputs_passes_its_own_maintenance(lake: Lake) -> None:
     assert plan.positions["events"].version == source.log.head
 
 
-def joined(lake: Lake) -> tuple[Pipeline, Callable[[], OpenInput]]:
-    """A join of events and prices, and what opens both as they are now."""
-    kind = pa.struct([("x", pa.int64())])
-    join = IntervalJoin(timedelta(0), timedelta(hours=1), join=lambda left, right: {"x": 1}, result_type=kind)
-    pipeline = counting(compute=join, right=Input(source=DeltaSource("prices", timestamp="at")))
-    bound = bind_all(pipeline, [(EVENTS, EVENTS)] * 2)
-
-    def opened() -> OpenInput:
-        logs = [SourceLog(Warehouse(str(lake.folder)), lake.path(table)) for table in ("events", "prices")]
-        nothing = cast("Any", None)
-        left, right = (
-            OpenInput(log, bound, log.warehouse, nothing, nothing, number) for number, log in enumerate(logs)
-        )
-        return replace(left, right=right)
-
-    return pipeline, opened
-
-
-def without_data_since(
-    lake: Lake, pipeline: Pipeline, source: OpenInput, head: Snapshot | None, plan: EpochPlan | None = None
-) -> Snapshot:
-    """The snapshot after an epoch without data: that of a plan, or one that has read both inputs to their ends."""
-    if plan is None:
-        times = EventTimes.of(pipeline, None)
-        plan = EpochPlan(
-            tables=lake.tables(pipeline),
-            bound=source.bound,
-            parent=head,
-            head=head,
-            kind="stream",
-            positions={**source.position(source.log.head), **source.inputs[1].position(source.inputs[1].log.head)},
-            counts=SliceCounts(),
-            steps=(CommitStep(lake.clock.now, to_millis(at("01:00"))),),
-            partitions=times.partitions,
-            input_watermarks=times.watermarks,
-            watermark_before=to_millis(at("00:00")),
-            shards=cut_shards(1, pipeline.max_parallelism),
-            started_at=lake.clock.now,
-        )
-    publish(lake.tables(pipeline), commit(plan, operate(LOCAL, plan), {}))
-    return lake.snapshot(pipeline)
-
-
 def test_a_join_whose_quiet_side_is_past_its_retention_goes_on(lake: Lake) -> None:
     """Maintenance comes to both sides, data to one alone, and Delta cleans the log of the other."""
+    prices = Input(source=DeltaSource("prices", timestamp="at"))
+    pipeline = counting(compute=IntervalJoin.between(timedelta(0), timedelta(hours=1)), right=prices)
+
+    def positions() -> dict[str, int]:
+        found = lake.snapshot(pipeline).manifest.positions
+        return {table: position.version for table, position in found.items()}
+
     for table in ("events", "prices"):
         lake.append(("ann", at("01:00"), 1), table=table)
-    pipeline, opened = joined(lake)
-    head = without_data_since(lake, pipeline, opened(), None)
-    before = head.manifest
+    lake.stream(LOCAL, pipeline)
+    assert positions() == {"events": 0, "prices": 0}
     for _ in range(3):
         maintain(lake)
     lake.append(("ann", at("02:00"), 1), table="prices")
     lake.clock.now += 90_000_000
-    source = opened()
-    plan = plan_clock(Basis(source, lake.tables(pipeline), head, lake.clock.now, lambda: 1))
-    assert plan is not None
-    assert {table: position.version for table, position in plan.positions.items()} == {"events": 3, "prices": 0}
-    head = without_data_since(lake, pipeline, source, head, plan)
+    lake.stream(LOCAL, pipeline)
+    assert positions() == {"events": 3, "prices": 1}
     maintain(lake)
     DeltaTable(lake.path("events")).create_checkpoint()
     for version in range(4):
         Path(lake.path("events"), "_delta_log", f"{version:020d}.json").unlink()
-    source = opened()
-    for one in source.inputs:
-        one.position_of(head.manifest)
-    assert source.commits(head.manifest.positions["events"].version) == []
-    assert [commit.version for commit in source.inputs[1].commits(head.manifest.positions["prices"].version)] == [1]
+    lake.append(("ann", at("03:00"), 1), table="prices")
+    lake.stream(LOCAL, pipeline)
+    assert positions()["prices"] == 2
     with pytest.raises(Refused, match="the log entry of version 1 no longer exists"):
-        source.commits(before.positions["events"].version)
+        OpenInput.open(LOCAL, lake.tables(pipeline), pipeline).commits(0)
 
 
 # --- columns whose type changes -----------------------------------------------------------------

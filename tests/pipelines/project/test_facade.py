@@ -483,6 +483,13 @@ def test_the_top_package_has_the_facade() -> None:
     assert set(_COMMANDS) >= NO_METHODS
 
 
+def test_a_pipeline_given_as_a_value_is_renamed(project: Project, lake: Lake) -> None:
+    project.stream("sessions", end_of_input=True)
+    renamed = in_code(lake, pipelines=[session_pipeline(name="visits")])
+    renamed.rename("sessions", "visits")
+    assert renamed.results("visits").total == 2
+
+
 def test_settings_of_the_object_store_reach_the_warehouse(tmp_path: Path) -> None:
     project = Project(warehouse="s3://lake/warehouse", work=tmp_path, storage_options={"AWS_REGION": "eu-central-1"})
     assert project.config.warehouse_uri == "s3://lake/warehouse"

@@ -96,8 +96,12 @@ def test_each_epoch_verifies_after_the_one_before(
         assert (sampled.faults, sampled.why_unverifiable) == ((), None)
 
 
-def lived(lake: Lake, pipeline: Pipeline) -> None:
+TEN_MINUTES = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10))
+
+
+def lived(lake: Lake, pipeline: Pipeline | None = None) -> Pipeline:
     """A backfill, a stream with late rows, and rows that are reopened."""
+    pipeline = pipeline or hourly_pipeline(watermark=TEN_MINUTES)
     users = [f"user {number}" for number in range(12)]
     lake.append(*((user, at("00:10"), number) for number, user in enumerate(users)))
     lake.append(*((user, at("05:00"), 2) for user in users))
@@ -107,12 +111,13 @@ def lived(lake: Lake, pipeline: Pipeline) -> None:
     lake.stream(LOCAL, pipeline, commits=1)
     lake.append(*((user, at("12:50"), 9) for user in users[5:7]), *((user, at("23:00"), 8) for user in users))
     lake.stream(LOCAL, pipeline)
+    return pipeline
 
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
 def test_a_long_life_verifies_and_the_sample_is_that_of_its_seed(make: Any, lake: Lake) -> None:
-    pipeline = make(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
+    pipeline = make(watermark=TEN_MINUTES)
     lived(lake, pipeline)
     lake.reopen(LOCAL, pipeline)
     whole = verified(lake, pipeline)
@@ -130,7 +135,7 @@ def test_a_long_life_verifies_and_the_sample_is_that_of_its_seed(make: Any, lake
 def test_open_windows_that_share_slices_are_compared_whole(lake: Lake) -> None:
     windows = SlidingEventTimeWindows.of(timedelta(hours=3), timedelta(hours=1))
     pipeline = hourly_pipeline(
-        watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)),
+        watermark=TEN_MINUTES,
         compute=Windows(windows, aggregate={"events": Count(), "total": Sum("value")}),
     )
     lived(lake, pipeline)
@@ -158,12 +163,12 @@ def set_where(rows: pa.Table, column: str, where: pa.ChunkedArray, value: Any) -
     return rows.set_column(place, rows.schema.field(column), new)
 
 
+def six_of(user: str, rows: pa.Table) -> pa.ChunkedArray:
+    return pc.and_(pc.equal(rows["user"], user), pc.equal(rows["total"], 6))
+
+
 def flip_a_result(rows: pa.Table) -> pa.Table:
-    return set_where(rows, "total", pc.and_(pc.equal(rows["user"], "user 4"), pc.equal(rows["total"], 6)), 600)
-
-
-def lose_a_pane(rows: pa.Table) -> pa.Table:
-    return rows.filter(pc.invert(pc.and_(pc.equal(rows["user"], "user 4"), pc.equal(rows["total"], 6))))
+    return set_where(rows, "total", six_of("user 4", rows), 600)
 
 
 def change_state(rows: pa.Table) -> pa.Table:
@@ -173,16 +178,8 @@ def change_state(rows: pa.Table) -> pa.Table:
     return set_where(rows, name, pc.fill_null(pc.equal(rows["user"], "user 4"), False), 77)
 
 
-def lose_late_rows(rows: pa.Table) -> pa.Table:
-    return rows.slice(1)
-
-
 def edit_an_epoch(rows: pa.Table) -> pa.Table:
     return set_where(rows, "on_time", pc.equal(rows["epoch"], 3), 1_000)
-
-
-def edit_a_run(rows: pa.Table) -> pa.Table:
-    return set_where(rows, "run_id", pc.equal(rows["epoch"], 3), "of another lineage")
 
 
 def put_in_a_foreign_manifest(rows: pa.Table) -> pa.Table:
@@ -194,19 +191,18 @@ def put_in_a_foreign_manifest(rows: pa.Table) -> pa.Table:
 
 FAULTS: list[tuple[str, Callable[[pa.Table], pa.Table], str]] = [
     ("results", flip_a_result, "value"),
-    ("results", lose_a_pane, "missing"),
+    ("results", lambda rows: rows.filter(pc.invert(six_of("user 4", rows))), "missing"),
     ("state", change_state, "state"),
     ("state", put_in_a_foreign_manifest, "manifest"),
-    ("late", lose_late_rows, "late"),
+    ("late", lambda rows: rows.slice(1), "late"),
     ("epochs", edit_an_epoch, "epoch"),
-    ("epochs", edit_a_run, "manifest"),
+    ("epochs", lambda rows: set_where(rows, "run_id", pc.equal(rows["epoch"], 3), "of another lineage"), "manifest"),
 ]
 
 
-@pytest.mark.parametrize(("table", "plant", "kind"), FAULTS, ids=[plant.__name__ for _, plant, _ in FAULTS])
+@pytest.mark.parametrize(("table", "plant", "kind"), FAULTS, ids=[f"{table} {kind}" for table, _, kind in FAULTS])
 def test_each_planted_fault_is_found(table: str, plant: Callable[[pa.Table], pa.Table], kind: str, lake: Lake) -> None:
-    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
-    lived(lake, pipeline)
+    pipeline = lived(lake)
     assert verified(lake, pipeline).success
     change(lake, pipeline, table, plant)
     outcome = verified(lake, pipeline)
@@ -217,8 +213,7 @@ def test_each_planted_fault_is_found(table: str, plant: Callable[[pa.Table], pa.
 
 
 def test_windows_whose_source_rows_are_gone_are_unverifiable(lake: Lake) -> None:
-    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
-    lived(lake, pipeline)
+    pipeline = lived(lake)
     source = DeltaTable(lake.path("events"))
     source.optimize.compact()
     source.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
@@ -322,7 +317,7 @@ def flip_the_newest_result(rows: pa.Table) -> pa.Table:
 @pytest.mark.first(1)
 @pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
 def test_what_was_verified_is_not_read_again(make: Any, lake: Lake) -> None:
-    pipeline = make(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
+    pipeline = make(watermark=TEN_MINUTES)
     lived(lake, pipeline)
     first = verified(lake, pipeline, new=True)
     assert (first.after, first.faults, first.windows) == (None, (), len(lake.latest(pipeline)))
@@ -347,8 +342,7 @@ def test_what_was_verified_is_not_read_again(make: Any, lake: Lake) -> None:
 
 @pytest.mark.long
 def test_with_a_budget_one_new_epoch_is_sampled_and_the_next_one_once_epochs_have_taken_long_enough(lake: Lake) -> None:
-    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
-    lived(lake, pipeline)
+    pipeline = lived(lake)
     epochs = lake.snapshot(pipeline).manifest.epoch
     change(lake, pipeline, "results", flip_a_result)
     (wrong,) = {row["epoch"] for row in lake.rows(pipeline, "results").to_pylist() if row["total"] == 600}
@@ -373,8 +367,7 @@ def test_with_a_budget_one_new_epoch_is_sampled_and_the_next_one_once_epochs_hav
 
 @pytest.mark.long
 def test_a_key_that_was_forgotten_verifies_by_its_later_rows(lake: Lake) -> None:
-    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
-    lived(lake, pipeline)
+    pipeline = lived(lake)
     project = project_of(lake, pipeline)
     project.forget("hours", ("user 1",))
     assert verified(lake, pipeline, new=True).faults == ()
@@ -396,8 +389,7 @@ def test_a_key_that_was_forgotten_verifies_by_its_later_rows(lake: Lake) -> None
 
 @pytest.mark.long
 def test_a_restore_to_before_a_key_was_forgotten_does_not_bring_it_back(lake: Lake) -> None:
-    pipeline = hourly_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10)))
-    lived(lake, pipeline)
+    pipeline = lived(lake)
     project = project_of(lake, pipeline)
     project.savepoint_create("hours", "before")
     project.forget("hours", ("user 1",))

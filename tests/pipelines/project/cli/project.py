@@ -66,6 +66,13 @@ class Project:
         told = self.printed.readouterr()
         return code, told.out + told.err
 
+    def says(self, code: int, words: str, *arguments: str) -> str:
+        """Check the exit code of a command, and words of what it prints; return that, its lines joined to one."""
+        found, told = self.tidegate(*arguments)
+        told = " ".join(told.split())
+        assert (found, words in told) == (code, True), told
+        return told
+
     def data(self, *arguments: str) -> Any:
         """Return the JSON of a command that succeeds."""
         code = run([*arguments, "--json", "--config", str(self.folder / "tidegate.toml")])

@@ -37,9 +37,7 @@ def sign(project: Project) -> Heartbeat:
 
 
 def test_no_stream_has_begun(project: Project) -> None:
-    code, told = project.tidegate(*ALIVE)
-    assert code == 1
-    assert "no stream of sessions has started on this host" in told
+    project.says(1, "no stream of sessions has started on this host", *ALIVE)
 
 
 def test_a_pipeline_that_does_not_exist_is_a_usage_error(project: Project) -> None:
@@ -90,9 +88,7 @@ def test_the_sign_of_a_process_that_ended_counts_for_nothing_though_it_is_young(
     me = json.loads(project_sign.file.read_text())
     for process, after_boot in ((child.pid, me["after_boot"]), (me["process"], me["after_boot"] - 100)):
         project_sign.file.write_text(json.dumps({"process": process, "after_boot": after_boot}))
-        code, told = project.tidegate(*ALIVE)
-        assert code == 1
-        assert "has ended; its last heartbeat is 0 s old" in told
+        project.says(1, "has ended; its last heartbeat is 0 s old", *ALIVE)
 
 
 def test_a_clock_that_was_set_ends_no_stream(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,9 +110,7 @@ def test_a_process_that_was_killed_and_that_nobody_has_collected_is_dead(project
         assert project.tidegate(*ALIVE)[0] == 0
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        code, told = project.tidegate(*ALIVE)
-        assert code == 1
-        assert "has ended" in told
+        project.says(1, "has ended", *ALIVE)
     finally:
         child.kill()
         child.communicate()

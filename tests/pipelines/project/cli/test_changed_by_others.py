@@ -160,8 +160,7 @@ def test_what_nothing_brings_back_is_given_up_only_when_asked_for(project: Proje
     warned()
     project.tidegate("results", "sessions")
     assert "Put the files back from a copy" in warned()
-    code, told = project.tidegate("restore", "sessions", "latest")
-    assert (code, "rows of table" in told) == (3, True), told
+    told = project.says(3, "rows of table", "restore", "sessions", "latest")
     assert heed(project, told.rpartition("or continue")[2]) == ["restore sessions latest --give-up-results"]
     hour(11)(by_hand)
     assert sorted(row["total"] for row in by_hand.rows("results").to_pylist() if row["user"] == "ann") == [9, 10]

@@ -53,15 +53,19 @@ def test_an_added_and_a_dropped_aggregate_are_migrations(ran: Project) -> None:
 
 def test_every_field_that_is_refused_is_named_with_a_way_out(ran: Project) -> None:
     with_code(ran, "dict(events=Count())", options="max_parallelism=64")
-    code, told = ran.tidegate("snapshot", "check", "sessions")
-    assert code == 3
-    assert "max_parallelism is 128 in the snapshot and 64 in the code. Give the pipeline another name" in told
+    told = ran.says(
+        3,
+        "max_parallelism is 128 in the snapshot and 64 in the code. Give the pipeline another name",
+        "snapshot",
+        "check",
+        "sessions",
+    )
     assert "contents 'acc_total' is" in told
     assert "dropped=(...)" in told
 
 
 def test_a_misspelt_name_in_dropped_is_told(ran: Project) -> None:
     with_code(ran, "dict(events=Count())", more=", dropped=('total', 'totl')")
-    code, told = ran.tidegate("snapshot", "check", "sessions")
-    assert code == 3
-    assert "names 'totl', but neither its snapshot nor its results have that column" in told
+    ran.says(
+        3, "names 'totl', but neither its snapshot nor its results have that column", "snapshot", "check", "sessions"
+    )

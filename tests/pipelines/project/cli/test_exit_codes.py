@@ -24,86 +24,108 @@ from tidegate.pipelines.project.cli import cli, run
 DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("backfill", "nobody", *DAY),
-        ("backfill", "nobody", *DAY, "--dry-run"),
-        ("stream", "nobody", "--available-now"),
-        ("late", "reopen", "nobody"),
-        ("snapshot", "list", "nobody"),
-        ("snapshot", "show", "nobody"),
-        ("results", "nobody"),
-        ("snapshot", "diff", "nobody", "1"),
-        ("snapshot", "check", "nobody"),
-        ("savepoint", "create", "nobody", "a"),
-        ("savepoint", "list", "nobody"),
-        ("savepoint", "delete", "nobody", "a"),
-        ("restore", "nobody", "1"),
-        ("vacuum", "nobody"),
-        ("optimize", "nobody"),
-        ("forget", "nobody", "ann", "--yes"),
-        ("runs", "nobody"),
-        ("why", "nobody"),
-        ("late", "summary", "nobody"),
-        ("late", "prune", "nobody", "--days", "1"),
-        ("stop", "nobody"),
-        ("unlock", "nobody"),
-    ],
-    ids=" ".join,
+OF_A_PIPELINE = (
+    "backfill {} --start 2024-03-01 --end 2024-03-02; backfill {} --start 2024-03-01 --end 2024-03-02 --dry-run; "
+    "stream {} --available-now; late reopen {}; snapshot list {}; snapshot show {}; results {}; snapshot diff {} 1; "
+    "snapshot check {}; savepoint create {} a; savepoint list {}; savepoint delete {} a; restore {} 1; vacuum {}; "
+    "optimize {}; forget {} ann --yes; runs {}; why {}; late summary {}; late prune {} --days 1; stop {}; unlock {}"
 )
-def test_an_unknown_pipeline_is_a_usage_error_that_names_those_there_are(
-    project: Project, command: tuple[str, ...]
-) -> None:
-    code, told = project.tidegate(*command)
-    assert code == 2
-    assert "unknown pipeline 'nobody'" in told
-    assert "sessions" in told
+NEEDS_A_SNAPSHOT = (
+    "results {}; snapshot show {}; snapshot diff {} latest; snapshot check {}; savepoint create {} a; "
+    "restore {} latest; vacuum {}; forget {} ann --yes; why {}"
+)
+CHANGES_TABLES = "restore {} 1; vacuum {}; optimize {}; forget {} a --yes"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (("--start", "2024-03-02", "--end", "2024-03-01"), "--start"),
-        (("--start", "2024-03-01", "--end", "2024-03-01"), "--start"),
-        (("--start", "2024-02-30", "--end", "2024-03-01"), "--start"),
-        (("--start", "2024-03-01", "--end", "soon"), "--end"),
-        (("--start", "2024-02-29", "--end", "2024-03-01"), "set an earlier `start` of pipelines.sessions"),
-        ((*DAY, "--slice", "1y"), "--slice"),
-        (("--start", "2024-03-01"), "--end"),
-        ((*DAY, "--silce", "1d"), "--silce"),
-    ],
-)
-def test_bad_times_and_options_are_usage_errors_and_nothing_is_written(
-    project: Project, arguments: tuple[str, ...], named: str
+def of(pipeline: str, commands: str) -> list[list[str]]:
+    """The commands of a list, for a pipeline."""
+    return [command.format(pipeline).split() for command in commands.split("; ")]
+
+
+def test_an_unknown_pipeline_is_a_usage_error_that_names_those_there_are(project: Project) -> None:
+    for command in of("nobody", OF_A_PIPELINE):
+        assert "sessions" in project.says(2, "unknown pipeline 'nobody'", *command)
+
+
+def test_what_needs_a_snapshot_is_refused_before_there_is_one(project: Project) -> None:
+    for command in of("sessions", NEEDS_A_SNAPSHOT):
+        project.says(3, "tidegate backfill sessions", *command)
+    assert not (project.folder / "warehouse").exists()
+
+
+def test_what_changes_tables_waits_for_no_lease_but_ends_with_4(project: Project) -> None:
+    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    with Lease(project.by_hand.tables, "stream", Clock()):
+        for command in of("sessions", CHANGES_TABLES):
+            project.says(4, f"process {os.getpid()}", *command)
+
+
+USAGE: list[tuple[str, str, str]] = [
+    ("backfill sessions --start 2024-03-02 --end 2024-03-01", "--start", ""),
+    ("backfill sessions --start 2024-03-01 --end 2024-03-01", "--start", ""),
+    ("backfill sessions --start 2024-02-30 --end 2024-03-01", "--start", ""),
+    ("backfill sessions --start 2024-03-01 --end soon", "--end", ""),
+    (
+        "backfill sessions --start 2024-02-29 --end 2024-03-01",
+        "--start",
+        "set an earlier `start` of pipelines.sessions",
+    ),
+    ("backfill sessions --start 2024-03-01 --end 2024-03-02 --slice 1y", "--slice", ""),
+    ("backfill sessions --start 2024-03-01", "--end", ""),
+    ("backfill sessions --start 2024-03-01 --end 2024-03-02 --silce 1d", "--silce", ""),
+    ("backfill sessions --end-of-input --order=arrival", "--order arrival replays every source commit", ""),
+    ("backfill sessions --end-of-input --dry-run", "give --start and --end", ""),
+    ("stream sessions --interval=5s --end-of-input", "needs --available-now", ""),
+    ("stream sessions --available-now --max-bytes-per-epoch much", "--max-bytes-per-epoch 'much'", ""),
+    ("stream sessions --interval often", "--interval", ""),
+    ("late reopen sessions --start soon", "--start", ""),
+    ("late reopen sessions --start 2024-03-02 --end 2024-03-01", "--end is not after --start", ""),
+    ("late reopen sessions --key ann --key bob", "the key has 1 column(s), user", ""),
+    ("late reopen sessions --ask-stream", "reopen_schedule", ""),
+    ("results sessions --limit -1", "--limit", ""),
+    ("runs sessions --limit -1", "--limit", ""),
+    ("why sessions --limit -1", "--limit", ""),
+    ("backfil", "'backfil'", "Did you mean 'backfill'?"),
+    ("go", "'go'", "`tidegate --help` lists the commands and options"),
+    ("--limit 3 runs sessions", "'--limit'", "Give options after the command."),
+    ("stream sessions --dry-run", "'--dry-run'", "`tidegate stream --help` lists the commands and options"),
+    ("restore sessions", "'TARGET'", "See `tidegate restore --help`"),
+    ("late sum sessions", "'sum'", "Did you mean 'summary'?"),
+    ("restore sessions 17", "'17'", "first run `tidegate backfill sessions` with --start and --end"),
+    ("restore sessions 17", "no snapshot yet", "For a savepoint, give savepoint:NAME"),
+    ("rename visits visits", "give two names", ""),
+    ("rename ../elsewhere visits", "pipeline name '../elsewhere'", ""),
+    ("rename sessions a/b", "pipeline name 'a/b'", ""),
+    ("savepoint create sessions first --keep 1", "--with-tables", ""),
+    ("savepoint create sessions first --to elsewhere", "--with-tables", ""),
+    ("savepoint list sessions --from elsewhere", "--with-tables", ""),
+    ("savepoint delete sessions first --from elsewhere", "--with-tables", ""),
+    ("restore sessions savepoint:first --from elsewhere", "--with-tables", ""),
+    ("savepoint create sessions first --with-tables --of 1", "--with-tables", ""),
+    ("savepoint create sessions first --with-tables --if-missing", "--with-tables", ""),
+    ("savepoint create sessions first --with-tables --to warehouse/copies", "is inside the warehouse", ""),
+    ("restore sessions savepoint:first --with-tables --give-up-results", "--with-tables", ""),
+    ("results sessions --to f", "give --format too", ""),
+    ("results sessions --format csv --json", "leave out --sql, --json and --output", ""),
+    ("results sessions --sql --dialect duckdb --where a", "add the condition to the query", ""),
+]
+"""Commands that can't be: what each names, and the remedy."""
+
+
+@pytest.mark.parametrize(("command", "named", "remedy"), USAGE)
+def test_what_can_not_be_is_one_line_with_the_remedy_before_anything_is_written(
+    project: Project, command: str, named: str, remedy: str
 ) -> None:
-    code, told = project.tidegate("backfill", "sessions", *arguments)
-    assert (code, named in told) == (2, True), told
+    code, told = project.tidegate(*command.split())
+    assert (code, named in told, remedy in " ".join(told.split())) == (2, True, True), told
+    assert len(told.splitlines()) == 1, told
     assert not (project.folder / "warehouse").exists()
 
 
 def test_a_first_run_that_leaves_out_what_lies_since_the_start_is_refused(project: Project) -> None:
     later = ("--start", "2024-03-02", "--end", "2024-03-03")
-    code, told = project.tidegate("backfill", "sessions", *later, "--dry-run")
-    assert (code, "set a later `start` of pipelines.sessions" in told) == (3, True), told
+    told = project.says(3, "set a later `start` of pipelines.sessions", "backfill", "sessions", *later, "--dry-run")
     assert "run the intervals in between with --fill-gaps" in " ".join(told.split())
-    assert not (project.folder / "warehouse").exists()
-
-
-@pytest.mark.parametrize(
-    ("command", "named"),
-    [
-        (("stream", "sessions", "--available-now", "--max-bytes-per-epoch", "much"), "--max-bytes-per-epoch 'much'"),
-        (("stream", "sessions", "--interval", "often"), "--interval"),
-        (("late", "reopen", "sessions", "--start", "soon"), "--start"),
-        (("late", "reopen", "sessions", "--start", "2024-03-02", "--end", "2024-03-01"), "--end is not after --start"),
-        (("late", "reopen", "sessions", "--key", "ann", "--key", "bob"), "the key has 1 column(s), user"),
-        (("late", "reopen", "sessions", "--ask-stream"), "reopen_schedule"),
-    ],
-)
-def test_what_can_not_be_is_told_before_spark_starts(project: Project, command: tuple[str, ...], named: str) -> None:
-    code, told = project.tidegate(*command)
-    assert (code, named in told) == (2, True), told
     assert not (project.folder / "warehouse").exists()
 
 
@@ -114,36 +136,7 @@ def test_late_rows_of_what_sees_the_order_of_arrival_are_refused_before_spark_st
         "windows = Windows(TumblingEventTimeWindows.of(1000), CountTrigger.of(2), aggregate={'n': Count()})\n"
         "sessions = hourly_pipeline('sessions', compute=windows)\n"
     )
-    code, told = project.tidegate("late", "reopen", "sessions")
-    assert (code, "trigger CountTrigger" in told) == (3, True), told
-
-
-@pytest.mark.parametrize("command", ["results", "runs", "why"])
-def test_a_negative_limit_is_a_usage_error(project: Project, command: str) -> None:
-    code, told = project.tidegate(command, "sessions", "--limit", "-1")
-    assert (code, "--limit" in told) == (2, True), told
-
-
-@pytest.mark.parametrize(
-    ("command", "named", "way_out"),
-    [
-        (("backfil",), "'backfil'", "Did you mean 'backfill'?"),
-        (("go",), "'go'", "`tidegate --help` lists the commands and options"),
-        (("--limit", "3", "runs", "sessions"), "'--limit'", "Give options after the command."),
-        (("stream", "sessions", "--dry-run"), "'--dry-run'", "`tidegate stream --help` lists the commands and options"),
-        (("restore", "sessions"), "'TARGET'", "See `tidegate restore --help`"),
-        (("late", "sum", "sessions"), "'sum'", "Did you mean 'summary'?"),
-        (("restore", "sessions", "17"), "'17'", "first run `tidegate backfill sessions` with --start and --end"),
-        (("restore", "sessions", "17"), "no snapshot yet", "For a savepoint, give savepoint:NAME"),
-    ],
-    ids=lambda given: " ".join(given) if isinstance(given, tuple) else None,
-)
-def test_an_unknown_word_is_a_usage_error_with_the_way_out(
-    project: Project, command: tuple[str, ...], named: str, way_out: str
-) -> None:
-    code, told = project.tidegate(*command)
-    assert (code, named in told, way_out in told) == (2, True, True), told
-    assert len(told.splitlines()) == 1, told
+    project.says(3, "trigger CountTrigger", "late", "reopen", "sessions")
 
 
 def test_a_pipeline_without_a_snapshot_is_refused_with_commands_that_can_be_run(project: Project) -> None:
@@ -166,51 +159,12 @@ def test_without_a_tidegate_toml_every_command_says_where_to_look(
     assert str(tmp_path / "tidegate.toml") in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("results", "sessions"),
-        ("snapshot", "show", "sessions"),
-        ("snapshot", "diff", "sessions", "latest"),
-        ("snapshot", "check", "sessions"),
-        ("savepoint", "create", "sessions", "a"),
-        ("restore", "sessions", "latest"),
-        ("vacuum", "sessions"),
-        ("forget", "sessions", "ann", "--yes"),
-        ("why", "sessions"),
-    ],
-    ids=" ".join,
-)
-def test_what_needs_a_snapshot_is_refused_before_there_is_one(project: Project, command: tuple[str, ...]) -> None:
-    code, told = project.tidegate(*command)
-    assert code == 3
-    assert "tidegate backfill sessions" in told
-    assert not (project.folder / "warehouse").exists()
-
-
 def test_programs_get_the_error_as_json_on_the_same_exit_code(project: Project) -> None:
     code, told = project.tidegate("results", "sessions", "--json")
     assert code == 3
     error = json.loads(told)
     assert (error["error"], error["exit_code"]) == ("Refused", 3)
     assert "has no snapshot yet" in error["message"]
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("restore", "sessions", "1"),
-        ("vacuum", "sessions"),
-        ("optimize", "sessions"),
-        ("forget", "sessions", "a", "--yes"),
-    ],
-    ids=" ".join,
-)
-def test_what_changes_tables_waits_for_no_lease_but_ends_with_4(project: Project, command: tuple[str, ...]) -> None:
-    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
-    with Lease(project.by_hand.tables, "stream", Clock()):
-        code, told = project.tidegate(*command)
-    assert (code, f"process {os.getpid()}" in told) == (4, True)
 
 
 def test_a_lease_held_by_another_driver_is_4_and_starts_no_spark(project: Project) -> None:
@@ -228,9 +182,7 @@ def test_a_lease_held_by_another_driver_is_4_and_starts_no_spark(project: Projec
 def test_a_folder_that_can_not_be_made_is_a_usage_error_that_names_the_setting(project: Project, folder: str) -> None:
     """A file in its place stops root too."""
     (project.folder / folder).write_text("")
-    code, told = project.tidegate("backfill", "sessions", *DAY)
-    assert code == 2, told
-    assert f"`{folder}` in tidegate.toml" in told
+    project.says(2, f"`{folder}` in tidegate.toml", "backfill", "sessions", *DAY)
 
 
 def test_an_unexpected_error_is_1_and_one_line_unless_debug_asks_for_more(
@@ -350,8 +302,7 @@ def test_a_damaged_log_is_refused_in_one_line_that_names_the_table(project: Proj
 def test_a_table_that_somebody_removed_is_refused_by_name(project: Project) -> None:
     project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
     shutil.rmtree(project.folder / "warehouse" / "sessions" / "results")
-    code, told = project.tidegate("results", "sessions")
-    assert (code, "sessions/results is gone: put its folder back" in told) == (3, True)
+    project.says(3, "sessions/results is gone: put its folder back", "results", "sessions")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,21 +10,29 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.hand_made import HandMade, column
-from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
+from tests.lake import Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.cli.project import SPARK_TOML, TOML, Project
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.engine.spark import session
 from tidegate.pipelines.observe.inspect.explanation import explain
 from tidegate.windowing import ContinuousEventTimeTrigger, CountTrigger, SlidingEventTimeWindows
 
 
 @pytest.fixture
-def project(project: Project) -> Project:
+def project(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """The project on Spark, which is never started."""
+    monkeypatch.setattr(session, "start_session", lambda *given: pytest.fail("Spark starts"))
     (project.folder / "tidegate.toml").write_text(SPARK_TOML)
     return project
 
 
 DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
+
+
+def fed(project: Project, *tables: str) -> None:
+    """Write the source, or other tables, with a row."""
+    for table in tables or ("events",):
+        Lake(project.folder).append(("ann", at("10:00"), 1), table=table)
 
 
 def explained(project: Project, pipeline: str = "sessions") -> Any:
@@ -76,17 +81,6 @@ def test_it_says_who_reads_the_source_as_it_is(project: Project, features: list[
     assert "does not exist" not in step["does"]
 
 
-@pytest.mark.parametrize(("where", "who"), [("", "tasks"), (", where='value > 0'", "Spark")], ids=["tasks", "Spark"])
-def test_a_column_that_the_source_does_not_have_is_refused_whoever_reads_it(
-    project: Project, where: str, who: str
-) -> None:
-    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
-    write_deltalake(project.folder / "warehouse" / "events", rows)
-    project.rewrite(f"session_pipeline(key=('usr',){where})")
-    code, told = project.tidegate("explain", "sessions")
-    assert (code, "no column 'usr'; did you mean 'user'? It has ['user', 'at', 'value']" in told) == (3, True), who
-
-
 SQL = "columns={'double': 'value * 2', 'kind': %r}, where='double > 10'"
 
 
@@ -114,8 +108,7 @@ SQL = "columns={'double': 'value * 2', 'kind': %r}, where='double > 10'"
 def test_it_says_for_each_expression_who_evaluates_it_and_why(
     project: Project, kind: str, expected: list[tuple[str, str]]
 ) -> None:
-    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
-    write_deltalake(project.folder / "warehouse" / "events", rows)
+    fed(project)
     project.rewrite(f"session_pipeline({SQL % kind})")
     told = explained(project)["steps"]
     assert [
@@ -132,9 +125,7 @@ def test_a_second_pipeline_over_the_panes_of_the_first_is_told_of_the_copy(proje
     project.rewrite(f"session_pipeline(name='second', source={source}, columns={{'value': 'total'}})")
     toml = project.folder / "tidegate.toml"
     toml.write_text(toml.read_text().replace("[pipelines.sessions]", "[pipelines.second]"))
-    code, told = project.tidegate("explain", "second")
-    assert code == 0
-    assert "source sessions/results has a row for each pane of a window" in told
+    project.says(0, "source sessions/results has a row for each pane of a window", "explain", "second")
     assert explained(project, "second")["tables_of_panes"] == ["sessions/results"]
 
 
@@ -142,8 +133,7 @@ CORRECTING = "source=__import__('tidegate').DeltaSource('events', timestamp='at'
 
 
 def test_a_source_whose_changes_are_corrected_has_a_step_more(project: Project) -> None:
-    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
-    write_deltalake(project.folder / "warehouse" / "events", rows)
+    fed(project)
     assert not any("changed rows" in step["does"] for step in explained(project)["steps"])
     project.rewrite(f"session_pipeline({CORRECTING})")
     assert "if versions of events changed rows" in explained(project)["steps"][1]["does"]
@@ -160,11 +150,9 @@ def test_a_source_whose_changes_are_corrected_has_a_step_more(project: Project) 
 def test_a_correction_that_spark_would_have_to_help_with_is_refused_before_it_starts(
     project: Project, command: tuple[str, ...]
 ) -> None:
-    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
-    write_deltalake(project.folder / "warehouse" / "events", rows)
+    fed(project)
     project.rewrite(f"session_pipeline({CORRECTING}, columns={{'part': 'value / cast(1000.0 as decimal(5,1))'}})")
-    code, told = project.tidegate(*command)
-    assert (code, "can't correct changes of source events: columns['part']" in told) == (3, True), told
+    project.says(3, "can't correct changes of source events: columns['part']", *command)
 
 
 @pytest.mark.parametrize("changing", ["rand()", "now()", "uuid()", "current_date"])
@@ -172,8 +160,7 @@ def test_a_correction_that_spark_would_have_to_help_with_is_refused_before_it_st
 def test_a_value_that_changes_between_runs_is_refused_before_spark_starts(
     project: Project, changing: str, more: str
 ) -> None:
-    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
-    write_deltalake(project.folder / "warehouse" / "events", rows)
+    fed(project)
     (project.folder / "of_the_project.py").write_text(
         "from tests.lake import session_pipeline\n"
         "from tidegate import DeltaSource\n"
@@ -226,6 +213,8 @@ def test_a_value_that_changes_between_runs_is_refused_before_spark_starts(
         ("where='value and at is null'", "has a condition of type bigint"),
         ("where='at > 5'", "compares timestamp with int: give a time, such as timestamp '2024-03-01'"),
         ("columns={'a': '(value > 3) + 1'}", "does arithmetic with a boolean"),
+        ("key=('usr',)", "no column 'usr'; did you mean 'user'? It has ['user', 'at', 'value']"),
+        ("key=('usr',), where='value > 0'", "no column 'usr'; did you mean 'user'? It has"),
     ],
     ids=str,
 )
@@ -234,8 +223,7 @@ def test_an_expression_that_no_run_can_evaluate_is_refused(
 ) -> None:
     # A session of other tests may know functions of its own.
     monkeypatch.setattr("tidegate.pipelines.engine.spark.jvm.is_running", lambda: False)
-    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
-    write_deltalake(project.folder / "warehouse" / "events", rows)
+    fed(project)
     project.rewrite(f"session_pipeline({options})")
     code, told = project.tidegate("explain", "sessions")
     assert (code, fault in " ".join(told.split())) == (3, True), told
@@ -262,9 +250,7 @@ def test_an_expression_that_only_spark_knows_is_left_to_it(project: Project, whe
 
 
 def test_expressions_stand_between_the_reading_of_their_own_source_and_the_shards(project: Project) -> None:
-    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
-    for name in ("events", "payments"):
-        write_deltalake(project.folder / "warehouse" / name, rows)
+    fed(project, "events", "payments")
     (project.folder / "of_the_project.py").write_text(
         "from tests.lake import session_pipeline\n"
         "from tidegate import DeltaSource, Input, IntervalJoin\n"
@@ -294,33 +280,26 @@ def test_a_window_join_says_when_it_joins(project: Project) -> None:
     assert "except for late rows" in str(answer)
 
 
-def test_people_read_it_as_a_table(project: Project) -> None:
-    code, told = project.tidegate("explain", "sessions")
-    assert (code, "Refused" in told) == (3, False)
-    assert "sessions uses the columnar operator" in told
-
-
 def test_a_source_that_is_not_there_is_said_first(project: Project) -> None:
     missing = str(project.folder / "warehouse" / "events")
     assert explained(project)["missing_tables"] == [missing]
     told = " ".join(project.tidegate("explain", "sessions")[1].split())
+    assert "sessions uses the columnar operator" in told
     assert told.startswith(f"no column could be checked: source table {missing} does not exist: create it")
     assert told.endswith(f"tidegate: sessions: no source table at {missing}, so no run can begin")
 
-    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
-    write_deltalake(missing, rows)
+    fed(project)
     assert explained(project)["missing_tables"] == []
     assert "does not exist" not in project.tidegate("explain", "sessions")[1]
 
 
 def test_an_explanation_for_this_machine_speaks_of_no_exchange_by_spark(project: Project) -> None:
     (project.folder / "tidegate.toml").write_text(TOML)
-    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
     asked = explained(project)["steps"]
     assert any(
         "a run is refused if it uses a feature or type of Delta that only Spark" in step["does"] for step in asked
     )
-    write_deltalake(project.folder / "warehouse" / "events", rows)
+    fed(project)
     told = explained(project)
     assert told["engine"] == "local"
     assert not any("Spark" in step["does"] or step["where"] == "Spark" for step in told["steps"])
@@ -341,30 +320,9 @@ def test_what_this_machine_can_not_evaluate_is_refused_in_one_way(
     project: Project, options: str, told: str, command: tuple[str, ...]
 ) -> None:
     (project.folder / "tidegate.toml").write_text(TOML)
-    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
-    write_deltalake(project.folder / "warehouse" / "events", rows)
+    fed(project)
     project.rewrite(f"session_pipeline({options})")
-    code, said = project.tidegate(command[0], "sessions", *command[1:])
-    assert (code, told in " ".join(said.split())) == (3, True), said
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        "key=('part',)",
-        "compute=replace(session_pipeline().compute, aggregate={'n': Sum('user')})",
-        "key=('usr',)",
-    ],
-    ids=["a key of floats", "a sum of texts", "a missing column"],
-)
-def test_a_column_that_does_not_fit_is_refused_with_one_exit_code(project: Project, options: str) -> None:
-    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1], "part": [0.5]})
-    write_deltalake(project.folder / "warehouse" / "events", rows)
-    (project.folder / "of_the_project.py").write_text(
-        "from dataclasses import replace\nfrom tests.lake import session_pipeline\nfrom tidegate import Sum\n"
-        f"sessions = session_pipeline({options})\n"
-    )
-    assert project.tidegate("explain", "sessions")[0] == 3
+    project.says(3, told, command[0], "sessions", *command[1:])
 
 
 def test_a_trigger_without_an_array_form_is_named_as_the_reason() -> None:
@@ -456,19 +414,6 @@ def test_windows_that_only_the_set_of_elements_decides_are_told_so(make: object)
     assert explain(make()).order.startswith("the result depends on the set of a window's elements")  # type: ignore[operator]
 
 
-def test_it_starts_no_jvm(project: Project) -> None:
-    rows = pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, EVENTS)
-    write_deltalake(project.folder / "warehouse" / "events", rows)
-    code = (
-        "import sys; from tidegate.pipelines.project.cli import run; "
-        f"code = run(['explain', 'sessions', '--config', {str(project.folder / 'tidegate.toml')!r}]); "
-        "import pyspark; sys.exit(code or int(pyspark.SparkContext._gateway is not None))"
-    )
-    root = Path(__file__).parents[4]
-    ran = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-
-
 def test_a_backfill_that_catches_up_beside_a_stream_is_noted_before_the_stream_takes_over(project: Project) -> None:
     (note,) = explained(project)["notes"]
     assert "from the first run of sessions__stream on, each later backfill run is refused (exit code 3)" in note
@@ -505,8 +450,7 @@ def test_a_column_of_microseconds_is_made_a_time_as_the_message_says(project: Pr
     write_deltalake(project.folder / "warehouse" / "events", rows)
     delta = "__import__('tidegate').DeltaSource"
     project.rewrite(f"session_pipeline(source={delta}('events', timestamp='micros', unit='us'))")
-    code, told = project.tidegate("explain", "sessions")
-    assert (code, "columns={'at': 'timestamp_micros(COLUMN)'}" in told) == (2, True), told
+    project.says(2, "columns={'at': 'timestamp_micros(COLUMN)'}", "explain", "sessions")
     derived = "columns={'at': 'timestamp_micros(micros)'}"
     project.rewrite(f"session_pipeline(source={delta}('events', timestamp='at'), {derived})")
     assert project.tidegate("explain", "sessions")[0] == 0

@@ -37,8 +37,7 @@ def test_a_command_without_its_pipeline_says_why_none_can_be_listed(project: Pro
     code, told = project.tidegate("results")
     assert (code, "Missing argument 'PIPELINE'" in told, "did you mean warehouse?" in told) == (2, True, True), told
     (project.folder / "tidegate.toml").unlink()
-    code, told = project.tidegate("results")
-    assert (code, f"can't be listed: there is no {project.folder / 'tidegate.toml'}" in told) == (2, True), told
+    project.says(2, f"can't be listed: there is no {project.folder / 'tidegate.toml'}", "results")
 
 
 @pytest.mark.parametrize(
@@ -55,15 +54,13 @@ def test_a_source_that_does_not_exist_is_refused_before_spark_starts(
     project: Project, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr("tidegate.pipelines.run.driver.engine_of", lambda *given: pytest.fail("Spark starts"))
-    code, told = project.tidegate(*command)
-    assert (code, f"source table {project.folder}/warehouse/events does not exist" in told) == (3, True), told
+    told = project.says(3, f"source table {project.folder}/warehouse/events does not exist", *command)
     assert "or `warehouse` in tidegate.toml" in told
 
 
 def test_a_dry_run_refuses_a_source_without_a_column_that_the_pipeline_names(project: Project) -> None:
     write_deltalake(str(project.folder / "warehouse" / "events"), pa.table({"at": [at("10:00")], "value": [1]}))
-    code, told = project.tidegate("backfill", "sessions", *DAY, "--dry-run")
-    assert (code, "has no column 'user'" in told) == (3, True), told
+    project.says(3, "has no column 'user'", "backfill", "sessions", *DAY, "--dry-run")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +83,8 @@ def test_a_pipeline_without_tables_is_told_in_one_way_with_the_setting(
     assert "correct `warehouse` in tidegate.toml" in " ".join(told.split())
     assert run([*command, "sessions", "--json", "--config", str(project.folder / "tidegate.toml")]) == code
     printed = project.printed.readouterr()
-    json.loads(printed.out)
+    nothing = {"pipeline": "sessions", "rows": 0, "open": 0, "groups": []}
+    assert command[0] in ("results", "optimize") or json.loads(printed.out) in ([], nothing)
     if code == 0:
         assert ("has no snapshot yet" in printed.err, printed.err.count("\n")) == (True, 1), "one line, no document"
 
@@ -100,8 +98,7 @@ def test_a_faulty_entry_is_named_in_a_list_and_stops_no_other_pipeline(project: 
         True,
     ), told
     assert project.tidegate("runs", "sessions")[0] == 0
-    code, told = project.tidegate("runs", "days")
-    assert (code, f"{toml}: pipelines.days.start: required field is missing" in told) == (2, True), told
+    project.says(2, f"{toml}: pipelines.days.start: required field is missing", "runs", "days")
 
 
 @pytest.mark.parametrize(("words", "found"), [("tidegate res", "results"), ("tidegate results --wh", "--where")])

@@ -64,21 +64,8 @@ def test_the_lag_is_that_of_the_moment_and_the_check_is_the_newest(project: Proj
 
 
 def _outcome(manifest: Manifest, success: bool) -> quality.QualityRow:
-    return quality.QualityRow(
-        check_id=str(success),
-        checked_at=datetime(2024, 3, 2, 12, tzinfo=UTC),
-        timeline=manifest.timeline,
-        epoch=manifest.epoch,
-        suite="invariants",
-        expectation="e",
-        about="",
-        severity="critical",
-        success=success,
-        observed="",
-        rows=1,
-        results_version=1,
-        state_version=1,
-    )
+    moment, rule = datetime(2024, 3, 2, 12, tzinfo=UTC), ("invariants", "e", "", "critical")
+    return quality.QualityRow(str(success), moment, manifest.timeline, manifest.epoch, *rule, success, "", 1, 1, 1)
 
 
 def _entries(project: Project) -> dict[str, PipelineEntry]:

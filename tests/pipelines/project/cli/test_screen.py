@@ -10,6 +10,7 @@ import pytest
 
 from tests.lake import at
 from tests.pipelines.project.cli.project import Project
+from tidegate.pipelines.project.clean import spans
 from tidegate.pipelines.project.cli.screen import Screen, with_screen
 from tidegate.pipelines.project.runs import lag
 
@@ -48,6 +49,20 @@ def test_keys_that_look_like_markup_are_shown_as_they_are(project: Project, comm
 )
 def test_a_lag_is_shown_in_units_that_people_read(millis: int | None, shown: str) -> None:
     assert lag(millis) == shown
+
+
+@pytest.mark.parametrize(
+    ("epochs", "told"),
+    [
+        ((), "none"),
+        ((7,), "1 (7)"),
+        ((5, 4, 3, 2, 1), "5 (1 to 5)"),
+        ((9, 8, 6, 3, 2), "5 (2 to 3, 6, 8 to 9)"),
+        (tuple(range(1, 41, 2)), "20 (1, 3, 5, 7, 9, 11, 13, 15, 17, 19, and 10 more such runs)"),
+    ],
+)
+def test_numbers_are_told_by_their_runs(epochs: tuple[int, ...], told: str) -> None:
+    assert spans(epochs) == told
 
 
 def test_the_interval_of_a_backfill_has_no_lag_for_its_age_says_nothing(project: Project) -> None:
