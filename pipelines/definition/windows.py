@@ -83,23 +83,16 @@ def schema(rows: pa.Schema, key: Sequence[str], unit: str) -> pa.Schema:
 
 
 def current_panes(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
-    """Return the newest pane of each window that belongs in the table, from rows of table results."""
-    newest = results.latest(rows, tuple(key))
-    return newest if early else newest.filter(pc.not_equal(newest["timing"], "early"))
-
-
-def current_panes_of_added(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
-    """Return the same as `current_panes`, for rows that epochs have just added.
+    """Return the newest pane of each window that belongs in the table, from rows of table results.
 
     If a window has only its first pane, that pane is its newest, so only windows with later panes are compared.
     """
     rows = rows.filter(pc.invert(rows["stale"]))
     later = pc.or_(pc.equal(rows["op"], "-"), pc.greater(rows["pane"], 0))
     compared = pc.is_in(rows["window_id"], value_set=rows["window_id"].filter(later).combine_chunks())
-    alone = rows.filter(pc.invert(compared))
-    if not early:
-        alone = alone.filter(pc.not_equal(alone["timing"], "early"))
-    return pa.concat_tables([alone, current_panes(rows.filter(compared), key, early)])
+    alone, newest = rows.filter(pc.invert(compared)), results.newest(rows.filter(compared), key)
+    panes = pa.concat_tables([alone, newest])
+    return panes if early else panes.filter(pc.not_equal(panes["timing"], "early"))
 
 
 def are_first_panes(file: dict[str, Any], early: bool) -> bool:

@@ -152,13 +152,15 @@ class Shown:
 
 
 def shown(tables: PipelineTables, handle: DeltaTable) -> Shown | None:
-    """Return what the table reflects; None if it is new, or somebody else changed it."""
+    """Return what the table reflects; None if that is not known, for example because somebody else changed it."""
     log = TableLog(tables, windows.NAME)
     for version in range(handle.version(), -1, -1):
         try:
             entry = log.entry(version)
         except Refused:
             return None
+        if version == 0 and entry is not None and not entry.added:
+            return _nothing(tables)
         if entry is None or COMMIT not in entry.info:
             return None
         if SHOWN in entry.info:
@@ -166,6 +168,12 @@ def shown(tables: PipelineTables, handle: DeltaTable) -> Shown | None:
         if (entry.added or entry.removed) and not moves_rows(windows.NAME, entry):
             return None
     return None
+
+
+def _nothing(tables: PipelineTables) -> Shown | None:
+    """Return the version of `results` as it was created; None if it was created with rows or its entry is gone."""
+    entry = TableLog(tables, results.NAME).entry(0)
+    return None if entry is None or entry.added else Shown(0, _id_of(entry.info))
 
 
 def _added(tables: PipelineTables, since: Shown, source: DeltaTable) -> list[str] | None:
@@ -264,7 +272,7 @@ class _Step:
             return self._copies(files), []
         adds, removes, replaced = list[AddAction](), list[RemoveAction](), list[pa.Table]()
         for rows in self._read(files):
-            adds += self._divided(windows.current_panes_of_added(rows, self.key, _early(self.handle)))
+            adds += self._divided(windows.current_panes(rows, self.key, _early(self.handle)))
             replaced.append(windows.replacing(rows, self.key))
         gone = pa.concat_tables(replaced) if replaced else None
         if gone is None or not len(gone):
