@@ -20,6 +20,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.transaction import AddAction
 
 from tests.commit_times import date_commit, newest_entry
+from tidegate import Project
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.config import Config
@@ -176,6 +177,11 @@ class Lake:
     def config(self) -> Config:
         """As a tidegate.toml in the folder would give it."""
         return Config(warehouse=self.warehouse, root=self.folder, storage_options=self.options)
+
+    def project(self, *pipelines: Pipeline, **options: Any) -> Project:
+        """The same in code, on the local engine, with pipelines."""
+        places = {"warehouse": self.folder / "warehouse", "work": self.folder / "work", "engine": "local"}
+        return Project(**{**places, "pipelines": pipelines, **options})
 
     def path(self, table: str) -> str:
         """Return the folder of a table below the warehouse."""

@@ -1,8 +1,11 @@
-"""A project with the tables of two good epochs in it, as DAG files and tasks see it."""
+"""A project with the tables of two good epochs, and what Airflow gives a task: as DAG files and tasks see both."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from tests.expectations.quality_lake import QualityLake, session_lake
 
@@ -17,3 +20,23 @@ def write_project(folder: Path, *lakes: QualityLake, **settings: str) -> Path:
     file = folder / "tidegate.toml"
     file.write_text("\n".join(lines) + "\n")
     return file
+
+
+class OutletEvents(dict[Any, Any]):
+    """The events of a task, as Airflow hands them out."""
+
+    def __missing__(self, outlet: Any) -> Any:
+        self[outlet] = events = SimpleNamespace(extra={}, keys=[], added=[])
+        events.add_partitions = events.keys.extend
+        events.add = lambda asset, extra: events.added.append((asset, extra))
+        return events
+
+
+class Store(dict[str, Any]):
+    """State that Airflow keeps of a task over its tries, or of an asset over all tasks."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = json.loads(json.dumps(value))
+
+    def delete(self, key: str) -> None:
+        self.pop(key, None)

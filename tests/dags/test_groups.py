@@ -8,9 +8,8 @@ from typing import Any
 
 import jinja2
 import pytest
-from airflow.sdk import Asset
 
-from tests.dags.project import write_project
+from tests.dags.project import OutletEvents, write_project
 from tests.expectations.quality_lake import hour_lake, session_lake
 from tidegate.pipelines.airflow import project_dags
 from tidegate.pipelines.airflow.alarms import open_incidents
@@ -65,19 +64,11 @@ def test_a_group_with_a_pipeline_whose_entry_is_faulty_is_no_other_fault(tmp_pat
 RESULT = {"streams": [], "failed": {"hours": {"message": "no source", "exit_code": 3}}}
 
 
-class Extras(dict[Asset, Any]):
-    """The content of events as Airflow has it."""
-
-    def __missing__(self, key: Asset) -> Any:
-        self[key] = SimpleNamespace(extra=None)
-        return self[key]
-
-
 def test_a_stream_that_failed_has_no_event_and_the_others_have_theirs(tmp_path: Path) -> None:
     streams = project_dags(grouped(tmp_path))["small__streams"].get_task("streams")
     assert streams.windows.may_tell(RESULT, 3)
     assert not streams.windows.may_tell(None, 1), "a command that told nothing failed as a whole"
-    events = Extras()
+    events = OutletEvents()
     context: Any = {"ti": SimpleNamespace(task=streams), "outlet_events": events}
     streams._finish(context, RESULT)
     assert [asset.name for asset in streams.outlets] == ["sessions__snapshot"]

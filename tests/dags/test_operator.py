@@ -15,7 +15,7 @@ import pytest
 import structlog
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, AirflowTaskTimeout, TaskDeferred
 
-from tests.dags.project import write_project
+from tests.dags.project import OutletEvents, Store, write_project
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow import process
 from tidegate.pipelines.airflow.assets import SnapshotEvent, WindowEvents, final_windows_asset, snapshot_asset
@@ -62,25 +62,9 @@ def operator(tmp_path: Path, interpreter: str, *arguments: str, **options: Any) 
     return TidegateOperator(task_id="windows", arguments=list(arguments), python=interpreter, **places | options)
 
 
-class Store(dict[str, Any]):
-    """State that Airflow keeps of a task over its tries."""
-
-    def set(self, key: str, value: Any) -> None:
-        self[key] = value
-
-    def delete(self, key: str) -> None:
-        self.pop(key, None)
-
-
-class Events(dict[Any, Any]):
-    def __missing__(self, key: Any) -> Any:
-        self[key] = SimpleNamespace(extra={})
-        return self[key]
-
-
 def context(tries: int = 1, store: Store | None = None) -> Any:
     instance = SimpleNamespace(dag_id="duty", run_id="scheduled__1", task_id="windows", try_number=tries, stats_tags={})
-    return {"ti": instance, "outlet_events": Events(), "task_state_store": Store() if store is None else store}
+    return {"ti": instance, "outlet_events": OutletEvents(), "task_state_store": Store() if store is None else store}
 
 
 def test_the_result_is_what_the_command_left_and_goes_into_the_asset_event(tmp_path: Path, interpreter: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset, AssetAlias
 
+from tests.dags.project import OutletEvents, Store
 from tidegate.pipelines.airflow.assets import WindowEvents, event_extra, final_windows_asset
 from tidegate.pipelines.errors import QUALITY
 
@@ -22,29 +23,12 @@ EVENTS = WindowEvents("duty", "day", nothing)
 KEYS = ["2024-03-01T00:00:00", "2024-03-02T00:00:00"]
 
 
-class Accessors(dict[Any, Any]):
-    """The events of a task, as Airflow hands them out."""
-
-    def __missing__(self, outlet: Any) -> Any:
-        self[outlet] = events = SimpleNamespace(extra={}, keys=[], added=[])
-        events.add_partitions = events.keys.extend
-        events.add = lambda asset, extra: events.added.append((asset, extra))
-        return events
-
-
-class Stored(dict[Any, Any]):
-    """The state that Airflow keeps of an asset over all tasks."""
-
-    def set(self, key: str, value: Any) -> None:
-        self[key] = json.loads(json.dumps(value))
-
-
-def context(run: str, stored: Stored) -> Any:
+def context(run: str, stored: Store) -> Any:
     task = SimpleNamespace(outlets=[EVENTS.asset, EVENTS.alias])
     instance = SimpleNamespace(dag_id="duty__quality", run_id=run, task_id="quality", task=task)
     return {
         "ti": instance,
-        "outlet_events": Accessors(),
+        "outlet_events": OutletEvents(),
         "asset_state_store": {final_windows_asset("duty"): stored},
     }
 
@@ -63,21 +47,21 @@ def result(mark: int, keys: list[str] | None, count: int | None = None, is_any: 
     return {"pipeline": "duty", "epoch": mark, "check_id": f"check {mark}", "partitions": named}
 
 
-def tell(run: str, stored: Stored, mark: int, keys: list[str] | None, count: int | None = None) -> tuple[Any, Any]:
+def tell(run: str, stored: Store, mark: int, keys: list[str] | None, count: int | None = None) -> tuple[Any, Any]:
     """Tell of a result; the events, and the line for the log."""
     given, found = context(run, stored), result(mark, keys, count)
     note = EVENTS.tell(given, found, event_extra(found))
     return given["outlet_events"], note
 
 
-def since(run: str, stored: Stored) -> Any:
+def since(run: str, stored: Store) -> Any:
     arguments = EVENTS.arguments(context(run, stored))
     assert arguments[0] == "--partitions=day"
     return json.loads(arguments[1].removeprefix("--since=")) if arguments[1:] else None
 
 
 def test_each_partition_has_an_event_and_one_has_none() -> None:
-    events, note = tell("first", Stored(), 7, KEYS)
+    events, note = tell("first", Store(), 7, KEYS)
     asset = final_windows_asset("duty")
     extra = {
         "pipeline": "duty",
@@ -94,7 +78,7 @@ def test_each_partition_has_an_event_and_one_has_none() -> None:
 @pytest.mark.parametrize("unit", ["day", "none"])
 def test_the_asset_of_the_table_has_the_event_without_a_partition(unit: Any) -> None:
     table = "s3://lake/warehouse/duty/results"
-    given, found = context("first", Stored()), result(7, KEYS)
+    given, found = context("first", Store()), result(7, KEYS)
     WindowEvents("duty", unit, nothing, table=table).tell(given, found, event_extra(found))
     (_, extra) = given["outlet_events"][EVENTS.alias].added[-1]
     assert [asset.uri for asset, _ in given["outlet_events"][EVENTS.alias].added][-1] == table
@@ -102,21 +86,21 @@ def test_the_asset_of_the_table_has_the_event_without_a_partition(unit: Any) -> 
 
 
 def test_a_reader_of_the_table_is_not_told_while_partitions_are_held() -> None:
-    given, found = context("first", Stored()), result(7, KEYS)
+    given, found = context("first", Store()), result(7, KEYS)
     found["partitions"]["held"] = 1
     WindowEvents("duty", "day", nothing, hold="partitions", table="s3://a/b").tell(given, found, event_extra(found))
     assert EVENTS.alias not in given["outlet_events"]
 
 
 def test_windows_without_a_partition_have_one_event() -> None:
-    events, note = tell("first", Stored(), 7, [])
+    events, note = tell("first", Store(), 7, [])
     assert events[final_windows_asset("duty")].keys == []
     assert EVENTS.alias not in events
     assert note is None
 
 
 def test_too_many_partitions_are_in_the_log_and_in_the_event() -> None:
-    events, note = tell("first", Stored(), 7, None, 3653)
+    events, note = tell("first", Store(), 7, None, 3653)
     asset = final_windows_asset("duty")
     assert events[asset].keys == []
     assert events[asset].extra["partitions"]["count"] == 3653
@@ -125,7 +109,7 @@ def test_too_many_partitions_are_in_the_log_and_in_the_event() -> None:
 
 
 def test_a_check_goes_on_from_what_the_readers_were_told() -> None:
-    stored = Stored()
+    stored = Store()
     assert since("first", stored) is None
     tell("first", stored, 7, KEYS)
     assert since("second", stored) == {"epoch": 7}
@@ -136,7 +120,7 @@ def test_a_check_goes_on_from_what_the_readers_were_told() -> None:
 @pytest.mark.parametrize("tries", [1, 2])
 def test_a_task_that_is_run_again_tells_the_same_again(tries: int) -> None:
     """Its worker may have died between the note of what was told and the end of the task, which makes the events."""
-    stored = Stored()
+    stored = Store()
     tell("first", stored, 7, KEYS)
     for _ in range(tries):
         tell("second", stored, 8, KEYS)
@@ -145,7 +129,7 @@ def test_a_task_that_is_run_again_tells_the_same_again(tries: int) -> None:
 
 
 def test_if_no_window_changed_there_is_no_event() -> None:
-    stored = Stored()
+    stored = Store()
     tell("first", stored, 7, KEYS)
     given, found = context("second", stored), result(8, [], is_any=False)
     note = EVENTS.tell(given, found, event_extra(found))
@@ -157,7 +141,7 @@ def test_if_no_window_changed_there_is_no_event() -> None:
 
 @pytest.mark.parametrize("unit", ["day", "none"])
 def test_a_task_that_is_cleared_after_airflow_had_its_events_goes_on_from_them(unit: Any) -> None:
-    stored, events = Stored(), []
+    stored, events = Store(), []
     told = WindowEvents("duty", unit, lambda asset: events[-1] if events else None)
     for run, epoch in (("first", 7), ("second", 8)):
         given, found = context(run, stored), result(epoch, KEYS)
@@ -171,7 +155,7 @@ def test_a_task_that_is_cleared_after_airflow_had_its_events_goes_on_from_them(u
 
 def test_without_partitions_there_is_one_event() -> None:
     told = WindowEvents("duty", "none", nothing)
-    given, found = context("first", Stored()), result(7, None, 3653)
+    given, found = context("first", Store()), result(7, None, 3653)
     assert told.tell(given, found, event_extra(found)) is None
     events = given["outlet_events"]
     assert (events[told.asset].keys, events[told.asset].extra) == (
@@ -187,7 +171,7 @@ def held(result: dict[str, Any], count: int, check: str) -> dict[str, Any]:
 
 
 def test_a_reader_without_partitions_waits_for_those_that_are_held_back() -> None:
-    given, found = context("first", Stored()), held(result(7, KEYS), 1, "first check")
+    given, found = context("first", Store()), held(result(7, KEYS), 1, "first check")
     EVENTS.tell(given, found, event_extra(found))
     events = given["outlet_events"]
     assert (events[EVENTS.asset].keys, EVENTS.alias in events) == (KEYS, False)
@@ -196,7 +180,7 @@ def test_a_reader_without_partitions_waits_for_those_that_are_held_back() -> Non
 
 def test_partitions_that_a_cleared_task_lets_go_are_told_again_if_its_events_were_lost() -> None:
     """The cleared task checks the same epoch as before, so the events that arrived are told apart by their check."""
-    stored, events = Stored(), []
+    stored, events = Store(), []
     told = WindowEvents("duty", "day", lambda asset: events[-1] if events else None)
     given, found = context("first", stored), held(result(7, KEYS[:1]), 1, "first check")
     told.tell(given, found, event_extra(found))

@@ -43,13 +43,14 @@ suite = gx.ExpectationSuite(name="own", expectations=[
 
 
 def project(lake: QualityLake, folder: Path, suite: str = SUITE, options: str = "") -> PipelineTables:
-    """The lake as a project whose pipeline has a suite of its own; its tables."""
+    """The lake as a project whose pipeline has a suite of its own, if the text isn't empty; its tables."""
     config = lake.write(folder)
     name, entry = lake.pipeline.name, config.pipelines[lake.pipeline.name]
     module = f"suite_{uuid4().hex}"
     (folder / f"{module}.py").write_text(suite)
     (folder / "tidegate.toml").write_text(
-        f'[pipelines.{name}]\nobject = "{entry.object}"\nstart = 2024-03-01\nsuite = "{module}:suite"\n{options}'
+        f'[pipelines.{name}]\nobject = "{entry.object}"\nstart = 2024-03-01\n{options}'
+        + (f'suite = "{module}:suite"\n' if suite else "")
     )
     return PipelineTables(warehouse_of(config), name)
 

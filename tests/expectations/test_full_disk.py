@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.expectations.quality_lake import session_lake
-from tests.expectations.test_quality_command import check, project
+from tests.expectations.test_failed_expectation import project
+from tests.expectations.test_quality_command import check
 from tests.recovery.test_faults import small_disk
 from tidegate.pipelines.ledger.tables import quality
 
@@ -23,7 +24,7 @@ def test_a_check_on_a_full_disk_says_so_and_the_next_one_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], left: int
 ) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        tables = project(session_lake(), disk / "project")
+        tables = project(session_lake(), disk / "project", "")
         assert check(disk / "project") == 0
         before = quality.read(tables)["check_id"].to_pylist()
         capsys.readouterr()

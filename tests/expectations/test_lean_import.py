@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.expectations.quality_lake import hour_lake
+from tests.expectations.test_failed_expectation import project
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -43,14 +44,8 @@ suite = gx.ExpectationSuite(name="own", expectations=[
 
 def checked(folder: Path, suite: str) -> tuple[dict[str, bool], set[str]]:
     """Check the hours with a suite in a process of its own, and return the outcomes and the modules it had loaded."""
-    lake = hour_lake()
-    config = lake.write(folder)
-    entry = config.pipelines[lake.pipeline.name]
-    (folder / "own.py").write_text(suite)
-    (folder / "tidegate.toml").write_text(
-        f'[pipelines.{lake.pipeline.name}]\nobject = "{entry.object}"\nstart = 2024-03-01\nsuite = "own:suite"\n'
-    )
-    command = [sys.executable, "-m", "tidegate", "quality", lake.pipeline.name, "--json"]
+    project(hour_lake(), folder, suite)
+    command = [sys.executable, "-m", "tidegate", "quality", "hours", "--json"]
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )

@@ -59,10 +59,7 @@ BROKEN = [
         ("unexpected_rows_expectation", "can't be evaluated", "single SQL statement"),
     ),
     ("gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT 1')", ("'SELECT 1' does not read the windows",)),
-    (
-        "gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT events - {x} FROM {batch}')",
-        ("double all other braces",),
-    ),
+    ("gxe.UnexpectedRowsExpectation(unexpected_rows_query='SELECT events - {x} FROM {batch}')", ("all other braces",)),
     ("gxe.ExpectColumnValueLengthsToEqual(column='events', value=3)", ()),
     ("ExpectRaises()", ("expect_raises", "division by zero")),
 ]

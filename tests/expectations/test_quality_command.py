@@ -14,27 +14,19 @@ import great_expectations.expectations as gxe
 import pytest
 from jinja2 import Environment
 
-from tests.expectations.quality_lake import QualityLake, pane, session_lake
+from tests.expectations.quality_lake import pane, session_lake
+from tests.expectations.test_failed_expectation import project
 from tidegate.expectations import docs
 from tidegate.expectations.pinned import pin
 from tidegate.expectations.run import run_suites
 from tidegate.expectations.suites import suites
 from tidegate.pipelines.airflow.lineage import check_facets
-from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.ledger.tables import quality
-from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
 from tidegate.pipelines.observe.inspect.overview import docs_page
 from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.storage.artifacts import ArtifactsInFolder
 from tidegate.pipelines.storage.warehouse import arrow_schema
-
-
-def project(lake: QualityLake, folder: Path) -> PipelineTables:
-    """The lake as a project with its tidegate.toml; its tables."""
-    config = lake.write(folder)
-    name, entry = lake.pipeline.name, config.pipelines[lake.pipeline.name]
-    (folder / "tidegate.toml").write_text(f'[pipelines.{name}]\nobject = "{entry.object}"\nstart = 2024-03-01\n')
-    return PipelineTables(warehouse_of(config), name)
 
 
 def check(folder: Path) -> int:
@@ -42,7 +34,7 @@ def check(folder: Path) -> int:
 
 
 def test_good_tables_pass_and_every_check_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tables = project(session_lake(), tmp_path)
+    tables = project(session_lake(), tmp_path, "")
     assert check(tmp_path) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["quality"] == "passed"
@@ -70,7 +62,7 @@ def test_a_critical_error_ends_with_code_5_and_names_what_broke(
 ) -> None:
     lake = session_lake()
     lake.panes.append(pane("a", "12:20", "12:55", epoch=2))
-    tables = project(lake, tmp_path)
+    tables = project(lake, tmp_path, "")
     assert check(tmp_path) == 5
     told = json.loads(capsys.readouterr().out)
     assert "expect_sessions_to_lie_apart" in told["message"]
@@ -80,7 +72,7 @@ def test_a_critical_error_ends_with_code_5_and_names_what_broke(
 
 
 def test_a_check_that_passes_says_so_in_two_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    project(session_lake(), tmp_path)
+    project(session_lake(), tmp_path, "")
     assert run(["quality", "sessions", "--config", str(tmp_path / "tidegate.toml")]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("sessions, epoch 2: 3 windows became final, passed; ")
@@ -96,14 +88,14 @@ def test_a_warning_marks_the_run_and_does_not_end_it(tmp_path: Path) -> None:
     lake.epochs[1]["shards"][0]["on_time"] += 1
     lake.epochs[1]["on_time"] += 1
     lake.epochs[1]["events_in"] += 1
-    tables = project(lake, tmp_path)
+    tables = project(lake, tmp_path, "")
     assert check(tmp_path) == 0
     assert quality.state_of(quality.newest(tables)) == "marked"
 
 
 def test_what_is_only_recorded_neither_marks_the_run_nor_ends_it(tmp_path: Path) -> None:
     lake = session_lake()
-    tables = project(lake, tmp_path)
+    tables = project(lake, tmp_path, "")
     pinned = pin(tables, lake.pipeline)
     rule = gxe.ExpectTableRowCountToBeBetween(min_value=1000, severity="info")
     own = gx.ExpectationSuite(name="own", expectations=[rule])
@@ -116,7 +108,7 @@ def test_what_is_only_recorded_neither_marks_the_run_nor_ends_it(tmp_path: Path)
 
 def test_two_checks_of_a_pipeline_go_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = session_lake()
-    tables = project(lake, tmp_path)
+    tables = project(lake, tmp_path, "")
     pinned = pin(tables, lake.pipeline)
     folder = tmp_path / "quality" / "sessions"
     folder.mkdir(parents=True)
@@ -139,7 +131,7 @@ def test_two_checks_of_a_pipeline_go_one_after_the_other(tmp_path: Path, monkeyp
 
 def test_a_suite_may_be_used_again_in_a_process(tmp_path: Path) -> None:
     lake = session_lake()
-    tables = project(lake, tmp_path)
+    tables = project(lake, tmp_path, "")
     own = gx.ExpectationSuite(name="own", expectations=[gxe.ExpectTableRowCountToBeBetween(min_value=1)])
     for _ in range(2):
         pinned = pin(tables, lake.pipeline)
@@ -148,7 +140,7 @@ def test_a_suite_may_be_used_again_in_a_process(tmp_path: Path) -> None:
 
 def test_only_the_newest_pages_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(docs, "KEPT", 2)
-    project(session_lake(), tmp_path)
+    project(session_lake(), tmp_path, "")
     for _ in range(3):
         assert check(tmp_path) == 0
     folder = tmp_path / ".work" / "quality" / "sessions"
@@ -160,6 +152,6 @@ def test_only_the_newest_pages_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_epoch_without_a_snapshot_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    project(session_lake(), tmp_path)
+    project(session_lake(), tmp_path, "")
     assert run(["quality", "sessions", "--config", str(tmp_path / "tidegate.toml"), "--epoch", "7"]) == 2
     assert "--epoch 7" in capsys.readouterr().err

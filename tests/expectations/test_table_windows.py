@@ -10,10 +10,8 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.lake import DAY0, Lake, hourly_pipeline
-from tidegate import Project
 from tidegate.expectations.check import Quality
 from tidegate.pipelines.definition import windows
-from tidegate.pipelines.ledger.snapshots import publish_windows as step
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.storage.warehouse import active_files
 
@@ -21,14 +19,10 @@ NAME = "expect_table_to_have_the_windows_that_stand"
 PIPELINE = hourly_pipeline(allowed_lateness=timedelta(hours=50), parallelism=1)
 
 
-def project(lake: Lake) -> Project:
-    return Project(warehouse=lake.folder / "warehouse", work=lake.folder, pipelines=[PIPELINE], engine="local")
-
-
 def run(lake: Lake, hour: int) -> None:
     late = [("ann", DAY0 + timedelta(hours=hour - 30), 50)] if hour >= 30 else []
     lake.append(("ann", DAY0 + timedelta(hours=hour), 1), ("bob", DAY0 + timedelta(hours=hour, minutes=5), 2), *late)
-    project(lake).stream("hours")
+    lake.project(PIPELINE).stream("hours")
 
 
 @pytest.fixture
@@ -40,7 +34,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def checked(lake: Lake, everything: bool = False) -> tuple[Quality, str]:
-    outcome = project(lake).quality("hours", all=everything)
+    outcome = lake.project(PIPELINE).quality("hours", all=everything)
     (check,) = [check for check in outcome.run.checks if NAME in check.expectation]
     return outcome, "" if check.success else check.message
 
@@ -73,7 +67,7 @@ def test_a_table_that_somebody_changed_fails(lake: Lake, harm: Callable[[DeltaTa
     outcome, message = checked(lake, everything=True)
     assert not outcome.success
     assert fault in message
-    project(lake).windows_build("hours")
+    lake.project(PIPELINE).windows_build("hours")
     outcome, message = checked(lake, everything=True)
     assert (outcome.success, message) == (True, "")
 
@@ -89,21 +83,10 @@ def test_a_check_looks_at_what_came_since_the_last_one(lake: Lake, monkeypatch: 
     assert "stands not" in checked(lake)[1]
 
 
-@pytest.mark.long
-def test_an_older_epoch_is_compared_with_the_table_as_it_was(lake: Lake) -> None:
-    run(lake, 40)
-    tables = lake.tables(PIPELINE)
-    newest = lake.snapshot(PIPELINE).manifest.epoch
-    assert step.shown(tables, tables.open(windows.NAME)) is not None
-    assert project(lake).quality("hours", epoch=newest - 1).success
-
-
 def test_a_pipeline_without_the_table_has_no_such_check(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.append(("ann", DAY0, 1), ("ann", DAY0 + timedelta(hours=9), 1))
     settings = {"hours": {"windows": {"enabled": False}}}
-    named = Project(
-        warehouse=lake.folder / "warehouse", work=tmp_path, pipelines=[PIPELINE], engine="local", settings=settings
-    )
+    named = lake.project(PIPELINE, settings=settings)
     named.stream("hours")
     assert not [check for check in named.quality("hours").run.checks if NAME in check.expectation]

@@ -41,6 +41,16 @@ WORK: tuple[tuple[str, ...], ...] = (
     ("backup", "list", "sessions"),
     ("source", "reset", "sessions", "--keep-results", "--force", "--dry-run"),
     ("backfill", "sessions", *SPAN, "--dry-run"),
+    ("list",),
+    ("schema",),
+    ("init", "new"),
+    ("advise", "sessions"),
+    ("verify", "sessions"),
+    ("branch", "sessions", "wide", "--set", "allowed_lateness=2h"),
+    ("compare", "sessions", "wide"),
+    ("branch", "sessions", "wide", "--delete"),
+    ("windows", "build", "sessions"),
+    ("state", "upgrade", "sessions"),
     ("restore", "sessions", "1"),
     ("forget", "sessions", "bob", "--yes"),
     ("optimize", "sessions"),
@@ -49,9 +59,12 @@ WORK: tuple[tuple[str, ...], ...] = (
 """Commands that need no extra, in an order in which each has something to do."""
 
 REFUSE = {
-    ("alive", "sessions"): "no stream of sessions has begun",
+    ("alive", "sessions"): "no stream of sessions has started",
     ("stop", "sessions"): "has no running driver",
     ("unlock", "sessions"): "nobody holds the lease",
+    ("trace", "sessions", "ann"): "a different watermark strategy was in use then",
+    ("promote", "sessions", "wide"): "no complete branch 'wide'",
+    ("rename", "sessions", "visits"): "still has [pipelines.sessions]: first change",
 }
 """Further commands that need none, and what they say where nothing runs."""
 
@@ -147,43 +160,6 @@ def test_the_base_runs_the_harnesses_of_the_guide_and_reads_views(environment: I
     assert Path(file).is_relative_to(environment.folder), "the checkout is not seen"
     assert {(row["user"], row["events"], row["total"]) for row in rows} >= {("ann", 2, 3), ("bob", 1, 5)}
     assert libraries == []
-
-
-@with_extras("")
-def test_each_function_of_the_base_that_needs_an_extra_names_it(environment: Installed) -> None:
-    told = environment.python(
-        "import json\n"
-        "import pyarrow as pa\n"
-        "from pathlib import Path\n"
-        "import tidegate\n"
-        "from tidegate.pipelines.definition.config import load_config\n"
-        "def dags():\n"
-        "    from tidegate.pipelines.airflow import project_dags\n"
-        "def distinct():\n"
-        "    tidegate.ApproxCountDistinct('u').bind(pa.schema([('u', pa.string())])).create_accumulator()\n"
-        "def measured():\n"
-        "    from tidegate.pipelines.observe.metrics.open import check_metrics\n"
-        "    from tidegate.pipelines.definition.config import MetricsSettings\n"
-        "    check_metrics(load_config().model_copy(update={'metrics': MetricsSettings(textfile='prom')}))\n"
-        "def bucket():\n"
-        "    Path('in_a_bucket.toml').write_text(Path('tidegate.toml').read_text().replace(\n"
-        "        'warehouse = \"warehouse\"', 'warehouse = \"s3://lake/warehouse\"'))\n"
-        "    tidegate.read_view('sessions', config=Path('in_a_bucket.toml'))\n"
-        "told = {}\n"
-        "for act in (dags, distinct, measured, bucket, lambda: tidegate.register_format(None)):\n"
-        "    try:\n"
-        "        act()\n"
-        "    except Exception as error:\n"
-        "        told[act.__name__] = f'{type(error).__name__}: {error}'\n"
-        "print(json.dumps(told))\n"
-    )
-    assert json.loads(told) == {
-        "dags": f"UsageError: {needs('project_dags', 'airflow')}",
-        "distinct": f"UnsupportedOperation: {needs('an approximate aggregate', 'datasketches')}",
-        "measured": f"UsageError: {needs('[metrics] in tidegate.toml', 'opentelemetry')}",
-        "bucket": f"UsageError: {needs('the object store s3://lake', 'obstore')}",
-        "<lambda>": f"UsageError: {needs('the format `tidegate` of Spark', 'pyspark')}",
-    }
 
 
 @pytest.mark.spark

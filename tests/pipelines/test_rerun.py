@@ -173,23 +173,6 @@ def test_again_runs_an_interval_in_which_nothing_looks_changed(lake: Lake, monke
     assert lake.snapshot(PIPELINE).manifest.timeline == 2
 
 
-def test_bounds_that_no_run_had_are_refused_with_those_that_were_run(lake: Lake) -> None:
-    keep(lake, 1)
-    with pytest.raises(
-        Refused, match="overlaps intervals that were run: 2024-03-01, 2024-03-02, 2024-03-03, 2024-03-04"
-    ):
-        ran(lake, 1, 2)
-
-
-@pytest.mark.long
-def test_under_a_stream_that_took_over_the_message_names_the_epoch_to_go_back_to(lake: Lake) -> None:
-    lake.stream(LOCAL, PIPELINE)
-    with pytest.raises(Refused, match=f"a stream has taken over.*`tidegate restore sessions {DAYS}`"):
-        ran(lake, 3)
-    restore(lake.tables(PIPELINE), find_snapshot(lake.tables(PIPELINE), str(DAYS)), lake.clock())
-    assert [run.state for run in ran(lake, 3)] == ["done"]
-
-
 def test_a_stream_that_never_had_a_backfill_is_not_sent_back_to_one(tmp_path: Path) -> None:
     lake = source(tmp_path / "streamed")
     lake.stream(LOCAL, PIPELINE)

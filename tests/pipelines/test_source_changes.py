@@ -38,7 +38,6 @@ from tidegate.windowing import (
     Sum,
     Windows,
 )
-from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import to_millis
 
 # --- quiet sources ------------------------------------------------------------------------------
@@ -301,13 +300,6 @@ def test_what_where_drops_moves_the_watermark_where_the_pipeline_says_so(waterma
     harness.commit([dict(zip(EVENTS.names, row, strict=True)) for row in rows], at("03:00"))
     harness.run()
     assert harness.watermark == to_millis(at(watermark)) - 1
-
-
-def test_a_pipeline_says_whose_times_move_the_watermark() -> None:
-    with pytest.raises(IllegalArgument, match="watermark_from = 'none'"):
-        counting(watermark_from="none")
-    with pytest.raises(IllegalArgument, match=r"right\.watermark_from"):
-        Input(source=DeltaSource("events", timestamp="at"), watermark_from=cast("Any", "x"))
 
 
 def test_a_younger_field_of_an_input_leaves_fingerprints_as_they_were() -> None:

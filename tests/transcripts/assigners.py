@@ -6,15 +6,7 @@ from functools import partial
 from typing import Any
 
 from tests.transcripts.build import DynamicGap, build_assigner, build_trigger
-from tests.transcripts.case import (
-    CASE_FIELDS,
-    Mismatch,
-    Options,
-    check_fields,
-    expect_equal,
-    only_field,
-    run_expecting,
-)
+from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal, only_field, run_expecting
 from tests.transcripts.doubles import window_text
 from tests.transcripts.steps import Clocks, built, walk
 from tidegate.windowing.assigners import WindowAssigner, WindowStagger

@@ -8,13 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.transcripts.case import Mismatch, check_fields
-from tests.transcripts.doubles import (
-    HOOKS,
-    CaseFunction,
-    ScriptedAssigner,
-    ScriptedMergingAssigner,
-    ScriptedTrigger,
-)
+from tests.transcripts.doubles import HOOKS, CaseFunction, ScriptedAssigner, ScriptedMergingAssigner, ScriptedTrigger
 from tidegate.windowing.assigners import (
     EventTimeSessionWindows,
     GlobalWindows,

@@ -49,12 +49,7 @@ class ColumnarByElement:
         self._windows, self._key, self._values, self._panes = windows, key, values, panes
         self._schema = state_schema(windows, key, None, panes)
         self._operator = ColumnarOperator(
-            windows,
-            self._schema,
-            panes,
-            DEFAULT_MAX_PARALLELISM,
-            late_output=late_output,
-            account_for_all=False,
+            windows, self._schema, panes, DEFAULT_MAX_PARALLELISM, late_output=late_output, account_for_all=False
         )
         self._state = self._schema.to_table([], DEFAULT_MAX_PARALLELISM)
         self._watermark: Millis = MIN_TIMESTAMP
@@ -176,12 +171,7 @@ class ColumnarByElement:
 
 
 def columnar_harness(
-    windows: Windows,
-    *,
-    key: KeySchema,
-    values: pa.Schema,
-    panes: PanePolicy | None = None,
-    late_output: bool = True,
+    windows: Windows, *, key: KeySchema, values: pa.Schema, panes: PanePolicy | None = None, late_output: bool = True
 ) -> OperatorHarness:
     """A harness around the columnar operator, fed element by element.
 

@@ -42,8 +42,5 @@ def build_columnar(windows: Windows, operator: dict[str, Any], key: KeySchema | 
     if not choice.columnar:
         raise Skipped(f"by design: {choice.reason}")
     return columnar_harness(
-        same,
-        key=key or KeySchema.of(key=pa.string()),
-        values=_INPUT,
-        late_output=operator["late_output"],
+        same, key=key or KeySchema.of(key=pa.string()), values=_INPUT, late_output=operator["late_output"]
     )

@@ -8,13 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.transcripts.case import (
-    CASE_FIELDS,
-    Mismatch,
-    Options,
-    check_fields,
-    expect_equal,
-)
+from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal
 from tests.transcripts.flink_keys import default_max_parallelism, flink_key_group, intersection
 from tests.transcripts.steps import walk
 from tidegate.windowing.keys import (

@@ -6,14 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.transcripts.build import DynamicGap, build_assigner
-from tests.transcripts.case import (
-    CASE_FIELDS,
-    Mismatch,
-    Options,
-    check_fields,
-    expect_equal,
-    only_field,
-)
+from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal, only_field
 from tests.transcripts.doubles import ScriptedMergingAssigner, window_text
 from tests.transcripts.steps import built, expect_same, walk
 from tidegate.windowing.assigners import MergingWindowAssigner

@@ -5,24 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.transcripts.case import (
-    CASE_FIELDS,
-    Options,
-    check_fields,
-    expect_equal,
-    only_field,
-)
+from tests.transcripts.case import CASE_FIELDS, Options, check_fields, expect_equal, only_field
 from tests.transcripts.process_functions import CaseCoFunction, CaseKeyedFunction
 from tests.transcripts.steps import built, by_step, expect_same, expect_subsequence, walk
 from tidegate.windowing.compute import IntervalJoin
 from tidegate.windowing.operators.records import ElementResult, LateElement, Record, SideOutput, WatermarkRecord
 from tidegate.windowing.operators.two_inputs import LEFT, RIGHT
-from tidegate.windowing.testing import (
-    OperatorHarness,
-    co_process_harness,
-    interval_join_harness,
-    keyed_process_harness,
-)
+from tidegate.windowing.testing import OperatorHarness, co_process_harness, interval_join_harness, keyed_process_harness
 
 _ONE_INPUT = {"element", "watermark", "processing_time", "snapshot_restore", "snapshot_rescale"}
 _TWO_INPUTS = _ONE_INPUT - {"element"} | {"element1", "element2", "watermark1", "watermark2", "idle1", "idle2"}

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.transcripts.case import (
-    CASE_FIELDS,
-    Options,
-    check_fields,
-    expect_equal,
-    only_field,
-)
+from tests.transcripts.case import CASE_FIELDS, Options, check_fields, expect_equal, only_field
 from tests.transcripts.keygroups import flink_group
 from tests.transcripts.steps import expect_same, expect_subsequence, walk
 from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, subtask_of
 from tidegate.windowing.time import Millis
-from tidegate.windowing.timers import (
-    VOID_NAMESPACE,
-    InternalTimerService,
-    KeyContext,
-    Slot,
-    TimerQueue,
-    TimerService,
-)
+from tidegate.windowing.timers import VOID_NAMESPACE, InternalTimerService, KeyContext, Slot, TimerQueue, TimerService
 
 _ACTIONS = ("register_event", "register_processing", "delete_event", "delete_processing")
 _STEPS: dict[str, set[str]] = {

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.transcripts.case import (
-    CASE_FIELDS,
-    Mismatch,
-    Options,
-    check_fields,
-    expect_equal,
-    only_field,
-)
+from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal, only_field
 from tests.transcripts.steps import walk
 from tests.transcripts.watermarks import record_text, stored
 from tidegate.windowing.operators.records import ElementResult, IdleRecord, Record, WatermarkRecord

@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.transcripts.build import build_trigger
-from tests.transcripts.case import (
-    CASE_FIELDS,
-    Mismatch,
-    Options,
-    check_fields,
-    expect_equal,
-    only_field,
-)
+from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal, only_field
 from tests.transcripts.doubles import ScriptedTrigger, window_of, window_text
 from tests.transcripts.steps import built, expect_same, walk
 from tests.transcripts.timers import count, poll

@@ -6,14 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.transcripts.case import (
-    CASE_FIELDS,
-    Mismatch,
-    Options,
-    check_fields,
-    expect_equal,
-    only_field,
-)
+from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal, only_field
 from tests.transcripts.steps import built, walk
 from tidegate.windowing.operators.records import IdleRecord, WatermarkRecord
 from tidegate.windowing.testing.harness import ManualClock, RecordingOutput

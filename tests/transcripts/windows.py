@@ -7,15 +7,7 @@ from functools import partial
 from typing import Any
 
 from tests.transcripts.build import DynamicGap, build_windows
-from tests.transcripts.case import (
-    CASE_FIELDS,
-    Mismatch,
-    Options,
-    check_fields,
-    expect_equal,
-    only_field,
-    run_expecting,
-)
+from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal, only_field, run_expecting
 from tests.transcripts.columnar import GAP, VALUE, build_columnar
 from tests.transcripts.doubles import (
     CaseFunction,
@@ -31,15 +23,7 @@ from tidegate.windowing.operators.records import LateElement, SideOutput, Window
 from tidegate.windowing.state.rows import WINDOW
 from tidegate.windowing.testing import OperatorHarness, window_harness
 
-_STEPS = {
-    "element",
-    "watermark",
-    "processing_time",
-    "snapshot_restore",
-    "snapshot_rescale",
-    "set_trigger",
-    "set_merge",
-}
+_STEPS = {"element", "watermark", "processing_time", "snapshot_restore", "snapshot_rescale", "set_trigger", "set_merge"}
 _PROBES = {"event_timers", "processing_timers", "state_entries", "late_dropped", "contents", "calls"}
 
 

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from tests.commit_times import date_commit, newest_entry
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.property.test_idle_windows import EVENT_TIME, MINUTE, SUMS
-from tidegate import Project
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.observe.inspect import arrivals as reading
@@ -46,10 +45,7 @@ BOUNDS = st.sampled_from([0, 1, 5, 10, 30, 70])
 
 
 def advice_of(lake: Lake, pipeline: Pipeline, **asked: Any) -> Advice:
-    project = Project(
-        warehouse=lake.folder / "warehouse", work=lake.folder / "work", pipelines=[pipeline], engine="local"
-    )
-    return project.advise(pipeline.name, **asked)
+    return lake.project(pipeline).advise(pipeline.name, **asked)
 
 
 def predicted(lake: Lake, pipeline: Pipeline, setting: Setting | None = None) -> pa.Table:
@@ -224,9 +220,7 @@ def test_many_rows_are_taken_in_shares_of_the_keys(lake: Lake, monkeypatch: pyte
 def test_the_page_has_the_curve_and_the_run_report_links_it(lake: Lake) -> None:
     pipeline = hours(lake)
     lake.stream(LOCAL, pipeline)
-    project = Project(
-        warehouse=lake.folder / "warehouse", work=lake.folder / "work", pipelines=[pipeline], engine="local"
-    )
+    project = lake.project(pipeline)
     report = Path(project.report(pipeline.name).file)
     assert "tidegate advise hours --page" in report.read_text()
     page = project.advise(pipeline.name, page=True).file

@@ -40,12 +40,7 @@ NOW = 1_720_000_000_000
 
 
 def project_of(lake: Lake, pipeline: Pipeline | None = None, **settings: Any) -> Project:
-    return Project(
-        warehouse=lake.folder / "warehouse",
-        work=lake.folder / "work",
-        pipelines=[pipeline or hourly_pipeline(**settings)],
-        engine="local",
-    )
+    return lake.project(pipeline or hourly_pipeline(**settings))
 
 
 def totals(project: Project, name: str) -> dict[tuple[str, int], int]:

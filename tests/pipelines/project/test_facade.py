@@ -101,18 +101,7 @@ def test_every_command_has_a_method_that_takes_its_arguments_and_options(name: s
 def project(lake: Lake) -> Project:
     """Sessions in code, on the local engine, with a day of events."""
     lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 2), ("bob", at("05:00"), 4))
-    return in_code(lake)
-
-
-def in_code(lake: Lake, **arguments: Any) -> Project:
-    folder = lake.folder
-    given: dict[str, Any] = {
-        "warehouse": folder / "warehouse",
-        "work": folder / "work",
-        "pipelines": [session_pipeline()],
-        "engine": "local",
-    }
-    return Project(**{**given, **arguments})
+    return lake.project(session_pipeline())
 
 
 def test_a_life_in_code(project: Project, lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,8 +236,10 @@ def test_a_pipeline_without_a_start_begins_anywhere_and_one_with_it_only_there(l
     lake.append(("ann", at("00:10", day=3), 1))
     later = DAY + timedelta(days=3)
     with pytest.raises(Refused, match="starts at 2024-03-01"):
-        in_code(lake, settings={"sessions": {"start": DAY}}).backfill("sessions", later, later + timedelta(days=1))
-    assert in_code(lake).backfill("sessions", later, later + timedelta(days=1)).epoch == 1
+        lake.project(session_pipeline(), settings={"sessions": {"start": DAY}}).backfill(
+            "sessions", later, later + timedelta(days=1)
+        )
+    assert lake.project(session_pipeline()).backfill("sessions", later, later + timedelta(days=1)).epoch == 1
 
 
 @pytest.mark.parametrize(
@@ -269,7 +260,7 @@ def test_arguments_that_contradict_or_are_faulty_are_usage_errors(
     lake: Lake, arguments: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(UsageError, match=told):
-        in_code(lake, **arguments)
+        lake.project(session_pipeline(), **arguments)
 
 
 def test_the_engine_of_the_call_goes_before_that_of_the_file(tmp_path: Path) -> None:
@@ -306,43 +297,37 @@ LOOKS = {
 }
 
 
-@pytest.mark.parametrize("words", LOOKS, ids=" ".join)
 def test_to_dict_is_what_json_prints_and_a_notebook_shows_what_the_terminal_does(
-    project: Project,
-    lake: Lake,
-    words: tuple[str, ...],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    project: Project, lake: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "of_the_project", raising=False)
     lake.append(("ann", at("06:00", day=1), 8), ("ann", at("00:25"), 16))
     project.stream("sessions", max_commits_per_epoch=1)
     project.savepoint_create("sessions", "first")
-    (lake.folder / "of_the_project.py").write_text(
-        "from tests.lake import session_pipeline\nsessions = session_pipeline()\n"
-    )
-    (lake.folder / "tidegate.toml").write_text(
-        'engine = "local"\nwork = "work"\n\n[pipelines.sessions]\n'
-        'object = "of_the_project:sessions"\nstart = 2024-03-01\ncatchup = false\n'
-    )
-    shell = CommandLine(lake.folder, capsys)
+    shell = CommandLine.make(lake.folder, capsys)
+    with (lake.folder / "tidegate.toml").open("a") as toml:
+        toml.write("catchup = false\n")
+    for words, arguments in LOOKS.items():
+        assert_alike(project, shell, words, arguments)
+
+
+def assert_alike(project: Project, shell: CommandLine, words: tuple[str, ...], arguments: dict[str, Any]) -> None:
     name = "_".join(word for word in words if not word.startswith("-"))
     name = name.removesuffix("_all").removesuffix("_Europe/Berlin")
     command = name.split("_")
-    options = list(words[len(command) :])
-    arguments = ["1"] if name == "snapshot_diff" else []
-    answer: Answer = getattr(project, name)("sessions", **LOOKS[words])
-    printed = shell.data(*command, "sessions", *arguments, *options)
+    given = ["sessions", *(["1"] if name == "snapshot_diff" else []), *words[len(command) :]]
+    answer: Answer = getattr(project, name)("sessions", **arguments)
+    printed = shell.data(*command, *given)
     plain = json.loads(json.dumps(answer.to_dict(), default=as_json))
     for each in (plain, printed):
         if name == "why":
             # These say how long ago something was.
             each["partitions"] = [{**part, "quiet": None} for part in each["partitions"]]
             each["windows"] = [{**window, "reason": None} for window in each["windows"]]
-    assert plain == printed
+    assert plain == printed, words
     page = answer._repr_html_()
-    code, told = shell.tidegate(*command, "sessions", *arguments, *options)
+    code, told = shell.tidegate(*command, *given)
     assert code == 0
     titles = [line for shown in answer.shown() if not isinstance(shown, str) for line in [shown.title] if line]
     assert [title for title in titles if title not in told] == []
@@ -356,7 +341,7 @@ def as_json(value: object) -> object:
 
 def test_a_notebook_shows_the_text_of_a_key_and_does_not_run_it(lake: Lake) -> None:
     lake.append(("<script>\x1b[2J", at("00:10"), 1))
-    project = in_code(lake)
+    project = lake.project(session_pipeline())
     project.stream("sessions", end_of_input=True)
     page = project.results("sessions")._repr_html_()
     assert "&lt;script&gt;\\x1b[2J" in page
@@ -365,7 +350,7 @@ def test_a_notebook_shows_the_text_of_a_key_and_does_not_run_it(lake: Lake) -> N
 
 def test_print_shows_the_windows_as_a_table(lake: Lake) -> None:
     lake.append(("ann", at("00:10"), 1), ("bob", at("00:10"), 20))
-    project = in_code(lake)
+    project = lake.project(session_pipeline())
     project.stream("sessions", end_of_input=True)
     title, columns, ann, bob = str(project.results("sessions", sort="user")).splitlines()
     assert title.startswith("final windows of sessions")
@@ -377,7 +362,7 @@ def test_print_shows_the_windows_as_a_table(lake: Lake) -> None:
 def test_progress_goes_to_the_callers_function(lake: Lake) -> None:
     lake.append(("ann", at("00:10"), 1))
     heard: list[Progress] = []
-    in_code(lake, progress=heard.append).stream("sessions")
+    lake.project(session_pipeline(), progress=heard.append).stream("sessions")
     assert {each.pipeline for each in heard} == {"sessions"}
     assert [each.text for each in heard if each.is_step][:3] == ["planned", "operated", "committed"]
     (line,) = [each.text for each in heard if not each.is_step]
@@ -405,14 +390,14 @@ def test_another_thread_or_a_signal_ends_a_stream_after_its_epoch(lake: Lake) ->
             heard.append(progress.text)
             stop.make()
 
-    in_code(lake, progress=hear).stream("sessions", interval=timedelta(milliseconds=50), stop=stop)
+    lake.project(session_pipeline(), progress=hear).stream("sessions", interval=timedelta(milliseconds=50), stop=stop)
     assert [text.split(":")[0] for text in heard] == ["epoch 1"]
 
 
 def test_a_replay_is_a_backfill_in_the_order_of_arrival(lake: Lake) -> None:
     lake.append(("ann", at("00:10"), 1))
     lake.append(("ann", at("06:00"), 2))
-    replayed = in_code(lake).replay("sessions", commits_per_epoch=1)
+    replayed = lake.project(session_pipeline()).replay("sessions", commits_per_epoch=1)
     assert [epoch.epoch for epoch in replayed.epochs] == [1, 2]
 
 
@@ -470,11 +455,8 @@ def test_a_key_of_one_column_may_be_given_without_a_tuple_and_texts_stay() -> No
 def test_a_source_that_is_only_where_spark_reads_it_is_refused_with_the_remedy(lake: Lake) -> None:
     lake.append(("ann", at("00:10"), 1))
     derived = session_pipeline(columns={"total": "value", "user": "java_method('java.lang.String', 'valueOf', 1)"})
-    project = Project(
-        warehouse=lake.folder / "warehouse", work=lake.folder / "work", pipelines=[derived], engine="local"
-    )
     with pytest.raises(Refused, match="--engine spark"):
-        project.stream("sessions")
+        lake.project(derived).stream("sessions")
 
 
 def test_the_top_package_has_the_facade() -> None:
@@ -485,7 +467,7 @@ def test_the_top_package_has_the_facade() -> None:
 
 def test_a_pipeline_given_as_a_value_is_renamed(project: Project, lake: Lake) -> None:
     project.stream("sessions", end_of_input=True)
-    renamed = in_code(lake, pipelines=[session_pipeline(name="visits")])
+    renamed = lake.project(session_pipeline(name="visits"))
     renamed.rename("sessions", "visits")
     assert renamed.results("visits").total == 2
 

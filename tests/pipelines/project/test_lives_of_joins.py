@@ -82,7 +82,7 @@ class Drawn:
             parallelism=self.parallelism,
             right=Input(source=DeltaSource("right", timestamp="at")) if len(self.inputs) > 1 else None,
         )
-        return Project(warehouse=lake.folder / "warehouse", work=lake.folder, pipelines=[pipeline], engine="local")
+        return lake.project(pipeline)
 
     @property
     def project(self) -> Project:

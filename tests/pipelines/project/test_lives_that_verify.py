@@ -18,7 +18,6 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.lake import Lake, at, hourly_pipeline
-from tidegate import Project
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.errors import TidegateError
 from tidegate.windowing import (
@@ -99,8 +98,7 @@ class Drawn:
             parallelism=self.parallelism,
             **self.fixed,
         )
-        folder = self.lake.folder
-        self.project = Project(warehouse=folder / "warehouse", work=folder, pipelines=[pipeline], engine="local")
+        self.project = self.lake.project(pipeline)
 
     def changed(self, change: Callable[[], None], run: Callable[[], object]) -> None:
         """Change the code and run a command; a refusal leaves the code as it was."""

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
 from tests.property.test_idle_windows import EVENT_TIME, MINUTE
-from tidegate import Project
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.project.trace import Trace
@@ -36,10 +35,6 @@ from tidegate.windowing.watermarks import PunctuatedWatermarks
 ROW = pa.struct([("value", pa.int64())])
 
 
-def project_of(lake: Lake, pipeline: Pipeline) -> Project:
-    return Project(warehouse=lake.folder / "warehouse", work=lake.folder / "work", pipelines=[pipeline], engine="local")
-
-
 def value_of(trace: Trace, rows: Sequence[int]) -> tuple[int, int]:
     values = [trace.elements[row].value["value"] for row in rows]
     return len(values), sum(values)
@@ -47,7 +42,7 @@ def value_of(trace: Trace, rows: Sequence[int]) -> tuple[int, int]:
 
 def assert_told(lake: Lake, pipeline: Pipeline, users: Sequence[str] = ("ann", "bob", "cem")) -> int:
     """Compare every pane and late row of some keys with the traces; return the number of panes that were compared."""
-    compared, project = 0, project_of(lake, pipeline)
+    compared, project = 0, lake.project(pipeline)
     late = lake.rows(pipeline, "late").to_pylist()
     published = lake.rows(pipeline, "results").to_pylist()
     for user in users:
@@ -102,7 +97,7 @@ def test_after_a_restore_the_trace_is_that_of_the_line_that_holds(lake: Lake) ->
     lake.stream(LOCAL, pipeline)
     lake.append(("ann", at("03:00"), 2))
     lake.stream(LOCAL, pipeline)
-    project = project_of(lake, pipeline)
+    project = lake.project(pipeline)
     project.restore("sessions", 1)
     assert [row.value["value"] for row in project.trace("sessions", ("ann",)).elements] == [1]
     lake.append(("ann", at("00:20"), 4), ("ann", at("09:00"), 8))
@@ -128,7 +123,7 @@ def test_after_rows_of_the_source_changed_the_trace_begins_with_the_correction(m
     lake.append(("ann", at("05:10"), 32), ("ann", at("12:00"), 64))
     lake.append(("ann", at("04:50"), 128))
     lake.stream(LOCAL, pipeline, commits=1)
-    trace = project_of(lake, pipeline).trace(pipeline.name, ("ann",))
+    trace = lake.project(pipeline).trace(pipeline.name, ("ann",))
     assert trace.begins == corrected
     # The correction computed the night again, and took its late row in.
     assert [row.value["value"] for row in trace.elements if row.late] == [128]
@@ -144,7 +139,7 @@ def test_a_forgotten_key_has_no_trace(lake: Lake) -> None:
     lake.append(("ann", at("00:10"), 1), ("bob", at("00:10"), 2))
     lake.append(("ann", at("05:00"), 4))
     lake.stream(LOCAL, pipeline)
-    project = project_of(lake, pipeline)
+    project = lake.project(pipeline)
     project.forget("sessions", ("ann",))
     trace = project.trace("sessions", ("ann",))
     assert (trace.elements, trace.events, trace.panes) == ((), (), ())
@@ -160,7 +155,7 @@ def test_a_window_has_its_merges_and_a_page_with_a_time_line(lake: Lake) -> None
     pipeline = session_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(hours=1)))
     lake.append(("ann", at("10:00"), 1), ("ann", at("10:50"), 2), ("ann", at("20:00"), 64))
     lake.append(("ann", at("10:25"), 4))
-    project = project_of(lake, pipeline)
+    project = lake.project(pipeline)
     lake.stream(LOCAL, pipeline, commits=1)
     page = lake.folder / "page.html"
     trace = project.trace("sessions", ("ann",), window=at("10:00"), to=page)
@@ -181,13 +176,13 @@ def test_what_can_not_be_told_is_refused(lake: Lake) -> None:
     pipeline = replace(hourly_pipeline(), compute=by_clock)
     lake.stream(LOCAL, pipeline)
     with pytest.raises(Refused, match="no windows of event time"):
-        project_of(lake, pipeline).trace("hours", ("ann",))
+        lake.project(pipeline).trace("hours", ("ann",))
     pipeline = session_pipeline()
     lake.append(("ann", at("14:00"), 1))
     lake.stream(LOCAL, pipeline)
     other = replace(pipeline, watermark=WatermarkStrategy.for_monotonous_timestamps())
     with pytest.raises(Refused, match="a different watermark strategy was in use then"):
-        project_of(lake, other).trace("sessions", ("ann",))
+        lake.project(other).trace("sessions", ("ann",))
 
 
 def test_a_source_that_was_replaced_is_refused(lake: Lake) -> None:
@@ -196,7 +191,7 @@ def test_a_source_that_was_replaced_is_refused(lake: Lake) -> None:
     lake.stream(LOCAL, pipeline)
     rmtree(lake.path("events"))
     lake.append(("ann", at("11:00"), 2))
-    project = project_of(lake, pipeline)
+    project = lake.project(pipeline)
     project.source_reset("hours", keep_results=True, begin="beginning")
     with pytest.raises(Refused, match="its source was replaced and read from the beginning"):
         project.trace("hours", ("ann",))
@@ -214,7 +209,7 @@ def test_rows_and_watermarks_that_are_not_read_here_are_refused(lake: Lake) -> N
         (replace(pipeline, compute=KeyedProcess(KeepFirst(ROW))), "has no windows of event time"),
     ):
         with pytest.raises(Refused, match=told):
-            project_of(lake, other).trace("hours", ("ann",))
+            lake.project(other).trace("hours", ("ann",))
 
 
 def test_why_and_late_rows_point_to_the_trace(lake: Lake) -> None:
@@ -222,7 +217,7 @@ def test_why_and_late_rows_point_to_the_trace(lake: Lake) -> None:
     lake.append(("ann o", at("10:00"), 1), ("ann o", at("13:00"), 2))
     lake.append(("ann o", at("10:30"), 4))
     lake.stream(LOCAL, pipeline, commits=1)
-    project = project_of(lake, pipeline)
+    project = lake.project(pipeline)
     remarks = dict(project.why("hours", key=("ann o",)).remarks)
     command = str(remarks["what happened to the key"]).split("`")[1]
     assert command == "tidegate trace hours 'ann o'"

@@ -24,7 +24,6 @@ from tests.expectations.broken import broken_in
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.cli.project import Project as CommandLine
 from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
-from tests.pipelines.project.test_trace import project_of
 from tests.property.test_idle_windows import EVENT_TIME, MINUTE
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch.recompute_plan import Selection
@@ -45,7 +44,7 @@ from tidegate.windowing.time import to_millis
 
 
 def verified(lake: Lake, pipeline: Pipeline, **options: Any) -> Verified:
-    return project_of(lake, pipeline).verify(pipeline.name, **{"sample": "all", **options})
+    return lake.project(pipeline).verify(pipeline.name, **{"sample": "all", **options})
 
 
 @pytest.mark.first(1)
@@ -128,7 +127,7 @@ def test_a_long_life_verifies_and_the_sample_is_that_of_its_seed(make: Any, lake
     assert 0 < part.keys < 12
     assert len({verified(lake, pipeline, sample="10%", seed=seed).windows for seed in range(6)}) >= 1
     assert verified(lake, pipeline, sample="0.001%").keys >= 1
-    project_of(lake, pipeline).restore(pipeline.name, 3)
+    lake.project(pipeline).restore(pipeline.name, 3)
     assert verified(lake, pipeline).faults == ()
 
 
@@ -368,7 +367,7 @@ def test_with_a_budget_one_new_epoch_is_sampled_and_the_next_one_once_epochs_hav
 @pytest.mark.long
 def test_a_key_that_was_forgotten_verifies_by_its_later_rows(lake: Lake) -> None:
     pipeline = lived(lake)
-    project = project_of(lake, pipeline)
+    project = lake.project(pipeline)
     project.forget("hours", ("user 1",))
     assert verified(lake, pipeline, new=True).faults == ()
     lake.append(("user 1", at("05:00", 1), 1), ("user 2", at("05:10", 1), 1))
@@ -390,7 +389,7 @@ def test_a_key_that_was_forgotten_verifies_by_its_later_rows(lake: Lake) -> None
 @pytest.mark.long
 def test_a_restore_to_before_a_key_was_forgotten_does_not_bring_it_back(lake: Lake) -> None:
     pipeline = lived(lake)
-    project = project_of(lake, pipeline)
+    project = lake.project(pipeline)
     project.savepoint_create("hours", "before")
     project.forget("hours", ("user 1",))
     project.restore("hours", "savepoint:before")
@@ -441,7 +440,7 @@ def test_windows_that_missed_a_row_verify_before_and_after_a_reopening(lake: Lak
 def test_a_forgotten_key_does_not_come_back_by_a_reopening(lake: Lake, is_known: bool) -> None:
     """The source has its rows, and a window missed one of them; the marks of the key go with the snapshot."""
     pipeline = missed(lake)
-    project = project_of(lake, pipeline)
+    project = lake.project(pipeline)
     project.forget("hours", ("ann",))
     if not is_known:
         lake.append(("end", at("16:00"), 0))

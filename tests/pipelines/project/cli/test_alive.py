@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.lake import Lake, at
@@ -89,31 +88,6 @@ def test_the_sign_of_a_process_that_ended_counts_for_nothing_though_it_is_young(
     for process, after_boot in ((child.pid, me["after_boot"]), (me["process"], me["after_boot"] - 100)):
         project_sign.file.write_text(json.dumps({"process": process, "after_boot": after_boot}))
         project.says(1, "has ended; its last heartbeat is 0 s old", *ALIVE)
-
-
-def test_a_clock_that_was_set_ends_no_stream(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It moves the time at which the host booted, and with it the starts of all processes by that clock."""
-    sign(project).begin()
-    booted = psutil.boot_time()
-    monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: booted + 30)
-    assert psutil.boot_time() == booted + 30
-    assert project.tidegate(*ALIVE)[0] == 0
-
-
-def test_a_process_that_was_killed_and_that_nobody_has_collected_is_dead(project: Project) -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        sign(project).begin()
-        me = json.loads(sign(project).file.read_text())
-        after_boot = psutil.Process(child.pid).create_time() - psutil.boot_time()
-        sign(project).file.write_text(json.dumps({**me, "process": child.pid, "after_boot": after_boot}))
-        assert project.tidegate(*ALIVE)[0] == 0
-        child.kill()
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        project.says(1, "has ended", *ALIVE)
-    finally:
-        child.kill()
-        child.communicate()
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"process": null, "after_boot": 1}', "\xff"])

@@ -62,10 +62,3 @@ def test_every_field_that_is_refused_is_named_with_a_way_out(ran: Project) -> No
     )
     assert "contents 'acc_total' is" in told
     assert "dropped=(...)" in told
-
-
-def test_a_misspelt_name_in_dropped_is_told(ran: Project) -> None:
-    with_code(ran, "dict(events=Count())", more=", dropped=('total', 'totl')")
-    ran.says(
-        3, "names 'totl', but neither its snapshot nor its results have that column", "snapshot", "check", "sessions"
-    )

@@ -60,13 +60,6 @@ def test_a_message_that_is_no_epoch_is_a_line_too(project: Project, lake: Lake) 
     assert end.keys() == {"at", "pipeline", "message"}
 
 
-def test_a_line_for_people_has_rows_and_rate(project: Project, lake: Lake) -> None:
-    lake.append(("ann", at("00:10"), 1))
-    told = project.tidegate("stream", "sessions", "--available-now")[1]
-    assert "epoch 1: 1 in" in told
-    assert "rows/s" in told
-
-
 @pytest.mark.parametrize(("rows", "seconds", "expected"), [(10, 2.0, 5), (1, 0.0, None), (0, 1.0, 0)])
 def test_the_rate_is_rows_by_seconds(rows: int, seconds: float, expected: int | None) -> None:
     assert rate(rows, seconds) == expected

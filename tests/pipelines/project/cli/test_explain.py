@@ -177,43 +177,22 @@ def test_a_value_that_changes_between_runs_is_refused_before_spark_starts(
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        (
-            "where='valeu > 3'",
-            "where of pipeline 'sessions': 'valeu > 3' names a missing column 'valeu'; did you mean 'value'?",
-        ),
-        (
-            "where='soundex(usr) = 1'",
-            "names a missing column 'usr'; did you mean 'user'? It has ['user', 'at', 'value']",
-        ),
-        (
-            "where='(value > 3'",
-            "be parsed as an expression of Spark SQL at line 1, column 10, marked in '(value > >>>3<<<': expecting )",
-        ),
+        ("where='valeu > 3'", "where of pipeline 'sessions': 'valeu > 3' names a missing column 'valeu'; did"),
+        ("where='soundex(usr) = 1'", "names a missing column 'usr'; did you mean 'user'? It has ['user', 'at',"),
+        ("where='(value > 3'", "at line 1, column 10, marked in '(value > >>>3<<<': expecting )"),
         ("where='value >'", "at line 1, column 7, marked in 'value >>>><<<': something is missing after '>'"),
         (r"where='value > 1 or\n  (at is null))'", "at line 2, column 15, marked in '(at is null)>>>)<<<': ')' is not"),
         ('where="user = \'ann"', "at line 1, column 8, marked in \"user = >>>'<<<ann\": the ' is not closed"),
         ("columns={'a': 'value + cast(at as )'}", "marked in 'value + cast(at as >>>)<<<': expected TYPE after CAST"),
-        (
-            "columns={'more': 'valeu + 1'}",
-            "columns['more'] of pipeline 'sessions': 'valeu + 1' names a missing column 'valeu'",
-        ),
-        (
-            "columns={'a': 'b + 1', 'b': 'value'}",
-            "columns['a'] of pipeline 'sessions': 'b + 1' names a missing column 'b'",
-        ),
-        (
-            "where='soundx(user) = 1'",
-            "calls the function 'soundx', which Spark does not have; did you mean 'soundex'?",
-        ),
+        ("columns={'more': 'valeu + 1'}", "columns['more'] of pipeline 'sessions': 'valeu + 1' names a missing"),
+        ("columns={'a': 'b + 1', 'b': 'value'}", "columns['a'] of pipeline 'sessions': 'b + 1' names a missing column"),
+        ("where='soundx(user) = 1'", "calls the function 'soundx', which Spark does not have; did you mean 'soundex'?"),
         ("columns={'a': 'upper(nosuch_thing(user))'}", "calls the function 'nosuch_thing', which Spark does not have"),
-        (
-            "where='value + 1'",
-            "'value + 1' has a condition of type bigint, but a condition must be boolean: compare it",
-        ),
+        ("where='value + 1'", "'value + 1' has a condition of type bigint, but a condition must be boolean"),
         ("where='value and at is null'", "has a condition of type bigint"),
         ("where='at > 5'", "compares timestamp with int: give a time, such as timestamp '2024-03-01'"),
         ("columns={'a': '(value > 3) + 1'}", "does arithmetic with a boolean"),
-        ("key=('usr',)", "no column 'usr'; did you mean 'user'? It has ['user', 'at', 'value']"),
+        ("key=('usr',)", "no column 'usr'; did you mean 'user'? It has ['user', 'at',"),
         ("key=('usr',), where='value > 0'", "no column 'usr'; did you mean 'user'? It has"),
     ],
     ids=str,

@@ -8,11 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
-from tests.lake import at
 from tests.pipelines.project.cli.project import Project
 from tidegate.pipelines.project.cli import run
 
@@ -56,11 +53,6 @@ def test_a_source_that_does_not_exist_is_refused_before_spark_starts(
     monkeypatch.setattr("tidegate.pipelines.run.driver.engine_of", lambda *given: pytest.fail("Spark starts"))
     told = project.says(3, f"source table {project.folder}/warehouse/events does not exist", *command)
     assert "or `warehouse` in tidegate.toml" in told
-
-
-def test_a_dry_run_refuses_a_source_without_a_column_that_the_pipeline_names(project: Project) -> None:
-    write_deltalake(str(project.folder / "warehouse" / "events"), pa.table({"at": [at("10:00")], "value": [1]}))
-    project.says(3, "has no column 'user'", "backfill", "sessions", *DAY, "--dry-run")
 
 
 @pytest.mark.parametrize(

@@ -90,15 +90,6 @@ def test_a_restored_stream_goes_on_from_a_savepoint(streaming: Project, lake: La
     assert totals(streaming) == more
 
 
-def test_a_stream_that_restores_nothing_begins_at_the_beginning_of_the_source(streaming: Project) -> None:
-    streaming.data(*NOW)
-    found = totals(streaming)
-    told = streaming.data(*NOW, "--restore", "none")
-    assert told["epochs"][0]["events"] == 3
-    assert totals(streaming) == found
-    assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {2}
-
-
 @pytest.mark.parametrize(
     ("pipeline", "refused"),
     [
@@ -165,29 +156,6 @@ def test_a_stream_with_patience_waits_for_one_that_ends_by_itself_and_then_resto
     code, told = streaming.tidegate(*NOW, "--restore", "1", "--patience", "60")
     assert (code, told.count("waiting for process"), len(slept)) == (0, 1, 3), told
     assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1, 2}
-
-
-@pytest.mark.parametrize(
-    ("holder", "patience", "looks"),
-    [
-        ("stream", "60", 0),
-        ("backfill", "60", 0),
-        ("stream --available-now", "5", 5),
-        ("stream --available-now", "0", 0),
-    ],
-    ids=["continuous", "backfill", "for too long", "without patience"],
-)
-def test_what_does_not_end_by_itself_or_in_time_is_not_waited_for(
-    streaming: Project, monkeypatch: pytest.MonkeyPatch, holder: str, patience: str, looks: int
-) -> None:
-    streaming.data(*NOW)
-    slept: list[float] = []
-    clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: float(len(slept)))
-    monkeypatch.setattr("tidegate.pipelines.project.stream.time", clock)
-    with Lease(streaming.by_hand.tables, holder, system_clock):
-        code, told = streaming.tidegate(*NOW, "--restore", "1", "--patience", patience)
-    assert (code, f"({holder})" in told, len(slept)) == (4, True, looks), told
-    assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1}
 
 
 def test_a_stream_that_lasts_removes_old_logs_between_its_epochs(
