@@ -71,11 +71,7 @@ class Quality(Answer):
         return not self.run.is_critical
 
     def require(self) -> Quality:
-        """Return this outcome, provided that no critical expectation failed.
-
-        Raises:
-            QualityFailed: a critical expectation failed.
-        """
+        """Return this outcome; raise QualityFailed if a critical expectation failed."""
         if self.success:
             return self
         held = "" if self.changed is None else f"; partitions that may be read: {self.changed}"
@@ -207,11 +203,7 @@ def acknowledge(config: Config, pipeline: str, where: str, reason: str) -> Ackno
 
 
 def _beside_windows(config: Config, pinned: Pinned, pipeline: Pipeline) -> Iterator[TableSuite]:
-    """Yield the suites for rows other than final windows, where there are new rows.
-
-    Raises:
-        UsageError: one of them is faulty.
-    """
+    """Yield the suites for rows other than final windows, where there are new rows."""
     for kind, path in config.entry(pipeline.name).suites:
         if path is None:
             continue

@@ -72,11 +72,7 @@ _PLACE: Final = "tidegate:place"
 
 
 def matches(where: str, rows: pd.DataFrame) -> pd.Series:
-    """Mark the rows for which an SQL condition is true.
-
-    Raises:
-        UsageError: it is not a condition on these columns.
-    """
+    """Mark the rows for which an SQL condition is true."""
     placed = rows.assign(**{_PLACE: range(len(rows))})
     condition = where.replace("{", "{{").replace("}", "}}")
     try:

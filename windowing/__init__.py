@@ -2,13 +2,12 @@
 
 from tidegate.windowing.aggregates import *
 from tidegate.windowing.assigners import *
-from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows, count_windows
+from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, WindowJoin, Windows, count_windows
 from tidegate.windowing.evictors import CountEvictor, DeltaEvictor, TimeEvictor
 from tidegate.windowing.functions import *
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.triggers import *
 from tidegate.windowing.watermarks import WatermarkStrategy
-from tidegate.windowing.window_join import WindowJoin
 from tidegate.windowing.windows import GlobalWindow, TimeWindow
 
 __all__ = [

@@ -37,12 +37,12 @@ from tidegate.pipelines.epoch.panes import (
 from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, clock_of
 from tidegate.pipelines.epoch.recompute_plan import (
     Asked,
-    ReadRows,
     RecomputePlan,
     Selection,
     check_reopenable,
     windows_of,
 )
+from tidegate.pipelines.epoch.recompute_rows import SourceRows
 from tidegate.pipelines.epoch.spans import END, START, affected_sessions, check_shape, islands, spans_of, windows_at
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Interval, Reopening, Shard
@@ -77,7 +77,7 @@ def plan_recompute(
     bound: BoundPipeline,
     head: Snapshot,
     asked: Asked,
-    rows: ReadRows,
+    rows: SourceRows,
     now: Millis,
     margin: Millis = 0,
 ) -> RecomputePlan:
@@ -136,7 +136,7 @@ class _Planner:
     epoch: EpochPlan
     head: Snapshot
     asked: Asked
-    rows: ReadRows
+    rows: SourceRows
     late_rows: pa.Table
     times: Int64s
     margin: Millis

@@ -51,9 +51,6 @@ def measure_files(
 
     Rejected rows belong to no interval. Unless `with_times`, the event times of commits may be those of deleted or
     dropped rows, and fewer columns are read.
-
-    Raises:
-        Refused: a file is gone or can't be read.
     """
     measures = Measures()
 
@@ -114,11 +111,7 @@ def _measure(
 
 
 def _measure_by_spark(engine: Engine, files: FileSlice, with_rejects: bool, measures: Measures) -> None:
-    """Add the rows that go through Spark; if all were read, compare their number with the log.
-
-    Raises:
-        Refused: Spark returned a different number of rows than the log has, so rows would be lost or counted twice.
-    """
+    """Add the rows that go through Spark; if all were read, compare their number with the log."""
     numbers = [number for number in range(len(files.parts)) if files.table_of(number).needs_spark]
     parts = [files.parts[number] for number in numbers]
     # Rejected rows belong to no interval, so all rows are read to find them.

@@ -8,19 +8,22 @@ distinguish such rows anyway.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import Field, Schema
 
-from tidegate.pipelines.definition import rejects
+from tidegate.pipelines.definition import late, rejects
 from tidegate.pipelines.definition.binding import BoundPipeline, bind_all
 from tidegate.pipelines.definition.bound_input import BoundInput
-from tidegate.pipelines.definition.column_names import input_rows
+from tidegate.pipelines.definition.column_names import free_name, input_rows
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.pipeline import Pipeline
@@ -30,10 +33,10 @@ from tidegate.pipelines.engine.base import Engine, settings_of
 from tidegate.pipelines.engine.choose import engine_of
 from tidegate.pipelines.engine.spark.jvm import function_names
 from tidegate.pipelines.epoch.file_measure import Measures, measure_files
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable
-from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.ledger.tables.retyped import with_renamed
+from tidegate.pipelines.ledger.tables.pipeline_tables import DeltaType, PipelineTables, merged_type
 from tidegate.pipelines.sources.base import ChangingSource, Source, SparkSource
 from tidegate.pipelines.sources.choose_reader import Choice, check_correctable, choose_reader, columns_of, slice_of
 from tidegate.pipelines.sources.commits import SourceCommit
@@ -217,11 +220,7 @@ class OpenInput:
         return list(self.log.unread(after, until))
 
     def next_commit(self, after: int) -> SourceCommit | None:
-        """Return the first version after `after` that added data; None if there is none.
-
-        Raises:
-            Refused: see `Source.unread`.
-        """
+        """Return the first version after `after` that added data; None if there is none."""
         following = self.passed_version(after) + 1
         return next(self.log.unread(following - 1, following), None) if following <= self.log.head else None
 
@@ -258,11 +257,7 @@ class OpenInput:
         return pa.Table.from_arrays(structs.flatten(), schema=pa.schema(list(structs.type))) if len(structs) else None
 
     def position_of(self, manifest: Manifest) -> Position:
-        """Return the position of a snapshot in this input; check that this code and table can continue from it.
-
-        Raises:
-            Refused: they can't; the message names the difference.
-        """
+        """Return the position of a snapshot in this input; check that this code and table can continue from it."""
         check_restorable(self.bound, manifest)
         position = manifest.position_in(self.table)
         self.log.check(position)
@@ -341,11 +336,7 @@ def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
 
 
 def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
-    """Check a pipeline against the newest version of its source. Spark starts only for columns that it evaluates.
-
-    Raises:
-        Refused: the source does not exist, or `bind` refuses.
-    """
+    """Check a pipeline against the newest version of its source. Spark starts only for columns that it evaluates."""
     warehouse = warehouse_of(config)
     check_places(warehouse, pipeline)
     sources = [open_source(part.source, warehouse) for part in pipeline.inputs]
@@ -369,3 +360,46 @@ def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
         return bind_all(pipeline, [(part.source, part.derived) for part in columns])
     finally:
         engine.close()
+
+
+def with_renamed(bound: BoundPipeline, tables: PipelineTables) -> BoundPipeline:
+    """Return the pipeline with the names that its tables use for source columns whose type changed.
+
+    A column of a Delta table has one type, unless the table uses a feature that our commits don't support. So if
+    `amount` was an INT and is now a BIGINT in the source, new rows of late and rejects have it in `amount_long`.
+
+    Raises:
+        Refused: a key column changed its type. Its type is needed to find the rows of a key in these tables.
+    """
+    wanted = {late.NAME: late.schema(bound.source), rejects.NAME: rejects.schema(bound.source)}
+    renamed = {}
+    for table, schema in wanted.items():
+        if tables.warehouse.exists(tables.path(table)):
+            existing = {field.name: field.type for field in tables.look(table).schema().fields}
+            renamed[table] = {
+                field.name: _free_name(field, existing, {name.casefold() for name in schema.names})
+                for field in Schema.from_arrow(schema).fields
+                if field.name in existing and merged_type(existing[field.name], field.type) is None
+            }
+            _check_key(bound, tables.path(table), renamed[table])
+    return replace(bound, renamed={table: names for table, names in renamed.items() if names})
+
+
+def _check_key(bound: BoundPipeline, table: str, renamed: dict[str, str]) -> None:
+    for name in bound.pipeline.key:
+        if name in renamed or f"input_{name}" in renamed:
+            kind = bound.source.field(name).type if name in bound.source.names else bound.derived.field(name).type
+            raise Refused(
+                f"key column {name!r} of pipeline {bound.pipeline.name!r} is now {kind} in its source, but table "
+                f"{table} has another type, so tidegate would not find the rows of a key there. Give the pipeline "
+                "another name and backfill it, or undo the change"
+            )
+
+
+def _free_name(field: Field, existing: dict[str, DeltaType], others: set[str]) -> str:
+    """Return the name of the additional column for a type. The column may exist since an earlier run."""
+    type_name = getattr(field.type, "type", "")
+    base = f"{field.name}_{re.sub('[^a-z0-9]+', '_', str(type_name)).strip('_')}"
+    mismatched = {name.casefold() for name, kind in existing.items() if merged_type(kind, field.type) is None}
+    numbers = count(2)
+    return free_name(base, others | mismatched, lambda _: f"{base}_{next(numbers)}")

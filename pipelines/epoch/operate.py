@@ -36,11 +36,7 @@ from tidegate.windowing.time import MIN_TIMESTAMP
 
 
 def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
-    """Run the epoch's tasks, and return the outcome of each shard; shard -1 stands for the rejected rows.
-
-    Raises:
-        TidegateError: a shard did not report, or reported twice.
-    """
+    """Run the epoch's tasks, and return the outcome of each shard; shard -1 stands for the rejected rows."""
     job, events, cores = job_of(plan), plan.rows.events, engine.cores
     began = perf_counter()
     found = markers_of(plan)

@@ -48,9 +48,6 @@ def plan_end(basis: Basis) -> EpochPlan | None:
     """Plan an epoch that ends event time, so all open windows fire and become final; None if it has already ended.
 
     Flink sends the same watermark, `Watermark.MAX_WATERMARK`, when a bounded source has ended.
-
-    Raises:
-        Refused: a commit of the source was read only partially.
     """
     manifest = basis.of_head
     if manifest.watermark == MAX_TIMESTAMP:

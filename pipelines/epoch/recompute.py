@@ -20,7 +20,8 @@ from tidegate.pipelines.epoch.changed_rows import ChangedRows
 from tidegate.pipelines.epoch.closed import closed_through_of
 from tidegate.pipelines.epoch.panes import UNTIL
 from tidegate.pipelines.epoch.plan import EpochPlan
-from tidegate.pipelines.epoch.recompute_plan import Asked, ReadRows, RecomputePlan
+from tidegate.pipelines.epoch.recompute_plan import Asked, RecomputePlan
+from tidegate.pipelines.epoch.recompute_rows import SourceRows
 from tidegate.pipelines.epoch.recompute_shard import BEYOND
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.errors import TidegateError
@@ -45,7 +46,7 @@ def recompute(
     bound: BoundPipeline,
     head: Snapshot,
     asked: Asked,
-    rows: ReadRows,
+    rows: SourceRows,
     now: Millis,
     tell: Tell = lambda step: None,
 ) -> tuple[RecomputePlan, list[ShardOutcome]]:
@@ -54,9 +55,6 @@ def recompute(
     If the session gap has grown, two former sessions may now be one. Then a computed session reaches beyond its span,
     and spans within that distance are computed together. The gaps of the rows limit the reach, so this terminates,
     usually with the second plan.
-
-    Raises:
-        Refused: the windows of this pipeline can't be recomputed.
     """
     margin: Millis = 0
     while True:

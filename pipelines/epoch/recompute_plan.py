@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.epoch.changed_rows import ChangedRows
 from tidegate.pipelines.epoch.plan import EpochPlan
-from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.epoch.spans import islands
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.ledger.manifest import Interval, Reopening
+from tidegate.pipelines.ledger.manifest import Reopening
 from tidegate.windowing.compute import CoProcess, KeyedProcess, Windows
 from tidegate.windowing.time import Millis
 
@@ -87,27 +86,6 @@ class RecomputePlan:
     def spans(self) -> pa.Table:
         """Spans of time of each key whose source rows are needed."""
         return islands(self.epoch.bound.key, self.wanted).table()
-
-
-class ReadRows(Protocol):
-    """Access to the source rows of one version."""
-
-    def keyed(self, late_rows: pa.Table) -> pa.Table:
-        """Return rows of table late with the key columns of the pipeline added.
-
-        A key replaces another column with its name.
-        """
-
-    def passed(self, windows: Windows, within: Interval) -> pa.Table:
-        """Return the windows that missed a row because they had passed, while another window accepted the row.
-
-        Args:
-            windows: the windows with their assigner.
-            within: interval of the event times of the rows to search.
-        """
-
-    def correct(self, plan: RecomputePlan) -> list[ShardOutcome]:
-        """Recompute the spans of a plan, in the shards that have such spans."""
 
 
 def windows_of(epoch: EpochPlan) -> Windows:

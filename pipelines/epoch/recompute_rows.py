@@ -185,11 +185,7 @@ def skipped_versions(source: OpenInput, tables: PipelineTables, manifest: Manife
 
 
 class SourceRows:
-    """Source rows that a snapshot has read. They are read up to a position; by default, that of the snapshot.
-
-    Raises:
-        Refused: the version that the snapshot has read can no longer be read.
-    """
+    """Source rows that a snapshot has read. They are read up to a position; by default, that of the snapshot."""
 
     def __init__(
         self,
@@ -229,11 +225,7 @@ class SourceRows:
         return Passed(self._source, self._head, self._tables).windows(windows, within)
 
     def correct(self, plan: RecomputePlan) -> list[ShardOutcome]:
-        """Recompute the spans of a plan, once for each shard with such spans.
-
-        Raises:
-            TidegateError: a shard did not report.
-        """
+        """Recompute the spans of a plan, once for each shard with such spans."""
         job, files, spans, key = RecomputeJob.of(plan), self.files_of(plan), plan.spans, self._source.bound.key
 
         def events(judged: Iterator[JudgedRows]) -> Iterator[pa.Table]:
@@ -282,11 +274,7 @@ class SourceRows:
         return self._files(Interval(start=first["min"].as_py(), end=last["max"].as_py()))
 
     def _check_visible(self, since: Millis) -> None:
-        """Refuse to reopen windows from before the first interval if their late rows can't be read any more.
-
-        Raises:
-            Refused: they can't.
-        """
+        """Refuse to reopen windows from before the first interval if their late rows can't be read any more."""
         run, name = self._first_run(), self._source.bound.pipeline.name
         if run is not None and run.hides(self._source, since, self._position.version):
             start = show_millis(run.start)

@@ -184,17 +184,14 @@ class TouchedState:
         return cls(job, base, delta, touched, before) if is_read_in_part(before, len(touched)) else None
 
     def count_after(self, rows: int) -> int:
-        """Return the number of the shard's rows after the epoch, given the operator's number."""
         return self._before.rows - len(self.rows) + rows
 
     def open_windows_after(self, windows: int) -> int:
-        """Return the number of open windows after the epoch, given the operator's number."""
         return (
             self._before.counters.get("open_windows", 0) - len(open_windows(self.rows, self._job.key.names)) + windows
         )
 
     def next_timers(self, timers: tuple[Millis | None, Millis | None]) -> tuple[Millis | None, Millis | None]:
-        """Return the shard's next timers in event time and processing time, given the operator's."""
         by_events, by_clock = (
             min(
                 _NEVER if timer is None else timer,
@@ -206,7 +203,6 @@ class TouchedState:
         return (None if by_events == _NEVER else by_events), (None if by_clock == _NEVER else by_clock)
 
     def write(self, rows: pa.Table, prefix: str) -> Written:
-        """Write the rows after the epoch, with the columns of the table."""
         job, names = self._job, list(self._job.key.names)
         rows = _described(rows, job.key)
         delta = pa.concat_tables([self._others, _marked(rows, state.DELTA_ROW), self._gone(rows, names)])

@@ -136,9 +136,6 @@ def check_shape(
 
     Such windows were published or opened before the assigner changed, and their elements would count twice. Sessions
     need no check, because all sessions that touch are retracted.
-
-    Raises:
-        Refused: such windows overlap; the message names the time from which late rows can be reopened.
     """
     foreign = existing.filter(pa.array(~_fit(windows, existing)))
     overlapping = foreign.filter(pa.array(_overlap(key, foreign, wanted)))

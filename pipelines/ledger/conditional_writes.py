@@ -31,9 +31,6 @@ def check_conditional_writes(warehouse: Warehouse) -> None:
 
     The outcome is recorded in the warehouse, with its address: a copy of the warehouse on another store is checked
     again.
-
-    Raises:
-        Refused: the store ignores the condition, or an option turns it off.
     """
     if is_local(warehouse.uri):
         return

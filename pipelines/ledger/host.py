@@ -103,8 +103,7 @@ class Heartbeat:
     def check(self, within: float, now: float) -> float:
         """Return the seconds since the last heartbeat; `now` is in seconds since 1970.
 
-        Raises:
-            TidegateError: no stream of the pipeline runs on this host, or its heartbeat is too old.
+        A missing or older one raises TidegateError.
         """
         try:
             age = now - self.file.stat().st_mtime

@@ -203,11 +203,7 @@ class Lease:
         self.check_lost()
 
     def check_lost(self) -> None:
-        """Raise LeaseHeld if an earlier check showed that another driver took the lease.
-
-        Raises:
-            LeaseHeld: another driver did, even if it has ended since.
-        """
+        """Raise LeaseHeld if an earlier check showed that another driver took the lease, even if it has ended since."""
         if self._lost is not None:
             raise LeaseHeld(
                 f"pipeline {self._tables.pipeline!r}: this driver hung, and has lost the lease to {self._lost.driver} "

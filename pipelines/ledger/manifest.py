@@ -250,11 +250,7 @@ class Manifest(_Grown):
 
     @classmethod
     def parse(cls, text: str) -> Manifest:
-        """Read a manifest.
-
-        Raises:
-            Refused: it has another format version, or is not a manifest.
-        """
+        """Read a manifest; raise Refused if it has another format version, or is not a manifest."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
@@ -307,11 +303,7 @@ class Manifest(_Grown):
         return table == epochs.NAME or begins or not self.publish[table].is_empty
 
     def position_in(self, source: str) -> Position:
-        """Return the position in a source table.
-
-        Raises:
-            Refused: the snapshot was taken over another table.
-        """
+        """Return the position in a source table. It is refused if the snapshot was taken over another one."""
         if source not in self.positions:
             sources = ", ".join(map(repr, self.positions))
             raise Refused(

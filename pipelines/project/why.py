@@ -28,10 +28,9 @@ from tidegate.pipelines.run.intervals import interval_after
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
-from tidegate.windowing.compute import Compute, IntervalJoin, Windows
+from tidegate.windowing.compute import Compute, IntervalJoin, WindowJoin, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.time import Millis, show_duration, show_millis, show_watermark, to_millis
-from tidegate.windowing.window_join import WindowJoin
 
 _DAY = 86_400_000
 _PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "silent for", "")

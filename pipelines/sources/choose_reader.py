@@ -102,11 +102,7 @@ def _unusual(source: Source) -> Mapping[str, str]:
 
 
 def check_correctable(pipeline: Pipeline, input_: Input, choice: Choice) -> None:
-    """Refuse a source whose changes are to be corrected while its rows go through Spark.
-
-    Raises:
-        Refused: they do.
-    """
+    """Refuse a source whose changes are to be corrected while its rows go through Spark."""
     if not (choice.needs_spark and input_.corrects):
         return
     raise Refused(

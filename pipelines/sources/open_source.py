@@ -34,11 +34,7 @@ def open_source(description: SourceDescription, warehouse: Warehouse) -> Source:
 
 
 def check_sources_exist(pipeline: Pipeline, warehouse: Warehouse) -> None:
-    """Refuse a pipeline whose sources do not exist, before starting Spark.
-
-    Raises:
-        MissingSource: the message names the first source that is missing.
-    """
+    """Refuse a pipeline whose sources do not exist, before starting Spark."""
     for part in pipeline.inputs:
         open_source(part.source, warehouse)
 
@@ -70,9 +66,6 @@ def check_places(warehouse: Warehouse, pipeline: Pipeline) -> None:
     """Refuse a pipeline whose folder is, contains or is inside a source, and two inputs that are the same table.
 
     A VACUUM of a source removes every file in its folder that its log does not list, including the pipeline's tables.
-
-    Raises:
-        Refused: the message names both places.
     """
     folder = place(warehouse.path(pipeline.name))
     places = []

@@ -2,21 +2,215 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, key_type
+from tidegate.pipelines.definition.far_times import holds_times, parts_of
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.sources.base import FileGone
 from tidegate.pipelines.sources.commits import FilePart
-from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
-from tidegate.pipelines.sources.stored_fields import fields_of
+from tidegate.pipelines.sources.rules import Bools, Int64s
+from tidegate.pipelines.sources.stored_fields import StoredField, converted, fields_of, has_numbers, place_of
 from tidegate.pipelines.storage.warehouse import Warehouse, is_local
+from tidegate.windowing.time import Millis
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+
+_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True)
+class FileColumns:
+    """The columns of one file in terms of the table.
+
+    Args:
+        schema: columns with the types in which they are read.
+        stored: each column as files store it.
+        constants: values of the partition columns, which the file lacks.
+        deleted: positions of the rows that a deletion vector removes, ascending.
+    """
+
+    schema: pa.Schema
+    stored: Mapping[str, StoredField]
+    constants: Mapping[str, pa.Scalar]
+    deleted: Int64s
+
+    def dictionaries(self, in_file: pa.Schema) -> list[str]:
+        """Return the names in the file of the columns that are read as dictionaries."""
+        read = [field.name for field in self.schema if pa.types.is_dictionary(field.type)]
+        places = [place_of(self.stored[name], list(in_file)) for name in read if name not in self.constants]
+        return [in_file.names[place] for place in places if place is not None]
+
+
+class SourceParquet:
+    """A Parquet file of the source. Row groups include the rows that a deletion vector removes.
+
+    Raises:
+        pa.ArrowInvalid: its times are in another calendar, or its columns can't be identified.
+    """
+
+    def __init__(self, file: pq.ParquetFile, columns: FileColumns) -> None:
+        self._file = file
+        self._columns = columns
+        footer = file.metadata.metadata or {}
+        if any(name in footer for name in _OLD_CALENDAR):
+            raise pa.ArrowInvalid("its dates and times are in the calendar of Spark 2")
+        by_number = any(field.number is not None for field in columns.stored.values())
+        if by_number and not has_numbers(file.schema_arrow):
+            raise pa.ArrowInvalid("its columns have no ids, but the table is mapped by id")
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """Names in the file of the columns that it has."""
+        in_file = self._file.schema_arrow
+        places = {
+            name: place_of(field, list(in_file))
+            for name, field in self._columns.stored.items()
+            if name not in self._columns.constants
+        }
+        return {name: in_file.names[place] for name, place in places.items() if place is not None}
+
+    def rows_of(self, group: int) -> int:
+        return int(self._file.metadata.row_group(group).num_rows)
+
+    def size_of(self, group: int, names: Sequence[str]) -> int:
+        metadata = self._file.metadata.row_group(group)
+        in_file = {self._names[name] for name in names if name in self._names}
+        size: int = sum(
+            metadata.column(index).total_uncompressed_size for name in in_file for index in self._places[name]
+        )
+        constants = [self._columns.constants[name] for name in set(names) & self._columns.constants.keys()]
+        return size + sum(_width(value) for value in constants) * self.rows_of(group)
+
+    def groups(
+        self, timestamp: str | None = None, since: Millis = FIRST_TIME, until: Millis = LAST_TIME
+    ) -> Iterator[tuple[int, int]]:
+        first = 0
+        for group in range(self._file.metadata.num_row_groups):
+            may_hold = timestamp is None or self._may_hold(group, timestamp, since, until)
+            if may_hold and not self._is_deleted(first, group):
+                yield first, group
+            first += self.rows_of(group)
+
+    def _may_hold(self, group: int, timestamp: str, since: Millis, until: Millis) -> bool:
+        if since <= FIRST_TIME and until >= LAST_TIME:
+            return True
+        bounds = self.bounds(group, timestamp)
+        if bounds is None or not pa.types.is_timestamp(kind := self._columns.schema.field(timestamp).type):
+            return True
+        return not kind.tz or (bounds[1] // 1000 >= since and bounds[0] // 1000 < until)
+
+    def _is_deleted(self, first: int, group: int) -> bool:
+        """Return True if a deletion vector removes every row of a row group."""
+        rows = self.rows_of(group)
+        begin, end = np.searchsorted(self._columns.deleted, (first, first + rows))
+        return bool(rows and end - begin == rows)
+
+    def kept(self, first: int, group: int) -> Bools | None:
+        rows = self.rows_of(group)
+        begin, end = np.searchsorted(self._columns.deleted, (first, first + rows))
+        if begin == end:
+            return None
+        kept = np.ones(rows, np.bool_)
+        kept[self._columns.deleted[begin:end] - first] = False
+        return kept
+
+    def bounds(self, group: int, name: str) -> tuple[int, int] | None:
+        if name not in self._columns.constants:
+            in_file = self._names.get(name)
+            if in_file is None or pa.types.is_nested(self._file.schema_arrow.field(in_file).type):
+                return None
+        bounds = self.bounds_of_times(group, name)
+        return bounds[0] if bounds else None
+
+    def bounds_of_times(self, group: int, name: str) -> list[tuple[int, int]] | None:
+        if name in self._columns.constants:
+            value = self._columns.constants[name]
+            micros = value.value if value.type == _INSTANT and value.is_valid else None
+            return None if micros is None else [(micros, micros)]
+        in_file = self._names.get(name)
+        if in_file is None:
+            return None
+        bounds = []
+        metadata = self._file.metadata.row_group(group)
+        parts = parts_of(self._file.schema_arrow.field(in_file).type)
+        for place, kind in zip(self._places[in_file], parts, strict=True):
+            column = metadata.column(place)
+            if holds_times(kind):
+                has_bounds = column.physical_type == "INT64" and column.is_stats_set and column.statistics.has_min_max
+                if kind != _INSTANT or not has_bounds:
+                    return None
+                bounds.append((int(column.statistics.min_raw), int(column.statistics.max_raw)))
+        return bounds or None
+
+    def may_be_null(self, group: int, name: str) -> bool:
+        if name in self._columns.constants:
+            return not self._columns.constants[name].is_valid
+        in_file = self._names.get(name)
+        column = None if in_file is None else self._column(group, in_file)
+        if column is None or not column.is_stats_set or not column.statistics.has_null_count:
+            return True
+        return int(column.statistics.null_count) > 0
+
+    def _column(self, group: int, name: str) -> Any:
+        """Return the metadata of a column; None for a nested one."""
+        if pa.types.is_nested(self._file.schema_arrow.field(name).type):
+            return None
+        return self._file.metadata.row_group(group).column(self._places[name][0])
+
+    @cached_property
+    def _places(self) -> dict[str, range]:
+        """Positions of each column's parts in the file. Paths are ambiguous: a column may have the name of a path."""
+        places, first = {}, 0
+        for field in self._file.schema_arrow:
+            end = first + sum(1 for _ in parts_of(field.type))
+            places[field.name], first = range(first, end), end
+        return places
+
+    def read(self, group: int, names: Sequence[str]) -> pa.Table:
+        in_files = [self._names[name] for name in names if name in self._names]
+        read = self._file.read_row_group(group, columns=in_files, use_threads=False)
+        rows, columns = self.rows_of(group), []
+        for name in names:
+            kind = self._columns.schema.field(name).type
+            if name in self._columns.constants:
+                as_key = pa.types.is_dictionary(kind)
+                columns.append(constant(self._columns.constants[name], rows, as_key))
+            elif name in self._names:
+                columns.append(converted(read[self._names[name]], kind, self._columns.stored[name]))
+            else:
+                columns.append(pa.chunked_array([pa.nulls(rows, kind)]))
+        return pa.table(columns, names=list(names))
+
+
+def constant(value: pa.Scalar, rows: int, as_key: bool = False) -> pa.ChunkedArray:
+    """Return a column that has a value in every row. As a key, text and bytes become a dictionary of one value."""
+    kind = value.type
+    if not as_key or key_type(kind) == kind:
+        return pa.chunked_array([pa.nulls(rows, kind) if not value.is_valid else pa.repeat(value, rows)])
+    if not value.is_valid:
+        return pa.chunked_array([pa.nulls(rows, key_type(kind))])
+    places = pa.repeat(pa.scalar(0, pa.int32()), rows)
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(places, pa.array([value.as_py()], kind))])
+
+
+def _width(value: pa.Scalar) -> int:
+    """Return the bytes per row of a constant; a text may be written out in each row."""
+    if pa.types.is_string(value.type) or pa.types.is_binary(value.type):
+        return 4 + (value.as_buffer().size if value.is_valid else 0)
+    return max(1, int(value.type.bit_width) // 8)
+
 
 ColumnsOf: TypeAlias = Callable[[int], FileColumns]
 """Returns the columns of a file by the number of its rows."""

@@ -108,11 +108,7 @@ class SourceColumns:
         return pa.chunked_array(texts, pa.string()).fill_null("null")
 
     def derive(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
-        """Return columns of events for rows of the source.
-
-        Raises:
-            Refused: an expression fails for a row.
-        """
+        """Return columns of events for rows of the source."""
         return rows if self.sql is None else self.sql.derive(rows, names, self.key)
 
     @cached_property

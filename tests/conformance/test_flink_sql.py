@@ -25,10 +25,10 @@ from tidegate.windowing import (
     Windows,
 )
 from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.compute import JOIN_KINDS, JoinKind
 from tidegate.windowing.operators.records import ElementResult
 from tidegate.windowing.testing import keyed_process_harness, window_harness, window_join_harness
 from tidegate.windowing.time import MAX_TIMESTAMP
-from tidegate.windowing.window_join import JOIN_KINDS, JoinKind
 
 pytestmark = [pytest.mark.long, pytest.mark.spark]
 

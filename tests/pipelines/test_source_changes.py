@@ -20,12 +20,11 @@ from tidegate.pipelines.definition import late
 from tidegate.pipelines.definition.binding import BoundPipeline, bind
 from tidegate.pipelines.definition.column_names import input_rows
 from tidegate.pipelines.definition.fingerprint import describe
-from tidegate.pipelines.epoch.open_input import OpenInput
+from tidegate.pipelines.epoch.open_input import OpenInput, with_renamed
 from tidegate.pipelines.epoch.plan import Basis
 from tidegate.pipelines.epoch.plan_clock import plan_clock
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.compatibility import compare, ready
-from tidegate.pipelines.ledger.tables.retyped import with_renamed
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.sql.compile import compile_expression
 from tidegate.pipelines.storage.warehouse import Warehouse

@@ -20,7 +20,7 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition import late, rejects
 from tidegate.pipelines.definition.column_names import input_rows
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.sources.source_parquet import SourceParquet
+from tidegate.pipelines.sources.parquet_reader import SourceParquet
 from tidegate.windowing import Count, First, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.errors import IllegalArgument
 

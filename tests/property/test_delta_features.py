@@ -19,7 +19,7 @@ from tests.pipelines.sources.slices import slice_at, whole_rows
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import OK
 from tidegate.pipelines.epoch.file_measure import measure_files
-from tidegate.pipelines.sources import source_parquet
+from tidegate.pipelines.sources.parquet_reader import SourceParquet
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import to_millis
 
@@ -137,7 +137,7 @@ def test_arrow_reads_the_rows_of_a_table_with_drawn_features(drawn: dict[str, An
 
 
 def test_the_draws_find_a_reader_that_forgets_deleted_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_parquet.SourceParquet, "kept", lambda *given: None)
+    monkeypatch.setattr(SourceParquet, "kept", lambda *given: None)
 
     @settings(database=None, phases=[Phase.generate], max_examples=60)
     @given(files())

@@ -22,6 +22,7 @@ from tidegate.windowing import (
     WindowJoin,
 )
 from tidegate.windowing.columnar import ColumnarWindowJoin
+from tidegate.windowing.compute import JoinKind
 from tidegate.windowing.epochs.elements import Elements
 from tidegate.windowing.epochs.row_operator import RowOperator, make_operator
 from tidegate.windowing.epochs.timeline import Timeline
@@ -29,7 +30,6 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.join import join_schema
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from tidegate.windowing.window_join import JoinKind
 
 pytestmark = pytest.mark.slow
 

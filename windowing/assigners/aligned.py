@@ -121,13 +121,11 @@ class TumblingWindows(InTimeDomain, WindowAssigner):
         return self.stagger is not WindowStagger.ALIGNED and self.stagger_offset is None
 
     def staggered(self, clock: Millis) -> Self:
-        """Return this assigner with its stagger chosen; itself if that was done already, or if it has none."""
         if not self._is_undrawn:
             return self
         return self.with_stagger(self.stagger.draw(clock, self.size, self.stagger_seed))
 
     def with_stagger(self, offset: Millis) -> Self:
-        """Return this assigner with a stagger that was chosen earlier."""
         return replace(self, stagger_offset=offset)
 
 

@@ -1,7 +1,6 @@
 """The columnar operator: built-in windows as arrays, with the semantics of the row operator."""
 
-from tidegate.windowing.columnar.operator import ColumnarOperator
-from tidegate.windowing.columnar.passes import run_in_passes
+from tidegate.windowing.columnar.operator import ColumnarOperator, run_in_passes
 from tidegate.windowing.columnar.plan import OperatorChoice, choose_operator
 from tidegate.windowing.columnar.window_join import ColumnarWindowJoin
 

@@ -21,10 +21,10 @@ import pyarrow as pa
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
 from tidegate.windowing.columnar.clusters import Clusters, cluster
 from tidegate.windowing.columnar.contents import Contents
-from tidegate.windowing.columnar.gaps import Gaps
 from tidegate.windowing.columnar.kernel import KernelOutput, LateRows, Rules, count
 from tidegate.windowing.columnar.order import begins, shifted
 from tidegate.windowing.columnar.panes import LATE, ON_TIME, PaneRows
+from tidegate.windowing.columnar.plan import Gaps
 from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
 from tidegate.windowing.epochs.arrays import ParallelArrays, joined, taken
 from tidegate.windowing.epochs.elements import Elements

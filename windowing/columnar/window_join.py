@@ -21,6 +21,7 @@ from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.columnar.order import numbers_of
 from tidegate.windowing.columnar.plan import choose_operator
 from tidegate.windowing.columnar.state import Int32s
+from tidegate.windowing.compute import JoinKind, WindowJoin
 from tidegate.windowing.epochs.elements import Elements
 from tidegate.windowing.epochs.feed import order_of
 from tidegate.windowing.epochs.outcome import Outcome, late_table, nothing, output_table
@@ -32,7 +33,6 @@ from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.operators.window import LATE
 from tidegate.windowing.state.rows import WINDOW, StateSchema
 from tidegate.windowing.timestamps import epoch_millis, timestamps_of
-from tidegate.windowing.window_join import JoinKind, WindowJoin
 
 _NONE = -1
 """Place of the partner that an element lacks."""
@@ -67,7 +67,6 @@ class ColumnarWindowJoin:
         self._results = ResultColumns.of(join, results).fields
 
     def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
-        """Take in the elements of an epoch and the state rows before it; see `EpochOperator`."""
         rows = order_of(elements, self._state.key)
         ordered = elements.take(rows)
         names = self._state.key.names

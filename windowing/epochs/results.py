@@ -118,11 +118,7 @@ def late_of(records: Sequence[LateElement], rows: Sequence[int]) -> pa.Table:
 
 
 def refuse_side_outputs(outputs: Sequence[ElementResult | SideOutput]) -> None:
-    """Refuse the side outputs of a window's function.
-
-    Raises:
-        UnsupportedOperation: `outputs` is not empty.
-    """
+    """Refuse the side outputs of a window's function."""
     for record in outputs:
         tag = record.tag if isinstance(record, SideOutput) else None
         raise UnsupportedOperation(

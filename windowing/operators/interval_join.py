@@ -125,7 +125,6 @@ class IntervalJoinOperator(JoinOperator):
             self.timers.restore((row.key, (side, row.window.start)), TimersSnapshot(row.event_time_timers, []))
 
     def num_state_entries(self) -> int:
-        """Return the number of buckets."""
         return sum(len(buffer.times) for buffers in self._buffers.values() for buffer in buffers.values())
 
     def _buffer(self, side: str, key: Any) -> JoinBuffer:

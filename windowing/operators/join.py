@@ -6,14 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.windowing.compute import Join
+from tidegate.windowing.compute import Join, WindowJoin
 from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.records import LATE, LateElement
 from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES, TwoInputOperator, checked_side
 from tidegate.windowing.state.rows import BUCKET, StateSchema
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
-from tidegate.windowing.window_join import WindowJoin
 from tidegate.windowing.windows import Window
 
 WINDOW_JOIN = "window_join"

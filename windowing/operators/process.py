@@ -232,7 +232,6 @@ class ProcessOperator(KeyedOperator):
                 self._held.restore(row.key, row.contents)
 
     def num_state_entries(self) -> int:
-        """Return the number of state values and held elements."""
         cells = sum(len(cell) for cell in self._context.cells.values())
         return cells + (0 if self._held is None else len(self._held))
 

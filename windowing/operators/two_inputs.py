@@ -20,11 +20,7 @@ SIDES = (LEFT, RIGHT)
 
 
 def checked_side(side: str | None) -> str:
-    """Return `side` if it names an input.
-
-    Raises:
-        IllegalArgument: `side` is neither `left` nor `right`.
-    """
+    """Return `side` if it names an input; IllegalArgument if it does not."""
     if side not in SIDES:
         raise IllegalArgument("side", side, f"give the input: {LEFT!r} or {RIGHT!r}")
     return side

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tidegate.windowing.compute import JoinKind, WindowJoin
 from tidegate.windowing.declared import row_checker
 from tidegate.windowing.errors import IllegalState
 from tidegate.windowing.operators.join import JoinOperator
@@ -21,7 +22,6 @@ from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES, checked_
 from tidegate.windowing.state.rows import WINDOW, StateRow
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timers import Slot, TimersSnapshot
-from tidegate.windowing.window_join import JoinKind, WindowJoin
 from tidegate.windowing.windows import TimeWindow, Window
 
 
@@ -89,7 +89,6 @@ class WindowJoinOperator(JoinOperator):
             self._sides(row.key, row.window, new=False)[side].extend(row.contents[SIDES.index(side)])
 
     def num_state_entries(self) -> int:
-        """Return the number of windows and sides that have elements."""
         return sum(bool(elements) for sides in self._windows.values() for elements in sides.values())
 
     def _sides(self, key: Any, window: Window, *, new: bool = True) -> dict[str, list[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, Windows
+from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, WindowJoin, Windows
 from tidegate.windowing.functions import KeyedCoProcessFunction, KeyedProcessFunction
 from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, KeySchema
 from tidegate.windowing.operators.interval_join import IntervalJoinOperator
@@ -15,7 +15,6 @@ from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.operators.window_join import WindowJoinOperator
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.testing.harness import ManualClock, OperatorHarness, RecordingOutput, Snapshot
-from tidegate.windowing.window_join import WindowJoin
 
 __all__ = [
     "ManualClock",

@@ -43,12 +43,6 @@ def _unfinished(term: Term, at: Place) -> Iterator[tuple[Term, Place]]:
             yield part, place
 
 
-def _wakeups(term: Term, at: Place) -> Iterator[Wakeup]:
-    if not at.finished:
-        for part, place in _unfinished(term, at):
-            yield from part.wakeups(place)
-
-
 def _merged(term: Term, at: Place, ended: Callable[[Iterable[bool]], bool]) -> None:
     """Merge the parts. Then the term is finished if and only if `ended` holds for their finished flags."""
     for index, part in enumerate(term.parts()):
@@ -73,7 +67,9 @@ class _Composed(BuiltIn, Term):
         return self._step(lambda term, place: term.processing_time(time, place), at)
 
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
-        return _wakeups(self, at)
+        if not at.finished:
+            for part, place in _unfinished(self, at):
+                yield from part.wakeups(place)
 
     def own_states(self) -> Sequence[str]:
         return (FINISHED,)
@@ -99,6 +95,12 @@ class _Several(_Composed):
 
     def parts(self) -> Sequence[Term]:
         return self.terms
+
+    def merged(self, at: Place) -> None:
+        _merged(self, at, all)
+
+    def shows_all(self, *, event_time: bool) -> bool:
+        return all(term.shows_all(event_time=event_time) for term in self.terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +139,6 @@ class AfterAll(_Several):
                 place.finish()
         return not any(_unfinished(self, at)) and at.finish()
 
-    def merged(self, at: Place) -> None:
-        _merged(self, at, all)
-
-    def shows_all(self, *, event_time: bool) -> bool:
-        return all(term.shows_all(event_time=event_time) for term in self.terms)
-
 
 @dataclass(frozen=True, slots=True)
 class AfterEach(_Several):
@@ -163,18 +159,12 @@ class AfterEach(_Several):
         for part, place in islice(_unfinished(self, at), 1):
             yield from part.wakeups(place)
 
-    def merged(self, at: Place) -> None:
-        _merged(self, at, all)
-
     def finishes(self) -> bool:
         return all(term.finishes() for term in self.terms)
 
-    def shows_all(self, *, event_time: bool) -> bool:
-        return all(term.shows_all(event_time=event_time) for term in self.terms)
-
 
 @dataclass(frozen=True, slots=True)
-class Repeatedly(BuiltIn, Term):
+class Repeatedly(_Composed):
     """Term that fires with another term, and restarts it each time it is finished. It never finishes by itself.
 
     Raises:
@@ -186,21 +176,8 @@ class Repeatedly(BuiltIn, Term):
     def __post_init__(self) -> None:
         check_terms("term", self.term)
 
-    def element(self, at: Place) -> bool:
-        return self._step(_element, at)
-
-    def event_time(self, time: Millis, at: Place) -> bool:
-        return self._step(lambda term, place: term.event_time(time, place), at)
-
-    def processing_time(self, time: Millis, at: Place) -> bool:
-        return self._step(lambda term, place: term.processing_time(time, place), at)
-
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         return self.term.wakeups(at.part(0))
-
-    def own_states(self) -> Sequence[str]:
-        # An enclosing term, such as AfterAll, may finish it.
-        return (FINISHED,)
 
     def parts(self) -> Sequence[Term]:
         return (self.term,)

@@ -15,15 +15,9 @@ _WAY_OUT = "Restore a snapshot of the same watermark strategy, or start without 
 
 
 def millis_in(snapshot: Mapping[str, Any], field: str) -> Millis:
-    """Return a timestamp or duration of a snapshot.
-
-    Raises:
-        IncompatibleSnapshot: the field is missing, or is not an int.
-    """
-    value = snapshot.get(field)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise IncompatibleSnapshot(field, value, "an int of milliseconds", _WAY_OUT)
-    return value
+    """Return a timestamp or duration of a snapshot."""
+    millis: Millis = _value(snapshot, field, int, "an int of milliseconds")
+    return millis
 
 
 def optional_millis_in(snapshot: Mapping[str, Any], field: str) -> Millis | None:
@@ -32,24 +26,20 @@ def optional_millis_in(snapshot: Mapping[str, Any], field: str) -> Millis | None
 
 
 def flag_in(snapshot: Mapping[str, Any], field: str) -> bool:
-    """Return a boolean of a snapshot.
-
-    Raises:
-        IncompatibleSnapshot: the field is missing, or is not a boolean.
-    """
-    value = snapshot.get(field)
-    if not isinstance(value, bool):
-        raise IncompatibleSnapshot(field, value, "true or false", _WAY_OUT)
-    return value
+    """Return a boolean of a snapshot."""
+    flag: bool = _value(snapshot, field, bool, "true or false")
+    return flag
 
 
 def part_of(snapshot: Mapping[str, Any], field: str) -> WatermarkSnapshot:
-    """Return a nested snapshot.
+    """Return a nested snapshot."""
+    part: WatermarkSnapshot = _value(snapshot, field, dict, "a nested snapshot")
+    return part
 
-    Raises:
-        IncompatibleSnapshot: the field is missing, or is not a dict.
-    """
+
+def _value(snapshot: Mapping[str, Any], field: str, kind: type, wanted: str) -> Any:
+    """Return a field; raise IncompatibleSnapshot if it is missing or of another type. True is not an int here."""
     value = snapshot.get(field)
-    if not isinstance(value, dict):
-        raise IncompatibleSnapshot(field, value, "a nested snapshot", _WAY_OUT)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise IncompatibleSnapshot(field, value, wanted, _WAY_OUT)
     return value

@@ -101,20 +101,12 @@ def create_backup(
 
 
 def list_backups(place: PipelineTables) -> list[Backup]:
-    """Return the backups of a pipeline, newest first.
-
-    Raises:
-        Refused: a newer tidegate wrote one of them.
-    """
+    """Return the backups of a pipeline, newest first."""
     return sorted((_read(place, name) for name in _names(place)), key=lambda backup: -backup.created_at)
 
 
 def find_backup(place: PipelineTables, name: str) -> Backup:
-    """Return the backup with a name, or the newest one for `latest`.
-
-    Raises:
-        UsageError: there is no such backup.
-    """
+    """Return the backup with a name, or the newest one for `latest`."""
     backups = list_backups(place)
     for backup in backups:
         if name in (backup.name, "latest"):

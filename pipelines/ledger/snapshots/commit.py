@@ -105,21 +105,13 @@ def remaining(
 
 
 def check_files(tables: PipelineTables, manifest: Manifest) -> None:
-    """Refuse a manifest that lists a file which is missing or has a different size.
-
-    Raises:
-        FilesMissing: a file is missing or truncated.
-    """
+    """Refuse a manifest that lists a file which is missing or has a different size."""
     for table, work in manifest.publish.items():
         check_before_commit(tables, table, (*work.files, *(each.file for each in work.departed)), manifest.epoch)
 
 
 def check_before_commit(tables: PipelineTables, table: str, files: Sequence[DataFile], epoch: int) -> None:
-    """Refuse files that are missing or have a different size, before anything of an epoch is committed.
-
-    Raises:
-        FilesMissing: a file is missing or truncated.
-    """
+    """Refuse files that are missing or have a different size, before anything of an epoch is committed."""
     try:
         check_written(tables.warehouse, tables.path(table), files)
     except FilesMissing as error:

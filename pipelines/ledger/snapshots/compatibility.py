@@ -114,9 +114,7 @@ def left_behind(pipeline: Pipeline) -> frozenset[str]:
 def check_restorable(bound: BoundPipeline, manifest: Manifest) -> None:
     """Refuse a snapshot that this pipeline can't use even after a migration.
 
-    Raises:
-        Refused: key, contents, trigger state, user state or max_parallelism differ; the message names the field, both
-            values and the remedy.
+    The message names the field, both values and the remedy.
     """
     for difference in compare(bound, manifest).incompatibilities:
         raise Refused(
@@ -130,9 +128,6 @@ def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Ma
 
     A dropped result keeps its column in table results, but a dropped state leaves no trace. So if the code or the
     snapshot has states, an unknown name may be a state that was dropped earlier.
-
-    Raises:
-        Refused: the message names the field, the name and the remedy.
     """
     now = _names(format_of(bound.schemas, bound))
     then = _names(format_of(manifest.schemas, bound)) | (

@@ -45,9 +45,6 @@ def find_change(tables: PipelineTables, table: str, newest: int | None = None) -
     """Return the change since which a table lacks published rows or has extra ones; None if there is none.
 
     A commit that only moves rows to other files, such as OPTIMIZE, is ignored, and so is a RESTORE that undoes it.
-
-    Raises:
-        Refused: an entry of the log is damaged.
     """
     since = _since_newest_epoch(tables, table, newest)
     if not since:
@@ -67,11 +64,7 @@ def find_change(tables: PipelineTables, table: str, newest: int | None = None) -
 
 
 def check_unchanged(tables: PipelineTables, table: str, newest: int | None = None) -> None:
-    """Refuse a published table whose rows somebody else changed. For the arguments, see `find_change`.
-
-    Raises:
-        Refused: the message says how to continue.
-    """
+    """Refuse a published table whose rows somebody else changed. For the arguments, see `find_change`."""
     if (change := find_change(tables, table, newest)) is not None:
         raise Refused(f"{described(tables, change)}; then run again")
 

@@ -126,20 +126,12 @@ def is_newest(snapshot: Snapshot, tables: PipelineTables) -> bool:
 
 
 def require_snapshot(tables: PipelineTables, version: int | None = None) -> Snapshot:
-    """Return the snapshot at the head of table `state`, or at a version, for callers that need one.
-
-    Raises:
-        Refused: there is none yet.
-    """
+    """Return the snapshot at the head of table `state`, or at a version; raise Refused if there is none yet."""
     return required(tables, read_snapshot(tables, version))
 
 
 def required(tables: PipelineTables, snapshot: Snapshot | None) -> Snapshot:
-    """Return a snapshot after checking that it is not None.
-
-    Raises:
-        Refused: there is none yet.
-    """
+    """Return a snapshot; raise Refused if it is None, because there is none yet."""
     if snapshot is None:
         raise no_snapshot_yet(tables)
     return snapshot
@@ -246,9 +238,6 @@ def list_snapshots(tables: PipelineTables, newest: int | None = None) -> list[Sn
     """Return the snapshots in the log, newest first. This reads only the log, and starts no JVM.
 
     With `newest`, only as much of the log is read as that number needs.
-
-    Raises:
-        Refused: an entry of the log is damaged.
     """
     return list(islice(snapshots_of(TableLog(tables, state.NAME)), newest)) if tables.exist else []
 

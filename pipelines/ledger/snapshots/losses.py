@@ -36,11 +36,7 @@ class Losses:
         self.texts.append(text)
 
     def settle(self) -> None:
-        """Report all losses to `give_up`, or refuse them, before the restore commits.
-
-        Raises:
-            Refused: there are losses, and the user does not give them up.
-        """
+        """Report all losses to `give_up`, or refuse them, before the restore commits."""
         if self._give_up is None and self.texts:
             epoch = self._target.manifest.epoch
             target = epoch if self._target.path == self._tables.path(state.NAME) else self._savepoint

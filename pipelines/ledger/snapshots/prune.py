@@ -25,9 +25,6 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
     The caller holds the lease. The counters of these epochs are kept and still count the removed rows. If an epoch
     rejected a row because its time was ahead, its rejected rows are kept: without them, the row would be accepted once
     OPTIMIZE has rewritten its file.
-
-    Raises:
-        Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
     head = required(tables, recover(tables))
     old, oldest, last = _epochs_before(tables, before, head.manifest.epoch)

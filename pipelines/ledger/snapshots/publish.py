@@ -116,11 +116,7 @@ def _way_back(tables: PipelineTables, manifest: Manifest) -> str:
 
 
 def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
-    """Read every file that publishing an epoch rewrites, before anything of the epoch is committed.
-
-    Raises:
-        Refused: a file can't be read, so the epoch could never be published.
-    """
+    """Read every file that publishing an epoch rewrites: one that can't be read is refused before the commit."""
     for table in PUBLISHED:
         work = manifest.publish[table]
         if not work.rewrites:

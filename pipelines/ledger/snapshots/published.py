@@ -39,9 +39,6 @@ def newest_published(tables: PipelineTables, head: Snapshot | None = None) -> Sn
     """Return the snapshot of the newest epoch that every table has; None before the first.
 
     A caller that has read the head passes it.
-
-    Raises:
-        Refused: a table can't be read.
     """
     snapshot = read_snapshot(tables) if head is None else head
     if snapshot is None:
@@ -70,11 +67,7 @@ def final_through(snapshot: Snapshot, head: Snapshot) -> Millis:
 
 
 def require_published(tables: PipelineTables, head: Snapshot) -> Snapshot:
-    """Return the result of `newest_published`, for callers that need a snapshot.
-
-    Raises:
-        Refused: there is none yet.
-    """
+    """Return the result of `newest_published`; raise Refused if there is none yet."""
     snapshot = newest_published(tables, head)
     if snapshot is None:
         raise Refused(

@@ -51,11 +51,7 @@ def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | 
 
 
 def trusted_head(tables: PipelineTables) -> Snapshot | None:
-    """Return the newest snapshot after checking that no table is ahead of it; None if there is none. Changes nothing.
-
-    Raises:
-        Refused: table state is missing or behind a published table, or a published table is missing.
-    """
+    """Return the newest snapshot after checking that no table is ahead of it, or None. Changes nothing."""
     return _trusted(tables)[0]
 
 
@@ -69,11 +65,7 @@ def _trusted(tables: PipelineTables) -> tuple[Snapshot | None, dict[str, int]]:
 
 
 def check_logs(tables: PipelineTables) -> None:
-    """Refuse a log whose newest entry is truncated at the end of a line: Delta would open it with a part of the commit.
-
-    Raises:
-        Refused: an entry is truncated; the message says how to continue.
-    """
+    """Refuse a log whose newest entry is truncated at a line's end: Delta would open it with a part of the commit."""
     for table in ALL:
         if tables.warehouse.exists(tables.path(table)) and (name := cut_entry(tables, table)) is not None:
             raise Refused(
@@ -83,11 +75,7 @@ def check_logs(tables: PipelineTables) -> None:
 
 
 def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[str, int]) -> None:
-    """Refuse a head that is behind a table, a pipeline that lost a table, and a published table that was rolled back.
-
-    Raises:
-        Refused: the message says how to continue.
-    """
+    """Refuse a head behind a table, a pipeline that lost a table, and a published table that was rolled back."""
     epoch = 0 if head is None else head.manifest.epoch
     name, committed = tables.pipeline, max(newest.values(), default=0)
     gone = [table for table in ALL if table not in newest]
@@ -120,10 +108,8 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
 def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> Sequence[Manifest]:
     """Return the manifests that may have to be published, oldest first.
 
-    This is only the newest one, unless the log of a table lost its end.
-
-    Raises:
-        Refused: a table lacks an epoch whose snapshot is no longer retained.
+    This is only the newest one, unless the log of a table lost its end. A table that lacks an epoch whose snapshot is
+    not retained is refused.
     """
     record = published_by(tables.warehouse, head.handle)
     if record is None or _holds(at, record):

@@ -96,9 +96,6 @@ def vacuum(
     The caller holds the lease. The files are listed first; then a fence in each table makes any hung process with
     uncommitted files fail. The fence records what is kept, so nobody restores what a hung cleanup may still remove. A
     dry run removes nothing, and only returns what would be removed.
-
-    Raises:
-        Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
     if dry_run:
         return _decide(tables, required(tables, trusted_head(tables)), retention, now, LogMemory()).clearing
@@ -129,9 +126,6 @@ def keep_newest_only(tables: PipelineTables) -> None:
     """Remove every snapshot but the newest, every older version of each table, and every file that they don't need.
 
     This does not depend on clocks, neither a driver's nor those of commits. The caller holds the lease.
-
-    Raises:
-        Refused: the pipeline has no snapshot, or somebody commits at the same time.
     """
     required(tables, recover(tables))
     names = tables.with_windows(ALL)

@@ -101,11 +101,7 @@ def commit_by(
 def create(
     warehouse: Warehouse, path: str, schema: Schema, files: Sequence[AddAction], metadata: Mapping[str, Any], name: str
 ) -> None:
-    """Create a table with its files, in one commit.
-
-    Raises:
-        Outrun: the table already exists.
-    """
+    """Create a table with its files, in one commit; raise Outrun if it already exists."""
     id_ = uuid.uuid4().hex
     try:
         create_table_with_add_actions(

@@ -38,9 +38,6 @@ def compact(tables: PipelineTables, table: str, together: int | None = None) -> 
 
     The caller holds the lease. With `together`, this number of files of similar size triggers combining them, so that
     each row is rewritten only a few times, however often this runs. None combines all small files.
-
-    Raises:
-        Outrun: somebody else commits to the table at the same time.
     """
     handle = tables.look(table)
     files = active_files(handle)
@@ -68,9 +65,6 @@ def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int, now: Mi
 
     Compaction combines the files in the order of their epochs, so the oldest files hold the oldest epochs. The caller
     holds the lease. The epoch `needed`, the oldest whose snapshot is retained, and later ones are kept.
-
-    Raises:
-        Outrun: somebody else commits to the table at the same time.
     """
     handle = tables.look(epochs.NAME)
     gone = []

@@ -157,11 +157,7 @@ def _iso(millis: Millis) -> str:
 
 
 def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) -> None:
-    """Refuse files that are missing or have a different size, and make the files durable before the log names them.
-
-    Raises:
-        FilesMissing: a file is missing or truncated; the message names it.
-    """
+    """Refuse files that are missing or have a different size, and make the files durable before the log names them."""
     sizes = warehouse.sizes(path, [file.path for file in files])
     for file in files:
         if sizes[file.path] != file.size:

@@ -109,11 +109,7 @@ def are_of_key(rows: pa.Table, names: Sequence[str], key: Key) -> pa.ChunkedArra
 
 
 def rows_of_key(rows: pa.Table, names: Sequence[str], texts: Sequence[str]) -> pa.Table:
-    """Return the rows of a key, given by the texts of its values; see `key_of_texts`.
-
-    Raises:
-        UsageError: a text is not a value of its column.
-    """
+    """Return the rows of a key, given by the texts of its values; see `key_of_texts`."""
     return rows.filter(are_of_key(rows, names, key_of_texts(key_schema(rows.schema, tuple(names)), texts)))
 
 
@@ -190,11 +186,7 @@ def _texts(column: pa.Array) -> list[str | None]:
 
 
 def _value_of_text(name: str, kind: pa.DataType, text: str) -> pa.Scalar:
-    """Return the value of a key column from its text, or a null from the text for null.
-
-    Raises:
-        UsageError: the text is not a value of the column's type.
-    """
+    """Return the value of a key column from its text, or a null from the text for null."""
     may_be_any_text = not pa.types.is_primitive(kind) and not pa.types.is_decimal(kind)
     if text == NULL or (text == _NULL and not may_be_any_text):
         return pa.scalar(None, kind)

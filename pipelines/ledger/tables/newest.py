@@ -51,10 +51,6 @@ def newest(warehouse: Warehouse, path: str) -> DeltaTable:
 
     On an object store, if nobody has committed, this takes a single list request instead of one for each entry since
     the last checkpoint.
-
-    Raises:
-        DeltaError: the table can't be opened.
-        StoreFailed: its store does not answer.
     """
     filesystem, log = warehouse.filesystem(f"{path}/{FOLDER}")
     is_folder = isinstance(filesystem, fs.LocalFileSystem)

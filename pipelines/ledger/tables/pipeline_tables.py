@@ -119,11 +119,7 @@ class PipelineTables:
         return self._checked(table, lambda path: newest(self.warehouse, path))
 
     def look_windows(self) -> DeltaTable:
-        """Return table `windows`, like `look`.
-
-        Raises:
-            Refused: the pipeline has no such table.
-        """
+        """Return table `windows`, like `look`; raise Refused if the pipeline has none."""
         if not self.warehouse.exists(self.path(windows.NAME)):
             raise Refused(
                 f"pipeline {self.pipeline!r} has no table windows: `tidegate windows build {self.pipeline}` creates "

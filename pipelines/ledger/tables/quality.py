@@ -154,9 +154,6 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[
 
     `check` raises an error if the rows may contain a key that was forgotten since their tables were read; the commit
     fails if `forget_examples` commits after it.
-
-    Raises:
-        Refused: other commits to the table keep interfering.
     """
     mend(tables)
     tables.create_one(NAME, SCHEMA, {})
@@ -340,9 +337,6 @@ def read(tables: PipelineTables, columns: list[str] | None = None, *, suites: Se
     """Return all outcomes, with all or some columns, the newest check first; empty if nothing was ever checked.
 
     With `suites`, return the rows of those suites, such as acknowledgements.
-
-    Raises:
-        Refused: the table can't be opened.
     """
     if not tables.warehouse.exists(tables.path(NAME)):
         return SCHEMA.empty_table()
@@ -362,11 +356,7 @@ def newest_checked(tables: PipelineTables, timeline: int) -> int | None:
 
 
 def newest(tables: PipelineTables, epoch: int | None = None) -> pa.Table:
-    """Return the rows of the newest check, overall or of an epoch. Other files are not read.
-
-    Raises:
-        Refused: the table can't be opened.
-    """
+    """Return the rows of the newest check, overall or of an epoch. Other files are not read."""
     if not tables.warehouse.exists(tables.path(NAME)):
         return SCHEMA.empty_table()
     handle = tables.open(NAME)

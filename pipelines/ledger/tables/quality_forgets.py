@@ -29,9 +29,6 @@ def forget_examples(tables: PipelineTables, key: KeyTexts, only_if_named: bool =
 
     Any other text that contains a part of the key is emptied. `only_if_named` leaves the table unchanged unless a file
     contains all parts of the key.
-
-    Raises:
-        Refused: other commits to the table keep interfering.
     """
     if not tables.warehouse.exists(tables.path(quality.NAME)) or (only_if_named and not _are_named(tables, key)):
         return

@@ -103,11 +103,7 @@ class TableLog:
         return versions[max(first, 0) :]
 
     def entry(self, version: int) -> LogEntry | None:
-        """Return the entry of a version; None if somebody has removed it.
-
-        Raises:
-            Refused: the entry is damaged.
-        """
+        """Return the entry of a version; None if somebody has removed it. A damaged one is refused."""
         key = (self.table, version)
         if key not in self.memory.entries:
             actions = self._actions(version)

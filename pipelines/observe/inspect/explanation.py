@@ -14,9 +14,8 @@ from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.columnar import OperatorChoice, choose_operator
 from tidegate.windowing.columnar.plan import early_interval
 from tidegate.windowing.columnar.slices import Slicing
-from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, KeyedProcess, Windows
+from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, KeyedProcess, WindowJoin, Windows
 from tidegate.windowing.time import Millis
-from tidegate.windowing.window_join import WindowJoin
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,9 @@ from tidegate.pipelines.observe.inspect.row_windows import Grouped, Ordered, ali
 from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.columnar.kernel import cleanup_times
 from tidegate.windowing.columnar.order import begins
-from tidegate.windowing.compute import Windows
+from tidegate.windowing.compute import WindowJoin, Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.watermarks import WatermarkStrategy
-from tidegate.windowing.window_join import WindowJoin
 
 _COARSE, _MANY = 1_000, 1 << 16
 """Unit to which the waits of a share of the keys are rounded up if many differ, so that few values are held."""

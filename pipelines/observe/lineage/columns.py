@@ -24,9 +24,8 @@ from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.definition.windows import NAME as WINDOWS
 from tidegate.pipelines.definition.windows import PARTITIONS
 from tidegate.pipelines.observe.lineage.names import DatasetName
-from tidegate.windowing.compute import CoProcess, Join, KeyedProcess, Windows
+from tidegate.windowing.compute import CoProcess, Join, KeyedProcess, WindowJoin, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
-from tidegate.windowing.window_join import WindowJoin
 
 DIRECT, INDIRECT = "DIRECT", "INDIRECT"
 """Whether the value comes from the column, or the column selects rows."""

@@ -75,11 +75,7 @@ class DeletionVector:
 
     @property
     def file(self) -> str | None:
-        """Path of the vector's file, relative to the table or absolute; None for a vector in the log.
-
-        Raises:
-            ValueError: the path is damaged.
-        """
+        """Path of the vector's file, relative to the table or absolute; None for a vector in the log."""
         if self.storage == _INLINE:
             return None
         if self.storage == _ABSOLUTE:
@@ -134,11 +130,7 @@ class DeletionVector:
 
 
 def _decoded(text: str) -> bytes:
-    """Return the bytes that a text encodes in Z85.
-
-    Raises:
-        ValueError: the text is not in Z85.
-    """
+    """Return the bytes that a text encodes in Z85; raise ValueError if it is not in Z85."""
     if len(text) % 5 or not set(text) <= set(_DIGITS):
         raise ValueError(f"{text[:40]!r} is not encoded by Z85")
     return base64.b85decode(text.translate(_TO_BASE85))

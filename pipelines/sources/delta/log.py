@@ -115,34 +115,27 @@ class SourceLog:
 
     @property
     def identity(self) -> str:
-        """Id of the table."""
         return self._facts.identity
 
     @property
     def columns(self) -> str:
-        """The table's schema in the log, JSON."""
         return self._facts.columns
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns in Arrow's types."""
         return self._facts.schema
 
     @property
     def unusual(self) -> dict[str, str]:
-        """Columns that only Spark reads or compares correctly, with the reasons."""
         return unusual_columns(self.columns)
 
     def of_position(self, version: int) -> dict[str, Any]:
-        """Return the field that Delta adds to a position: the id of the table."""
         return {TABLE_ID: self.identity}
 
     def check_input(self, part: Input) -> None:
-        """Check that no column that must be compared byte by byte has a collation; see `check_collations`."""
         check_collations(part, self.path, self.columns)
 
     def left_to_spark(self) -> str | None:
-        """Return the reason why only Spark can read the table; None if the tasks can."""
         return "the source says reader='spark'" if self._reader == "spark" else self._facts.left_to_spark()
 
     def reader(self, columns: pa.Schema) -> DeltaReader:
@@ -173,15 +166,9 @@ class SourceLog:
             ) from error
 
     def check(self, position: Position) -> None:
-        """Check that a position belongs to this table; see `check_position`."""
         check_position(self.path, self.identity, self.head, position)
 
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
-        """Yield the versions after `after` up to `until` (None: the head) that added data and are not skipped.
-
-        Raises:
-            Refused: a version removed or changed data, or its entry or a file no longer exists.
-        """
         for version in range(after + 1, (self.head if until is None else until) + 1):
             actions = self._actions(version)
             if self._is_passed_over(actions):
@@ -210,11 +197,9 @@ class SourceLog:
                 yield SourceCommit(version, commit_time(actions), files, removes_data(actions))
 
     def changing(self, after: int) -> Iterator[int]:
-        """Yield the versions after `after` that removed or changed rows; see `ChangingSource`."""
         return (version for version in range(after + 1, self.head + 1) if removes_data(self._actions(version)))
 
     def changed(self, after: int, until: int) -> ChangedFiles:
-        """Return the files in which two versions differ; see `ChangingSource`."""
         changed = cheapest(*self._changes_of(after, until), partial(self.warehouse.sizes, self.path))
         way_on = (
             f"a VACUUM removed them before this pipeline compared the versions {after} and {until}. Skip the change "
@@ -226,7 +211,6 @@ class SourceLog:
         return changed
 
     def differing(self, after: int, timestamp: str, until: int | None = None) -> ChangedFiles:
-        """Return the files in which two versions differ, with bounds of times; see `ChangingSource`."""
         until = self.head if until is None else until
         changed, name = changed_files(*self._changes_of(after, until)), self._facts.stored_name(timestamp)
         newer = self._at_head() if until == self.head else self._at(until)
@@ -253,21 +237,9 @@ class SourceLog:
         return version
 
     def time_of(self, version: int) -> Millis:
-        """Return the commit time of a version.
-
-        Raises:
-            Refused: the log entry of the version no longer exists.
-        """
         return commit_time(self._actions(version))
 
     def active(self, timestamp: str, version: int | None = None, to_read: bool = False) -> list[SourceFile]:
-        """Return the files of a version (None: the newest), with the bounds of a timestamp column if they are recorded.
-
-        `to_read` adds partition values and deletion vectors, for a table that has them.
-
-        Raises:
-            Refused: an older version can no longer be read.
-        """
         is_head = version is None or version == self.head
         table = self._at_head() if is_head else self._at(version or 0)
         listed = pa.table(table.get_add_actions(flatten=True))
@@ -362,7 +334,6 @@ class SourceLog:
         return unquote(path)
 
     def skipped(self, after: int, until: int) -> int:
-        """Return the number of versions after `after` up to `until` that were skipped; see `ChangingSource`."""
         if self._changes != "ignore":
             return 0
         logged = [version for version in self._logged() if after < version <= until]

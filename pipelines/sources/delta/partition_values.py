@@ -28,11 +28,7 @@ _DAYS_TO_1970 = 719_468
 
 
 def scalar_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """Return a partition value in the type of its column.
-
-    Raises:
-        ValueError: the text is not a value of the type.
-    """
+    """Return a partition value in the type of its column; raise ValueError if the text is not one."""
     if text is None or (text == "" and not _is_text(kind)):
         return pa.scalar(None, kind)
     if (reader := _reader_of(kind)) is None:

@@ -15,9 +15,8 @@ from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.delta.deletion_vectors import DeletionVector
 from tidegate.pipelines.sources.delta.partition_values import scalar_of
-from tidegate.pipelines.sources.parquet_reader import Remedies, open_parquet
+from tidegate.pipelines.sources.parquet_reader import FileColumns, Remedies, SourceParquet, open_parquet
 from tidegate.pipelines.sources.rules import Int64s
-from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
 from tidegate.pipelines.sources.stored_fields import StoredField, filled
 from tidegate.pipelines.storage.warehouse import Warehouse
 
@@ -54,12 +53,6 @@ class DeltaReader:
 
     @contextmanager
     def open(self, part: FilePart) -> Iterator[SourceParquet]:
-        """Open a file; see `PartReader.open`.
-
-        Raises:
-            Refused: the file or its deletion vector is missing or damaged, a partition value can't be read, or the file
-                was written with another calendar.
-        """
         stored = {field.name: field for field in self.fields}
         constants = self._constants(part, stored)
 
@@ -76,11 +69,7 @@ class DeltaReader:
             yield file
 
     def _constants(self, part: FilePart, stored: dict[str, StoredField]) -> dict[str, pa.Scalar]:
-        """Return the values of the partition columns in a file.
-
-        Raises:
-            Refused: a value can't be read; the message names it.
-        """
+        """Return the values of the partition columns in a file."""
         texts = part.details.get(PARTITION) or {}
         constants: dict[str, pa.Scalar] = {}
         for name in self.partitions:
@@ -98,11 +87,7 @@ class DeltaReader:
         return constants
 
     def _deleted(self, part: FilePart, rows: int) -> Int64s:
-        """Return the positions of a file's rows that are not read: the deleted ones; see `DELETED_BESIDE` and `SIDE`.
-
-        Raises:
-            Refused: the deletion vector is missing or damaged, or belongs to another file.
-        """
+        """Return the positions of the rows that are not read: deleted ones; see `DELETED_BESIDE` and `SIDE`."""
         if side := part.details.get(SIDE):
             return self._of_other_side(part, side)
         deleted = self._rows_of(part.details.get(DELETED), part, rows)

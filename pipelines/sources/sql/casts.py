@@ -33,10 +33,7 @@ _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 def cast(node: Node, kind: pa.DataType, quiet: bool = False) -> Node:
     """Return a program that casts another one's values.
 
-    With `quiet`, as in TRY_CAST, a value that can't be cast gives null.
-
-    Raises:
-        Unproven: this cast is not proven.
+    With `quiet`, as in TRY_CAST, a value that can't be cast gives null. A cast that is not proven raises Unproven.
     """
     source = node.type
     if source == kind:

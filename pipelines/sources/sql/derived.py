@@ -54,11 +54,7 @@ class SourceSql:
         return list(read)
 
     def kept(self, rows: pa.Table) -> npt.NDArray[np.bool_] | None:
-        """Return True for each row of the source that `where` keeps; None if it keeps all.
-
-        Raises:
-            Refused: `where` fails for a row.
-        """
+        """Return True for each row of the source that `where` keeps; None if it keeps all."""
         if self.where is None:
             return None
         met = self._evaluated("where", self.where, _plain(rows, columns_read(self.where)))
@@ -66,11 +62,7 @@ class SourceSql:
         return None if kept.all() else kept
 
     def derive(self, rows: pa.Table, names: Sequence[str], key: Sequence[str] = ()) -> pa.Table:
-        """Return columns of events. Text and bytes of a `key` become dictionaries.
-
-        Raises:
-            Refused: an expression fails for a row; the message names it.
-        """
+        """Return columns of events. Text and bytes of a `key` become dictionaries."""
         columns = []
         for name in names:
             program = self.programs.get(name)

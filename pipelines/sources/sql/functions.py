@@ -235,11 +235,7 @@ _FORMATS = {
 
 
 def time_patterns(text: str) -> tuple[str, str | None]:
-    """Return the regular expression of a format, and that of the subset that Arrow reads identically.
-
-    Raises:
-        Unproven: the format is not proven.
-    """
+    """Return the regular expression of a format, and that of the subset that Arrow reads identically."""
     base, dot, fraction = text.partition(".")
     digits = len(fraction) if dot and set(fraction) == {"S"} and len(fraction) <= 6 else 0
     between = _FORMATS.get(base)

@@ -39,11 +39,7 @@ class NoMoment(ValueError):
 
 
 def day_number(year: int, month: int, day: int) -> int:
-    """Return the days since 1970 of a date of the proleptic Gregorian calendar.
-
-    Raises:
-        NoMoment: there is no such date.
-    """
+    """Return the days since 1970 of a date of the proleptic Gregorian calendar; NoMoment if there is none."""
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     lengths = (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
     if not (1 <= month <= 12 and 1 <= day <= lengths[month - 1]):
@@ -53,11 +49,7 @@ def day_number(year: int, month: int, day: int) -> int:
 
 
 def read_date(text: str) -> int:
-    """Return the days since 1970 of text, as `CAST(text AS DATE)` reads it.
-
-    Raises:
-        NoMoment: Spark finds no date in it.
-    """
+    """Return the days since 1970 of text, as `CAST(text AS DATE)` reads it; NoMoment if it has no date."""
     shape = re.fullmatch(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", text.strip(_BLANKS), re.S | re.A)
     if shape is None:
         raise NoMoment

@@ -36,9 +36,6 @@ def common_type(nodes: Sequence[Node], with_literals: bool = False) -> pa.DataTy
     """Return the common type of several values.
 
     With `with_literals`, as in an operator, an integer literal combined with a decimal is as narrow as its digits.
-
-    Raises:
-        Unproven: there is no such type, or Spark would convert in a way that is not proven.
     """
     kind: pa.DataType = pa.null()
     for node in nodes:
@@ -80,11 +77,7 @@ def _wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 
 def decimal(precision: int, scale: int) -> pa.DataType:
-    """Return a decimal type.
-
-    Raises:
-        Unproven: it has too many digits, so Spark would drop some.
-    """
+    """Return a decimal type; Unproven if it has too many digits, so that Spark would drop some."""
     if precision > _PRECISION:
         raise Unproven(f"a decimal of {precision} digits, of which Spark drops some, is not proven")
     return pa.decimal128(precision, scale)
@@ -128,11 +121,7 @@ def _is_beyond_bigint(node: Node) -> bool:
 
 
 def moment_of(text: str, kind: pa.DataType) -> Constant:
-    """Return a literal of a date or a time.
-
-    Raises:
-        Unproven: the text is neither.
-    """
+    """Return a literal of a date or a time; Unproven if the text is neither."""
     try:
         number = moments.read_date(text) if pa.types.is_date(kind) else moments.read_moment(text)
     except ValueError as error:
@@ -158,11 +147,7 @@ def number_literal(text: str) -> Constant:
 
 
 def finite(text: str) -> float:
-    """Return the double of a literal.
-
-    Raises:
-        Unproven: it is out of range for doubles, which Spark refuses.
-    """
+    """Return the double of a literal; Unproven if it is out of range for doubles, which Spark refuses."""
     number = float(text)
     if not math.isfinite(number):
         raise Unproven(f"the literal {text} is out of range")
@@ -177,11 +162,7 @@ _COMBINING: dict[type[exp.Expr], Callable[..., Any]] = {
 
 
 def arithmetic(node: exp.Expr, left: Node, right: Node) -> Node:
-    """Return the program of an operator between two numbers.
-
-    Raises:
-        Unproven: an operand is not a number, or the operator is not proven for its types.
-    """
+    """Return the program of an operator between two numbers."""
     need_number(left)
     need_number(right)
     if isinstance(node, exp.Div):
@@ -207,11 +188,7 @@ def arithmetic(node: exp.Expr, left: Node, right: Node) -> Node:
 
 
 def need_number(node: Node) -> None:
-    """Refuse an operand that is not a number.
-
-    Raises:
-        Unproven: it is not.
-    """
+    """Raise Unproven for an operand that is not a number."""
     if pa.types.is_boolean(node.type):
         raise Misfit("does arithmetic with a boolean: use CASE WHEN ... THEN 1 ELSE 0 END as a number")
     if not is_number(node.type):

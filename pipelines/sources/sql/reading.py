@@ -93,11 +93,7 @@ _ATOMS = (
 
 
 def tokens_of(text: str) -> list[Token]:
-    """Return the words and symbols of an expression.
-
-    Raises:
-        SqlglotError: sqlglot does not know a symbol.
-    """
+    """Return the words and symbols of an expression; SqlglotError for an unknown symbol."""
     return list(_PlainSpark().tokenize(text))
 
 

@@ -81,11 +81,7 @@ def replace(value: Value, search: str, replacement: str) -> Value:
 
 
 def like_pattern(pattern: str, escape: str) -> str:
-    """Return the RE2 pattern for a LIKE pattern.
-
-    Raises:
-        Unproven: Spark refuses the pattern.
-    """
+    """Return the RE2 pattern for a LIKE pattern; Unproven if Spark refuses the pattern."""
     parts, signs = [], iter(pattern)
     for sign in signs:
         if sign == escape:

@@ -115,11 +115,7 @@ _HIDDEN = "_metadata"
 def check_expressions(
     pipeline: Pipeline, input_: Input, names: Sequence[str], functions: Collection[str] | None = None
 ) -> None:
-    """Refuse an expression of an input that no run could evaluate, as far as that is known without Spark.
-
-    Raises:
-        Refused: an expression can't be parsed, or names a column or a function that is missing.
-    """
+    """Refuse an expression of an input that no run could evaluate, as far as that is known without Spark."""
     side = "" if input_ == pipeline.inputs[0] else "right."
     fields = {f"columns[{name!r}]": (name, text) for name, text in input_.columns.items()}
     if input_.where is not None:

@@ -23,7 +23,7 @@ from tidegate.pipelines.epoch.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import ChangingSource
-from tidegate.pipelines.sources.source_parquet import SourceParquet
+from tidegate.pipelines.sources.parquet_reader import SourceParquet
 from tidegate.windowing.time import Millis, to_millis
 
 PIPELINE = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"), max_ahead=timedelta(days=9))

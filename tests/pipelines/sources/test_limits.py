@@ -19,9 +19,9 @@ from tidegate.pipelines.definition.far_times import DAYS, MICROS, as_text
 from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.parquet_reader import FileColumns, SourceParquet
 from tidegate.pipelines.sources.rules import LONGEST_GAP
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.sources.source_parquet import FileColumns, SourceParquet
 from tidegate.pipelines.sources.stored_fields import fields_of
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import Count, EventTimeSessionWindows, GapColumn, WatermarkStrategy, Windows

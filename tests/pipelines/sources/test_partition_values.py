@@ -25,7 +25,7 @@ from tidegate.pipelines.epoch.file_slices import files_within
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.delta.partition_values import scalar_of
-from tidegate.pipelines.sources.source_parquet import constant
+from tidegate.pipelines.sources.parquet_reader import constant
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import to_millis
 

@@ -23,8 +23,8 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.delta.table_facts import unusual_columns
 from tidegate.pipelines.sources.file_slice import FileSlice
+from tidegate.pipelines.sources.parquet_reader import SourceParquet
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.sources.source_parquet import SourceParquet
 from tidegate.pipelines.sources.sql.derived import SourceSql, compile_input
 from tidegate.pipelines.sources.sql.expression import differing_setting
 

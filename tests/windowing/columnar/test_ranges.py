@@ -11,7 +11,7 @@ from tidegate.windowing import CollectList, Count, Min, SlidingEventTimeWindows,
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.aggregates.vectorised import Groups
 from tidegate.windowing.columnar.contents import ColumnarContents
-from tidegate.windowing.columnar.ranges import merged_ranges
+from tidegate.windowing.columnar.sliced import merged_ranges
 
 INPUT = pa.schema([("value", pa.int64()), ("x", pa.float64())])
 AGGREGATES = {"n": Count(), "least": Min("value"), "all": CollectList("value"), "total": Sum("value"), "sum": Sum("x")}

@@ -24,11 +24,11 @@ from tidegate.windowing import (
     WindowStagger,
 )
 from tidegate.windowing.assigners import WindowAssigner
+from tidegate.windowing.compute import JoinKind
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
 from tidegate.windowing.operators.records import ElementResult, LateElement, WatermarkRecord
 from tidegate.windowing.testing import OperatorHarness, interval_join_harness, window_join_harness
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, millis
-from tidegate.windowing.window_join import JoinKind
 
 KINDS: tuple[JoinKind, ...] = get_args(JoinKind)
 

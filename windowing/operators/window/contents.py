@@ -45,7 +45,7 @@ class ListContents:
         return contents
 
 
-class TimestampedContents:
+class TimestampedContents(ListContents):
     """All elements with their timestamps, for an evictor."""
 
     __slots__ = ()
@@ -56,9 +56,6 @@ class TimestampedContents:
             return [element]
         contents.append(element)
         return contents
-
-    def merge(self, contents: list[Any], other: list[Any]) -> list[Any]:
-        return contents + other
 
     def values(self, contents: list[TimestampedValue]) -> Sequence[Any]:
         return [element.value for element in contents]
@@ -99,20 +96,17 @@ class AggregatedContents:
         return (self._aggregate.get_result(contents),)
 
 
-class TimedAggregatedContents:
+class TimedAggregatedContents(AggregatedContents):
     """An accumulator to which every element is added, with its timestamp."""
 
-    __slots__ = ("_add", "_aggregate", "_create", "merge")
+    __slots__ = ("_add", "_create")
 
     def __init__(self, aggregate: AggregateFunction) -> None:
-        self._aggregate = aggregate
-        self._create, self._add, self.merge = aggregate.create_accumulator, aggregate.add_at, aggregate.merge
+        super().__init__(aggregate)
+        self._create, self._add = aggregate.create_accumulator, aggregate.add_at
 
     def add(self, contents: Any, value: Any, timestamp: Millis | None) -> Any:
         return self._add(value, timestamp, self._create() if contents is None else contents)
-
-    def values(self, contents: Any) -> Sequence[Any]:
-        return (self._aggregate.get_result(contents),)
 
 
 def aggregated(aggregate: AggregateFunction) -> Contents:

@@ -93,12 +93,6 @@ class WindowOperator(KeyedOperator):
     # --- input -------------------------------------------------------------------------------
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
-        """Process one element.
-
-        Raises:
-            MissingTimestamp: the assigner needs a timestamp.
-            UnsupportedOperation: a merge would end a window in the past (see `account_for_all`).
-        """
         context = self._context
         self._counters.elements += 1
         if self._may_draw_stagger:
@@ -193,32 +187,17 @@ class WindowOperator(KeyedOperator):
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
         """Run the trigger's event-time timer, and clean up the window if it is due; the timer service calls this."""
-        cell = self._cell_at_timer(slot)
-        if cell is None:
-            return
-        if not self.cleanup.takes_alone(self.timers.event_time, time, slot):
-            result = self._trigger.on_event_time(time, slot[1], self._context)
-            if result is not CONTINUE:
-                self._act(slot, cell, result, time, True)
-        self._after_timer(time, slot, cell, self._event_time)
+        self._on_timer(time, slot, True)
 
     def on_processing_time(self, time: Millis, slot: Slot) -> None:
         """Run the trigger's processing-time timer, and clean up the window if due; the timer service calls this."""
-        cell = self._cell_at_timer(slot)
-        if cell is None:
-            return
-        if not self.cleanup.takes_alone(self.timers.processing_time, time, slot):
-            result = self._trigger.on_processing_time(time, slot[1], self._context)
-            if result is not CONTINUE:
-                self._act(slot, cell, result, time)
-        self._after_timer(time, slot, cell, not self._event_time)
+        self._on_timer(time, slot, False)
 
-    def _cell_at_timer(self, slot: Slot) -> WindowCell | None:
-        """Return the cell of a timer, and set it in the context; None if the window was merged into another."""
+    def _on_timer(self, time: Millis, slot: Slot, of_event_time: bool) -> None:
         if self.merging:
             merging_set = self.merging_sets.get(slot[0])
             if merging_set is None or slot[1] not in merging_set:
-                return None
+                return  # The window was merged into another.
         cell = self.cells.get(slot)
         if cell is None:
             # The window was cleaned up, but a timer of its trigger outlived it: its hook still runs.
@@ -226,11 +205,13 @@ class WindowOperator(KeyedOperator):
         context = self._context
         context.slot = slot
         context.cell = cell
-        return cell
-
-    def _after_timer(self, time: Millis, slot: Slot, cell: WindowCell, cleans: bool) -> None:
-        """Clean up the window if timers of this domain do so and its cleanup time has come."""
-        cleanup = self.cleanup.time(slot[1])
+        timers = self.timers.event_time if of_event_time else self.timers.processing_time
+        if not self.cleanup.takes_alone(timers, time, slot):
+            fire = self._trigger.on_event_time if of_event_time else self._trigger.on_processing_time
+            result = fire(time, slot[1], context)
+            if result is not CONTINUE:
+                self._act(slot, cell, result, time, of_event_time)
+        cleanup, cleans = self.cleanup.time(slot[1]), self._event_time is of_event_time
         if cleans and (time == cleanup or (time > cleanup and slot in self.cells and self.cleanup.is_due(cell))):
             self._clear_all(slot, cell)
         elif cell.trigger_state and slot not in self.cells:
