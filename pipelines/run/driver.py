@@ -167,6 +167,10 @@ class Driver:
         self.publish(manifest)
         return manifest
 
+    def reopen(self) -> None:
+        """Open the published tables again before the next epoch."""
+        self._handles = Handles()
+
     def publish(self, manifest: Manifest) -> None:
         """Publish the files listed in a manifest that this process committed."""
         self._publish(manifest, is_ours=True)

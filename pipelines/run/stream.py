@@ -250,9 +250,11 @@ class Stream:
     def _after(self, manifest: Manifest) -> None:
         """Report an epoch, and run the maintenance that is due."""
         self.on_epoch(manifest)
-        if self.upkeep is not None:
-            driver = self.driver
-            self.upkeep.after(driver.tables, manifest.epoch, driver.clock(), driver.lease.check)
+        driver, upkeep = self.driver, self.upkeep
+        if upkeep is not None and upkeep.after(driver.tables, manifest.epoch, driver.clock(), driver.lease.check):
+            # Maintenance rewrites checkpoints that open handles read.
+            driver.reopen()
+            self._head = None
 
     def _source(self) -> OpenInput:
         """Return the source as it is now; the pipeline is bound again only if its columns changed."""

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake import LOCAL, Clock, at
+from tests.lake import DAY0, LOCAL, Clock, Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
-from tests.recovery.arrivals import PIPELINE, copy_of, differences, outcome, run, source_of
+from tests.pipelines.standing import check_windows
+from tests.recovery.arrivals import FILE_BY_FILE, PIPELINE, copy_of, differences, outcome, run, source_of
+from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot
 from tidegate.pipelines.ledger.snapshots.retention import Retention
+from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.run import stream as upkeep
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream, Upkeep
@@ -109,3 +114,26 @@ def test_a_stream_that_is_kept_up_after_each_epoch_gives_what_it_gives_without(t
         always = Upkeep(Retention(1, timedelta(0)), epochs=1)
         Stream(driver, lambda manifest: None, EpochLimits(files=1), always).run_available()
     assert differences(outcome(kept), outcome(plain)) == {}
+
+
+class Rewriting(Upkeep):
+    """Delta writes a checkpoint after epoch 3, as at every tenth version, and we rewrite it after epoch 4."""
+
+    def after(self, tables: PipelineTables, epoch: int, *others: object) -> bool:
+        """Do what maintenance does to table results then."""
+        if epoch == 3:
+            compact(tables, "results", 2)
+            tables.open("results").create_checkpoint()
+        if epoch == 4:
+            TableLog(tables, "results").write_checkpoint(tables.open("results").version())
+        return True
+
+
+def test_a_handle_from_before_a_checkpoint_was_rewritten_is_not_published_to(lake: Lake) -> None:
+    pipeline, upkeep = hourly_pipeline(parallelism=1), Rewriting(Retention(2, timedelta(0)))
+    for hours in (0, 9, 18, 18, 27):
+        lake.append(("ann", DAY0 + timedelta(hours=hours), 1))
+    with lake.driver(LOCAL, pipeline) as driver:
+        driver.windows = WindowsTable()
+        Stream(driver, lambda manifest: None, FILE_BY_FILE, upkeep=upkeep).run_available()
+    check_windows(lake.tables(pipeline))
