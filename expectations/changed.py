@@ -301,15 +301,11 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The partitions that changed.
+    """The partitions that changed: their starts, in order, as numpy's times of the unit.
 
-    Args:
-        unit: length of a partition.
-        starts: their starts, in order, as numpy's times of that unit.
-        mark: the results that the readers know once these are announced.
-        is_any: True if there is something to announce: a final window changed that is not held back. Windows without
-            bounds belong to no partition.
-        held: starts of the partitions with failing windows that also changed, or were held back before.
+    Once these are announced, readers know the results of `mark`. `is_any` is True if there is something to announce: a
+    final window changed that is not held back. Windows without bounds belong to no partition. `held` are partitions
+    with failing windows that also changed, or were held back before.
     """
 
     unit: PartitionUnit

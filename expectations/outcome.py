@@ -47,17 +47,9 @@ _LONGEST = 200
 class Outcome:
     """The outcome of an expectation, over all parts of its rows.
 
-    Args:
-        expectation: the expectation.
-        key: the key columns of the rows.
-        success: True if it holds.
-        rows: number of checked rows.
-        unexpected: number of rows that break it; None if it is not about individual rows.
-        observed: the value that was observed in a part.
-        number: that value if it is a number.
-        examples: some of the rows that break it.
-        failing: the rows that break it in each part; None for a part where they are unknown.
-        checked: the rows of each of these parts.
+    `unexpected` is the number of rows that break it; None if it is not about individual rows. `observed` was seen in a
+    part; it is a `number` if possible. `failing` are the rows that break it in each part, None where they are unknown,
+    and `checked` the rows of each of these parts.
     """
 
     expectation: Any

@@ -35,14 +35,10 @@ Parts: TypeAlias = Callable[[], Iterable[pd.DataFrame]]
 
 @dataclass(frozen=True)
 class TableSuite:
-    """The expectations for the rows of one table.
+    """The expectations for the rows of one table, such as final windows, panes, epochs or files.
 
-    Args:
-        table: name of the rows: final windows, panes, epochs, lines, files, table windows, ledger or state.
-        parts: the rows to check.
-        expectations: expectations of Great Expectations.
-        is_own: True for the pipeline's own suites.
-        of_windows: True if its rows are windows, so that a failing row belongs to a partition.
+    `is_own` is True for the pipeline's own suites, `of_windows` if the rows are windows, so that a failing row belongs
+    to a partition.
     """
 
     table: str
@@ -68,15 +64,42 @@ def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
     checked = [
         TableSuite("final windows", pinned.windows, tuple(_windows(pinned))),
         TableSuite("panes", pinned.panes, tuple(_panes(pinned))),
-        TableSuite("epochs", _whole(pinned.epochs), tuple(_epochs())),
-        TableSuite("lines", _whole(pinned.lines), tuple(_lines())),
-        TableSuite("files", _whole(pinned.files), tuple(_files())),
-        TableSuite("ledger", _whole(pinned.ledger), tuple(_ledger())),
+        _whole(
+            "epochs",
+            pinned.epochs,
+            gxe.ExpectColumnValuesToBeUnique(
+                column="epoch", severity=CRITICAL, description="Each epoch was published once."
+            ),
+            tables.ExpectEventsToBeConserved(severity=CRITICAL),
+            tables.ExpectWatermarkNeverToGoBack(severity=CRITICAL),
+        ),
+        _whole("lines", pinned.lines, tables.ExpectEpochsToBeOfTheLine(severity=CRITICAL)),
+        _whole(
+            "files",
+            pinned.files,
+            tables.ExpectFilesToBeOfOurCommits(severity=CRITICAL),
+            tables.ExpectFilesToKeepTheirRows(severity=CRITICAL),
+            # The rows are still the same, but a foreign writer may change rows next time, so this is only a warning.
+            tables.ExpectNobodyElseToRewriteFiles(severity=WARNING),
+        ),
+        _whole(
+            "ledger",
+            pinned.ledger,
+            gxe.ExpectColumnPairValuesToBeEqual(
+                column_A="counted",
+                column_B="found",
+                ignore_row_if="neither",
+                severity=CRITICAL,
+                description="The tables have as many rows as the epochs counted.",
+            ),
+        ),
         TableSuite("state", pinned.state, tuple(_state(pinned))),
-        TableSuite("restored state", _whole(pinned.restored), tuple(_restored(pinned))),
     ]
+    if len(pinned.restored):
+        checked.append(_whole("restored state", pinned.restored, tables.ExpectStateToMatchChecksums(severity=CRITICAL)))
     if pinned.differing_windows is not None:
-        checked.append(TableSuite("table windows", _whole(pinned.differing_windows), tuple(_window_table())))
+        of_table = tables.ExpectTableToHaveTheWindowsThatStand(severity=CRITICAL)
+        checked.append(_whole("table windows", pinned.differing_windows, of_table))
     fresh = pinned.fresh if pipeline_suite is not None and pinned.fresh_windows else None
     if fresh is not None and len(fresh):
         new_windows = own_suite("new final windows", pipeline_suite, fresh, of_windows=True)
@@ -85,8 +108,8 @@ def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
     return [suite for suite in checked if suite.expectations]
 
 
-def _whole(rows: pd.DataFrame) -> Parts:
-    return lambda: (rows,)
+def _whole(table: str, rows: pd.DataFrame, *expectations: Any) -> TableSuite:
+    return TableSuite(table, lambda: (rows,), expectations)
 
 
 def _windows(pinned: Pinned) -> Iterator[Any]:
@@ -161,39 +184,6 @@ def _panes(pinned: Pinned) -> Iterator[Any]:
     yield tables.ExpectFinalAtToFitTheBounds(lateness=pinned.shape.lateness, severity=CRITICAL)
 
 
-def _epochs() -> Iterator[Any]:
-    yield gxe.ExpectColumnValuesToBeUnique(
-        column="epoch", severity=CRITICAL, description="Each epoch was published once."
-    )
-    yield tables.ExpectEventsToBeConserved(severity=CRITICAL)
-    yield tables.ExpectWatermarkNeverToGoBack(severity=CRITICAL)
-
-
-def _lines() -> Iterator[Any]:
-    yield tables.ExpectEpochsToBeOfTheLine(severity=CRITICAL)
-
-
-def _files() -> Iterator[Any]:
-    yield tables.ExpectFilesToBeOfOurCommits(severity=CRITICAL)
-    yield tables.ExpectFilesToKeepTheirRows(severity=CRITICAL)
-    # The rows are still the same, but a foreign writer may change rows next time, so this is only a warning.
-    yield tables.ExpectNobodyElseToRewriteFiles(severity=WARNING)
-
-
-def _window_table() -> Iterator[Any]:
-    yield tables.ExpectTableToHaveTheWindowsThatStand(severity=CRITICAL)
-
-
-def _ledger() -> Iterator[Any]:
-    yield gxe.ExpectColumnPairValuesToBeEqual(
-        column_A="counted",
-        column_B="found",
-        ignore_row_if="neither",
-        severity=CRITICAL,
-        description="The tables have as many rows as the epochs counted.",
-    )
-
-
 def _state(pinned: Pinned) -> Iterator[Any]:
     yield tables.ExpectKeysToHashToTheirGroup(severity=CRITICAL)
     shapes = pinned.shapes
@@ -203,11 +193,6 @@ def _state(pinned: Pinned) -> Iterator[Any]:
     limits = {"watermark": pinned.manifest.watermark, "lateness": shapes.lateness, "severity": CRITICAL}
     yield tables.ExpectNoStateBehindWatermark(**limits)
     yield tables.ExpectNoTimerOfClosedWindow(**limits)
-
-
-def _restored(pinned: Pinned) -> Iterator[Any]:
-    if len(pinned.restored):
-        yield tables.ExpectStateToMatchChecksums(severity=CRITICAL)
 
 
 assert unexpected_rows.PROVIDERS, "the import registers them"

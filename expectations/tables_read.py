@@ -49,15 +49,9 @@ _ABANDONED_SECONDS = 86_400
 
 
 class Slices:
-    """Rows by key, which can be read more than once.
+    """Rows by key, which can be read more than once, in parts of about `rows_at_a_time`.
 
-    Args:
-        batches: the rows.
-        schema: schema of the rows.
-        key: the key columns; without key columns all rows belong to one key.
-        rows: number of rows, at most.
-        folder: folder for the files of the parts; None for the system's temporary folder.
-        rows_at_a_time: approximate number of rows in a part.
+    `rows` is their number, at most. Without key columns all rows belong to one key.
     """
 
     def __init__(
@@ -123,14 +117,10 @@ _OF_WINDOWS = ("key_group", "namespace", "in_flight", "event_time_timers", *_BOU
 
 @dataclass(frozen=True)
 class Read:
-    """The result of a pass over the rows.
+    """The result of a pass over the rows: contents of the snapshot and of the windows that became final.
 
-    Args:
-        contents: elements and open windows of the snapshot, and of the windows that became final.
-        final: number of elements in windows that became final.
-        fresh: number of windows that became final since a check passed.
-        lateness: the longest time so far from a window's end until it was final, milliseconds.
-        share_ids: True if two windows of a key have the same id.
+    `fresh` is the number of windows that became final since a check passed, `lateness` the longest time so far from a
+    window's end until it was final. `share_ids` is True if two windows of a key have the same id.
     """
 
     contents: Contents

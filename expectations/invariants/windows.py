@@ -148,7 +148,11 @@ def _by_start(rows: pd.DataFrame, key: list[str]) -> pd.DataFrame:
 
 
 class ExpectSessionsToLieApart(Rule):
-    """No two sessions of a key overlap or touch: their elements are further apart than the session gap."""
+    """No two sessions of a key overlap or touch: their elements are further apart than the session gap.
+
+    Args:
+        key: the key columns.
+    """
 
     key: list[str]
 

@@ -40,15 +40,7 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Work:
-    """What is recomputed, and what was published for it.
-
-    Args:
-        wanted: the affected spans, with the key columns: whole sessions, or the windows if they don't merge.
-        published: published panes in these spans that were not retracted.
-        newest_panes: number of the newest pane of each window, including retracted windows.
-        may_reappear: published sessions that late elements may make reappear.
-        margin: how far a session may reach beyond its span, milliseconds. All other spans of its key are farther away.
-    """
+    """What is recomputed, and what was published for it; see `RecomputePlan`."""
 
     wanted: pa.Table
     published: pa.Table
@@ -82,15 +74,10 @@ class _Span:
 
 @dataclass(frozen=True)
 class Corrections:
-    """Corrections of a shard.
+    """Corrections of a shard: rows to publish to table results, with the numbers of new panes and of retractions.
 
-    Args:
-        results: rows to publish to table results.
-        state: all state rows of the shard if any changed, else None.
-        fired: number of new panes among the results.
-        retracted: number of retractions among the results.
-        next_panes: digest of the key, id and number of the next pane of published windows that may reappear and are
-            not in the state.
+    `state` has all state rows of the shard if any changed, else it is None. `next_panes` has the digest of the key, the
+    id and the number of the next pane of published windows that may reappear and are not in the state.
     """
 
     results: pa.Table

@@ -19,13 +19,10 @@ _DAY = 86_400_000
 
 @dataclass(frozen=True)
 class IntervalParts:
-    """The rows of one input that a backfill's run reads.
+    """The rows of one input that a backfill's run reads, and their number.
 
-    Args:
-        inside: rows of the interval.
-        before: rows before it, committed since the parent, which may be late.
-        unusable: parts with rows for table rejects.
-        counts: number of the rows.
+    They are those inside the interval, those before it that were committed since the parent and may be late, and the
+    parts with rows for table rejects.
     """
 
     inside: tuple[FilePart, ...]

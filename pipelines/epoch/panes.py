@@ -116,17 +116,10 @@ def of_keys(rows: pa.Table, owners: pa.Table, key: KeySchema) -> pa.Table:
 
 @dataclass(frozen=True)
 class NearPanes:
-    """Rows of table results near recomputed spans, including retractions.
+    """Rows of table results near recomputed spans, including retractions: those of the keys of `owners`.
 
-    Rows of other keys are left out, and files and row groups of other times are not read, so a correction of a few
-    windows does not read the whole table.
-
-    Args:
-        tables: the pipeline's tables.
-        key: the key columns.
-        owners: rows with the keys.
-        first: time before which no window of a row ends, int64 epoch milliseconds.
-        last: time after which no window of a row begins.
+    Files and row groups of other times are not read, so a correction of a few windows does not read the whole table. No
+    window of a row ends before `first` or begins after `last`, int64 epoch milliseconds.
     """
 
     tables: PipelineTables

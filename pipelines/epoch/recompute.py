@@ -25,7 +25,7 @@ from tidegate.pipelines.epoch.recompute_rows import SourceRows
 from tidegate.pipelines.epoch.recompute_shard import BEYOND
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard, line_after
+from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard
 from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, quiet_manifest, remaining
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.step_log import log_step
@@ -108,10 +108,7 @@ def commit_recomputed(
             "dropped": changed.dropped,
             ROWS_GONE: changed.number_gone,
         }
-    line = line_after(head.manifest, epoch.epoch)
-    manifest = quiet_manifest(
-        head.manifest, epoch.kind, epoch.epoch, epoch.timeline, line, work, epoch.started_at, shards
-    )
+    manifest = quiet_manifest(head.manifest, epoch.kind, work, epoch.started_at, shards=shards)
     numbers = {REOPENED: plan.late_rows, **plan.counts}
     counted = {name: sum(outcome.counters[name] for outcome in outcomes) for name in _COUNTED}
     counted |= {name: sum(of_shards) for name, of_shards in numbers.items()}

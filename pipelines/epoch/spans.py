@@ -57,12 +57,8 @@ def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, 
 class Islands:
     """Groups of spans of a key that touch; each island is the union of its spans.
 
-    Args:
-        keys: keys of the spans.
-        codes: key of each island, as a code.
-        starts: start of each island, int64 epoch milliseconds.
-        ends: end of each island, int64 epoch milliseconds, exclusive.
-        of_span: index of the island of each span, in the order of the given spans.
+    It has the code of its key, and its bounds: int64 epoch milliseconds. `of_span` is the index of the island of each
+    span, in the order of the given spans.
     """
 
     keys: KeyCodes

@@ -12,7 +12,7 @@ from typing import Literal
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.ledger.manifest import Manifest, Publish, line_after
+from tidegate.pipelines.ledger.manifest import Manifest, Publish
 from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, quiet_manifest, remaining
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.snapshots.publish import publish
@@ -112,9 +112,7 @@ def reset_source(tables: PipelineTables, head: Snapshot, positions: Sequence[New
         Refused: another driver has committed.
     """
     before = head.manifest
-    epoch = before.epoch + 1
-    work = {table: Publish() for table in PUBLISHED}
-    quiet = quiet_manifest(before, "reset", epoch, before.timeline, line_after(before, epoch), work, now)
+    quiet = quiet_manifest(before, "reset", dict.fromkeys(PUBLISHED, Publish()), now)
     manifest = quiet.model_copy(
         update={
             "positions": {**before.positions, **{position.table: position.after for position in positions}},
@@ -124,7 +122,7 @@ def reset_source(tables: PipelineTables, head: Snapshot, positions: Sequence[New
             },
         }
     )
-    added, files = remaining(tables, head, f"state-{epoch:06d}-reset")
+    added, files = remaining(tables, head, f"state-{manifest.epoch:06d}-reset")
     commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), added, {file["path"] for file in files})
     publish(tables, manifest)
     return manifest

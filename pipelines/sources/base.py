@@ -62,10 +62,7 @@ class OpenPart(Protocol):
     ) -> Iterator[tuple[int, int]]:
         """Yield the groups that may hold rows of an interval, each as the position of its first row and its number.
 
-        Args:
-            timestamp: column of the event time; None if the file has no such column.
-            since: int64 epoch milliseconds.
-            until: int64 epoch milliseconds, exclusive.
+        Without a timestamp column in the file, all may. Bounds: int64 epoch milliseconds, the end exclusive.
         """
 
     def rows_of(self, group: int) -> int:
@@ -109,11 +106,8 @@ class PartReader(Protocol):
 class SparkTable:
     """A Delta table that Spark reads, because the tasks can't read its files; a plain value.
 
-    Args:
-        warehouse: the warehouse of the table.
-        table: path of the table.
-        timestamp: TIMESTAMP column of the table that holds the event time; None if another column does. Delta skips
-            files by its bounds.
+    Delta skips files by the bounds of `timestamp`, the TIMESTAMP column that holds the event time; None if another
+    column does.
     """
 
     warehouse: Warehouse
@@ -223,8 +217,7 @@ class SparkSource(Protocol):
     def spark_reader(self, timestamp: str | None) -> SparkTable:
         """Return the table for Spark to read.
 
-        Args:
-            timestamp: TIMESTAMP column of the source that holds the event time; None if another column does.
+        The timestamp is its TIMESTAMP column of event time; None if another column has it.
         """
 
 

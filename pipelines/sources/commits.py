@@ -57,13 +57,7 @@ class SourceCommit:
 
 @dataclass(frozen=True, slots=True)
 class ChangedFiles:
-    """The files in which two versions of a source differ. Their rows may still be the same.
-
-    Args:
-        gone: files only in the older version, or files of a change feed.
-        came: files only in the newer version, or files of a change feed.
-        by_feed: True if files of a change feed are among them.
-    """
+    """The files in which two versions of a source differ, or files of a change feed. Rows may be the same."""
 
     gone: tuple[SourceFile, ...]
     came: tuple[SourceFile, ...]

@@ -44,13 +44,9 @@ class EventShape:
 
 @dataclass(frozen=True)
 class FileSlice:
-    """The rows of a slice; this value is sent to the tasks.
+    """The rows of a slice, from the table of each input; this value is sent to the tasks.
 
-    Args:
-        tables: the table of each input, in order.
-        shape: columns of events and of source rows.
-        parts: the files, each with the interval of its rows.
-        late: by commit, the time up to which its rows may be late; a commit without such rows has no entry.
+    `late` is by commit the time up to which its rows may be late; a commit without such rows has no entry.
     """
 
     tables: tuple[SourceTable, ...]

@@ -32,13 +32,10 @@ _INSTANT = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True)
 class FileColumns:
-    """The columns of one file in terms of the table.
+    """The columns of one file in terms of the table: the types in which they are read, and how files store them.
 
-    Args:
-        schema: columns with the types in which they are read.
-        stored: each column as files store it.
-        constants: values of the partition columns, which the file lacks.
-        deleted: positions of the rows that a deletion vector removes, ascending.
+    The file lacks the partition columns, which are constants. `deleted` has the positions of the rows that a deletion
+    vector removes, ascending.
     """
 
     schema: pa.Schema

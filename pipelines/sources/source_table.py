@@ -65,12 +65,8 @@ class JudgedRows:
 class SourceTable:
     """A table of a slice; this value is sent to the tasks.
 
-    Args:
-        files: opens the files; None if Spark reads them.
-        columns: columns to read, with the rules for rejected rows.
-        side: `left` or `right`; None for the only input.
-        for_spark: the table that Spark reads; None if the tasks read its files.
-        name: name of the table in messages.
+    If Spark reads its files, `files`, which opens them, is None; otherwise `for_spark` is. The side is `left`, `right`,
+    or None for the only input.
     """
 
     files: PartReader | None

@@ -34,16 +34,10 @@ def late_step(timeline: Timeline) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Chains(ParallelArrays):
-    """Steps of windows, sorted by key, window and step.
+    """Steps of windows, sorted by key, window and step. A step adds `contents`.
 
-    Args:
-        codes: code of the key.
-        starts: start of the window, int64 epoch milliseconds.
-        ends: end of the window, exclusive, int64 epoch milliseconds.
-        steps: number of the step.
-        contents: contents that the step adds.
-        states: index of the window in flight whose contents this step holds; -1 for all other steps.
-        earliest: smallest time of the step's elements, int64 epoch milliseconds; unused for windows in flight.
+    `states` is the index of the window in flight whose contents a step holds, -1 for all other steps. `earliest` is the
+    smallest time of the step's elements, int64 epoch milliseconds; unused for windows in flight.
     """
 
     codes: Int64s
@@ -62,17 +56,11 @@ class Chains(ParallelArrays):
 
 @dataclass(frozen=True, kw_only=True)
 class _Windows(ParallelArrays):
-    """The windows of chains.
+    """The windows of chains, with the number of their next pane and of the epoch's early firings.
 
-    Args:
-        codes: code of the key.
-        starts: start, int64 epoch milliseconds.
-        ends: end, exclusive, int64 epoch milliseconds.
-        states: index among the windows in flight, -1 if the epoch opened the window.
-        numbers: number of the next pane.
-        timed: true if the window's first step of the epoch is an on-time step, so its end timer is pending.
-        upcoming: time of the next early firing; the window's last millisecond if it does not fire early.
-        early: number of early firings in the epoch.
+    `states` is the index among the windows in flight, -1 if the epoch opened the window. `timed` is true if the
+    window's first step of the epoch is an on-time step, so its end timer is pending. `upcoming` is the time of the next
+    early firing; the window's last millisecond if it does not fire early.
     """
 
     codes: Int64s
@@ -89,11 +77,7 @@ class _Windows(ParallelArrays):
 class _Firings(ParallelArrays):
     """Firings, sorted by window and in the order in which they happen.
 
-    Args:
-        window_of: index of the window.
-        entries: index of the last step that the pane includes.
-        timings: index into `TIMINGS`.
-        watermarks: watermark at the firing, int64 epoch milliseconds.
+    An entry is the index of the last step that the pane includes, a timing an index into `TIMINGS`.
     """
 
     window_of: Int64s

@@ -19,17 +19,11 @@ IN_FLIGHT = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Clusters(ParallelArrays):
-    """Windows of elements and windows in flight, sorted by key, start and commit, in clusters.
+    """Windows of elements and windows in flight, sorted by key, start and commit, in clusters of those that touch.
 
-    Args:
-        codes: code of the member's key.
-        starts: start of the window, int64 epoch milliseconds.
-        ends: end of the window, exclusive; windows that touch are in one cluster.
-        rows: index of the element, or index among the windows in flight.
-        commits: commit of the element, or `IN_FLIGHT`.
-        watermarks: watermark that decides whether the element is late; 0 for windows in flight.
-        reach: largest end of this member and those before it in the cluster.
-        first: true for the first member of a cluster.
+    `rows` is the index of the element, or that among the windows in flight, whose commit is `IN_FLIGHT` and whose
+    watermark is 0. `reach` is the largest end of this member and those before it in the cluster, whose `first` member
+    has a flag.
     """
 
     codes: Int64s
@@ -131,14 +125,8 @@ def cluster(
 ) -> Clusters:
     """Put elements and the windows in flight at `near` into clusters.
 
-    Args:
-        codes: code of each element's key.
-        starts: start of the window that each element opens.
-        lengths: length of that window, milliseconds.
-        commits: commit of each element.
-        watermarks: watermark that decides whether the element is late.
-        in_flight: windows in flight.
-        near: indices of the windows in flight whose key has elements.
+    `lengths` are those of the windows that elements open, milliseconds. The watermarks decide whether an element is
+    late.
     """
     if len(near):
         rows = np.concatenate([np.arange(len(codes)), near])

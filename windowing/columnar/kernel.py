@@ -94,14 +94,9 @@ def cleanup_times(lasts: Int64s, lateness: Millis) -> Int64s:
 
 @dataclass(frozen=True, kw_only=True)
 class LateRows(ParallelArrays):
-    """Late elements.
+    """Late elements by their index, with the watermark that made them late and the bounds of their first window.
 
-    Args:
-        rows: index of the element.
-        watermarks: watermark that made it late, int64 epoch milliseconds.
-        starts: start of the element's first window, int64 epoch milliseconds.
-        ends: end of that window, exclusive.
-        with_window: True if the element has a window.
+    `with_window` is True if the element has a window.
     """
 
     rows: Int64s

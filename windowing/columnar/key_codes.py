@@ -20,13 +20,9 @@ _LIMIT = 2**62
 
 @dataclass(frozen=True)
 class KeyCodes:
-    """The distinct keys of several inputs.
+    """The distinct keys of several inputs, and for each input the code of each row: int64, 0 to `len(self) - 1`.
 
-    Args:
-        schema: names and types of the key columns.
-        codes: for each input, the code of each row: int64, 0 to `len(self) - 1`.
-        columns: the values of each key column, indexed by code.
-        size: number of distinct keys.
+    `columns` has the values of each key column, indexed by code.
     """
 
     schema: KeySchema

@@ -22,19 +22,9 @@ _OPS = ("+", "-")
 
 @dataclass(frozen=True, kw_only=True)
 class PaneRows(ParallelArrays):
-    """Panes and retractions, one per row.
+    """Panes and retractions, one per row, with an array for each result column.
 
-    Args:
-        codes: code of the key.
-        starts: start of the window, int64 epoch milliseconds.
-        ends: end of the window, exclusive, int64 epoch milliseconds.
-        identity_starts: start of the window at its first firing.
-        identity_ends: end of the window at its first firing.
-        panes: number of the pane.
-        timings: index into `TIMINGS`.
-        is_retraction: 1 for a retraction, 0 for a pane.
-        watermarks: watermark at the firing, int64 epoch milliseconds.
-        results: an array for each result column.
+    The identity is the window at its first firing. A timing is an index into `TIMINGS`. `is_retraction` is 1 or 0.
     """
 
     codes: Int64s

@@ -35,16 +35,10 @@ from tidegate.windowing.time import MIN_TIMESTAMP
 
 @dataclass(frozen=True, kw_only=True)
 class Sessions(ParallelArrays):
-    """Sessions that have never fired, and that nothing else in this epoch can touch.
+    """Sessions that have never fired, and that nothing else in this epoch can touch, with their accumulators.
 
-    Args:
-        codes: code of the key.
-        starts: start, int64 epoch milliseconds.
-        ends: end, exclusive, int64 epoch milliseconds.
-        contents: accumulators.
-        late: true if the watermark had passed the end when the elements came.
-        commits: commit of the elements, used only if `late`.
-        watermarks: watermark before the elements, used only if `late`.
+    `late` is true if the watermark had passed the end when the elements came. Only then are the commit of the elements
+    and the watermark before them used.
     """
 
     codes: Int64s

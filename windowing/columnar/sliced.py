@@ -28,14 +28,7 @@ from tidegate.windowing.state.rows import SLICE
 
 @dataclass(frozen=True, kw_only=True)
 class _Parts(ParallelArrays):
-    """Contents of slices or windows, one for each row, each of one key.
-
-    Args:
-        codes: code of the key.
-        starts: number of the slice; or the start of the window, int64 epoch milliseconds.
-        ends: 0; or the end of the window, exclusive.
-        contents: accumulators.
-    """
+    """Contents of slices or windows, each of one key. A slice has its number as start, and 0 as end."""
 
     codes: Int64s
     starts: Int64s

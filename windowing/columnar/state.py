@@ -28,17 +28,10 @@ FIRE, FIRE_AND_PURGE = "fire", "fire_and_purge"
 
 @dataclass(frozen=True, kw_only=True)
 class InFlight(ParallelArrays):
-    """Windows in flight.
+    """Windows in flight, with the number of their next pane and their accumulators.
 
-    Args:
-        codes: code of the key.
-        starts: start, int64 epoch milliseconds.
-        ends: end, exclusive, int64 epoch milliseconds.
-        panes: number of the next pane.
-        filled: true if the window has contents.
-        pending: true if a late firing waits for the end of its commit.
-        contents: accumulators.
-        rows: the state rows without key group and key, from which unchanged rows are copied.
+    `filled` is true if the window has contents, `pending` if a late firing waits for the end of its commit. Unchanged
+    rows are copied from `rows`, the state rows without key group and key.
     """
 
     codes: Int64s

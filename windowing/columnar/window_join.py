@@ -41,11 +41,7 @@ _NONE = -1
 class ColumnarWindowJoin:
     """A window join that pairs whole elements, an epoch at a time; an `EpochOperator`.
 
-    Args:
-        join: the computation.
-        state: schema of the state rows, with the types of both inputs; it holds the key columns too.
-        max_parallelism: number of key groups.
-        results: name and type of each result column.
+    The schema of the state rows holds the types of both inputs and the key columns.
 
     Raises:
         UnsupportedOperation: `choose_operator` chooses the row operator for this join, or the type of an input is
@@ -214,15 +210,9 @@ class ColumnarWindowJoin:
 class _Windows:
     """Windows with elements, by end, key and start. The elements of both sides of a window follow each other.
 
-    Args:
-        values: elements of each side.
-        codes: code of the key of each window.
-        starts: start of each window, int64 epoch milliseconds.
-        ends: end of each window, not included, int64 epoch milliseconds.
-        were_open: true for each window that has elements from before the epoch.
-        counts: number of elements of each side in each window.
-        firsts: place of the first element of each window in `places`.
-        places: place of each element among the values of its side: of each window the left ones, then the right ones.
+    `values` are the elements of each side, `counts` their numbers in each window. `places` has the place of each
+    element among the values of its side: of each window the left ones, then the right ones; `firsts` where a window
+    begins in it. `were_open` is true for each window that has elements from before the epoch.
     """
 
     values: Sequence[pa.StructArray]
@@ -247,14 +237,8 @@ class _Windows:
     ) -> _Windows:
         """Group elements by window, in their order.
 
-        Args:
-            values: elements of each side.
-            codes: for each element and window, the code of the key.
-            starts: start of the window.
-            ends: end of the window.
-            sides: 0 for the left input, 1 for the right one.
-            places: place of the element among the values of its side.
-            are_old: true for elements from before the epoch.
+        For each element and window, there are the code of the key, the bounds, the side (0 for the left input, 1 for
+        the right one), the place of the element among the values, and whether it is from before the epoch.
         """
         order = np.lexsort((places, sides, starts, codes, ends))
         codes, starts, ends, sides = codes[order], starts[order], ends[order], sides[order]
@@ -278,12 +262,7 @@ class _Windows:
         return self.firsts + self.counts[0] if side else self.firsts
 
     def pairs(self, kind: JoinKind, chosen: Bools) -> tuple[Int64s, Int64s, Int64s]:
-        """Return the pairs of the chosen windows: the window, and the place of each side's element, -1 if it has none.
-
-        Args:
-            kind: kind of the join.
-            chosen: true for each window to join.
-        """
+        """Return the pairs of the chosen windows: window, and place of each side's element, -1 if it has none."""
         left, right = self.counts
         if kind in ("semi", "anti"):
             lefts, rights = np.where((right > 0) == (kind == "semi"), left, 0), np.ones(len(right), np.int64)

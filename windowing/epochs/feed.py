@@ -29,11 +29,7 @@ _RECORDS_AT_A_TIME = 50_000
 class Records:
     """The records that a row operator emitted in an epoch, in the order of their creation.
 
-    Args:
-        panes: results of windows, and their retractions.
-        outputs: results and side outputs of process functions and joins.
-        late: the late elements.
-        late_rows: index of each late element among the elements of the epoch.
+    `late_rows` has the index of each late element among the elements of the epoch.
     """
 
     panes: list[WindowResult] = field(default_factory=list)

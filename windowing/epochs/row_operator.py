@@ -30,15 +30,7 @@ MakeOperator: TypeAlias = Callable[[tuple[pa.StructType, ...]], KeyedOperator]
 
 
 class RowOperator:
-    """An `EpochOperator` around a keyed operator, which is created for each epoch; only state rows outlive the epoch.
-
-    Args:
-        make: function that returns the keyed operator.
-        compute: the computation.
-        state: schema of the state rows, including the key columns.
-        max_parallelism: number of key groups.
-        results: name and type of each result column in the table; None for the declared ones.
-    """
+    """An `EpochOperator` around a keyed operator that is created for each epoch; only state rows outlive it."""
 
     def __init__(
         self,

@@ -45,13 +45,9 @@ class CutMoved(TidegateError):
 
 @dataclass(frozen=True, slots=True)
 class TableCut:
-    """One table up to a version.
+    """One table up to the last version in the cut: the content of each file of its log, and its data files.
 
-    Args:
-        name: its folder below the pipeline's folder, such as `state` or `savepoints/NAME`.
-        version: the last version that belongs to the cut.
-        log: content of each file of its log, by name.
-        files: size in bytes of each data file, by name.
+    `name` is its folder below the pipeline's folder, such as `state` or `savepoints/NAME`. Sizes: bytes.
     """
 
     name: str
@@ -62,12 +58,7 @@ class TableCut:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """All tables of a pipeline as of one epoch.
-
-    Args:
-        manifest: manifest of the epoch.
-        tables: the tables; `state`, by which commands recognise a pipeline that has run, comes last.
-    """
+    """All tables of a pipeline as of one epoch. `state`, by which commands see that a pipeline has run, is last."""
 
     manifest: Manifest
     tables: tuple[TableCut, ...]

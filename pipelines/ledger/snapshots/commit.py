@@ -17,7 +17,16 @@ from deltalake import DeltaTable, Schema, Transaction
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.definition.counters import KEPT
 from tidegate.pipelines.errors import FilesMissing, Refused
-from tidegate.pipelines.ledger.manifest import DataFile, Kind, Line, Manifest, Publish, Shard, library_version
+from tidegate.pipelines.ledger.manifest import (
+    DataFile,
+    Kind,
+    Line,
+    Manifest,
+    Publish,
+    Shard,
+    library_version,
+    line_after,
+)
 from tidegate.pipelines.ledger.snapshots.head import PUBLISHED_BY, Snapshot, newest_epochs, published_by
 from tidegate.pipelines.ledger.snapshots.publish import check_removable
 from tidegate.pipelines.ledger.step_log import log_step
@@ -136,24 +145,26 @@ def as_data_file(file: dict[str, Any]) -> DataFile:
 def quiet_manifest(
     state_of: Manifest,
     kind: Kind,
-    epoch: int,
-    timeline: int,
-    line: Line,
     publish: Mapping[str, Publish],
     now: Millis,
+    *,
+    epoch: int | None = None,
+    timeline: int | None = None,
+    line: Line | None = None,
     shards: tuple[Shard, ...] | None = None,
 ) -> Manifest:
-    """Return the manifest of an epoch that keeps the state, position and watermark of a snapshot.
+    """Return the manifest of an epoch that keeps the state, position and watermark of a snapshot, which is its parent.
 
-    The snapshot becomes the parent. `line` has the ancestors and the epoch itself.
+    By default it is the next epoch on the same timeline. `line` has the ancestors and the epoch itself.
     """
+    epoch = state_of.epoch + 1 if epoch is None else epoch
     ranges = tuple(_uncounted(shard) for shard in (state_of.shards if shards is None else shards))
     nothing = dict.fromkeys([counter.name for counter in KEPT], 0)
     update: dict[str, Any] = {
-        "timeline": timeline,
+        "timeline": state_of.timeline if timeline is None else timeline,
         "epoch": epoch,
         "parent": state_of.epoch,
-        "line": line,
+        "line": line_after(state_of, epoch) if line is None else line,
         "kind": kind,
         "interval": None,
         "counters": nothing | {"open_windows": sum(shard.counters.get("open_windows", 0) for shard in ranges)},

@@ -44,11 +44,8 @@ class Incompatibility:
 class Compatibility:
     """The differences between a snapshot and the code.
 
-    Args:
-        migrations: descriptions of changes that the next epoch makes to the state; empty if it uses the state
-            unchanged.
-        incompatibilities: differences that keep the code from using the snapshot; empty if it can.
-        notes: descriptions of changes that don't affect the state.
+    Migrations are changes that the next epoch makes to the state, incompatibilities keep the code from using the
+    snapshot, and notes are changes that don't affect the state.
     """
 
     migrations: tuple[str, ...]

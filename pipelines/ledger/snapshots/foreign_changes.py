@@ -28,12 +28,9 @@ GIVE_UP = "--give-up-results"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the rows of a published table that tidegate did not make.
+    """A change of the rows of a published table that tidegate did not make: the version that it made.
 
-    Args:
-        table: name of the table.
-        version: the version that the change made.
-        good: the newest version with exactly the rows that were published until then.
+    `good` is the newest version with exactly the rows that were published until then.
     """
 
     table: str

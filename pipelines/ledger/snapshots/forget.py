@@ -21,7 +21,7 @@ from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.branches import check_no_branches
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
-from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard, line_after
+from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard
 from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, quiet_manifest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, newest_record, read_snapshot, required
 from tidegate.pipelines.ledger.snapshots.publish import publish
@@ -104,7 +104,9 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         savepoints = [f"savepoint {entry.name}" for entry in list_savepoints(tables)]
         return Forgotten(None, {**rows, **dict.fromkeys((state.NAME, *savepoints), 0)})
     rest = _without(tables, head, value, f"state-{head.manifest.epoch + 1:06d}-forget")
-    manifest = _manifest(_erased(head.manifest, pipeline, key_, value, rest), mark_of_forgotten(value), now)
+    forgotten = Publish(forgotten=(mark_of_forgotten(value),))
+    erased = _erased(head.manifest, pipeline, key_, value, rest)
+    manifest = quiet_manifest(erased, "forget", dict.fromkeys(PUBLISHED, forgotten), now)
     commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), rest.added, rest.kept)
     publish(tables, manifest)
     rows[state.NAME] = rest.gone
@@ -223,19 +225,6 @@ def _without_names(work: Publish, schema: KeySchema, key: Key) -> Publish:
     forgotten = tuple(mark for mark in work.forgotten if not is_forgotten(key, mark))
     hashes = tuple(each for each in work.forget_keys if each != hashed)
     return work.model_copy(update={"reopened": reopened, "forgotten": forgotten, "forget_keys": hashes})
-
-
-def _manifest(erased: Manifest, mark: str, now: Millis) -> Manifest:
-    epoch = erased.epoch + 1
-    return quiet_manifest(
-        erased,
-        "forget",
-        epoch,
-        erased.timeline,
-        line_after(erased, epoch),
-        {table: Publish(forgotten=(mark,)) for table in PUBLISHED},
-        now,
-    )
 
 
 def _smaller(shard: Shard, rest: _Rest) -> Shard:

@@ -41,12 +41,8 @@ class OtherPipeline(Refused):
 class Snapshot:
     """One version of table `state`, and the manifest in it.
 
-    Args:
-        manifest: the record of the epoch.
-        version: version of the table.
-        handle: the table at that version.
-        files: the state files, as deltalake lists them, without the file of the manifest.
-        manifest_files: the file with the manifest row. It is a single file unless somebody else compacted the table.
+    The state files are listed without the file of the manifest row. That is a single file unless somebody else
+    compacted the table.
     """
 
     manifest: Manifest

@@ -39,13 +39,8 @@ from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 class Head:
     """The newest epoch that any table of a pipeline has. Readers see the tables at this epoch.
 
-    Args:
-        snapshot: the snapshot of that epoch; None if it can't be read or is lost.
-        epoch: its number.
-        timeline: the newest timeline.
-        line: its ancestors, as far as recorded in the logs and table epochs.
-        run_ids: by epoch, the run id recorded in the logs and table epochs.
-        is_trusted: True if the head of table state is this epoch.
+    The snapshot is None if it can't be read or is lost. `line` and `run_ids` are its ancestors and the runs of epochs,
+    as far as the logs and table epochs record them. `is_trusted` is True if the head of table state is this epoch.
     """
 
     snapshot: Snapshot | None

@@ -183,7 +183,7 @@ def _manifest(
     erasures = erasing_epochs(tables)
     work[epochs.NAME] = Publish(remove_epochs=tuple(number for number in left if number not in erasures))
     line = line_with(tuple((first, min(last, shared)) for first, last in note.line if first <= shared), epoch)
-    quiet = quiet_manifest(then, "promote", epoch, timeline, line, work, now)
+    quiet = quiet_manifest(then, "promote", work, now, epoch=epoch, timeline=timeline, line=line)
     counted = {
         each.name: sum(row.get(each.name) or 0 for row in epoch_rows) for each in KEPT if each.name != _OPEN_WINDOWS
     }

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import epochs, late, rejects
 from tidegate.pipelines.definition.columns import TIMESTAMP
-from tidegate.pipelines.ledger.manifest import Manifest, Publish, line_after
+from tidegate.pipelines.ledger.manifest import Publish
 from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, quiet_manifest, remaining
 from tidegate.pipelines.ledger.snapshots.head import required
 from tidegate.pipelines.ledger.snapshots.publish import publish
@@ -40,7 +40,7 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
         newest = next((epoch for epoch in range(last, 0, -1) if epoch not in spared), None)
         gone[table] = Publish(remove_epochs=tuple(sorted({*expired.to_pylist(), *((newest,) if newest else ())})))
     if any(counts.values()):
-        manifest = _manifest(head.manifest, gone, now)
+        manifest = quiet_manifest(head.manifest, "prune", {**dict.fromkeys(PUBLISHED, Publish()), **gone}, now)
         added, files = remaining(tables, head, f"state-{manifest.epoch:06d}-prune")
         kept = {file["path"] for file in files}
         commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
@@ -68,9 +68,3 @@ def _epochs_before(tables: PipelineTables, before: Millis, newest: int) -> tuple
     others = rows["epoch"].filter(pc.invert(is_old))
     last = newest if not len(others) else pc.min(others).as_py() - 1
     return old, oldest if oldest in old.to_pylist() else 0, last if len(old) else 0
-
-
-def _manifest(head: Manifest, gone: dict[str, Publish], now: Millis) -> Manifest:
-    epoch = head.epoch + 1
-    work = {table: gone.get(table, Publish()) for table in PUBLISHED}
-    return quiet_manifest(head, "prune", epoch, head.timeline, line_after(head, epoch), work, now)

@@ -110,16 +110,9 @@ def is_forgotten_since(warehouse: Warehouse, handle: DeltaTable, epoch: int) -> 
 
 @dataclass(frozen=True)
 class PinnedTables:
-    """The rows, except stale ones, that an epoch and earlier ones published.
+    """The rows, except stale ones, that an epoch and earlier ones published, and the version of each table.
 
-    Args:
-        snapshot: snapshot of the epoch.
-        versions: by table, the version that was read.
-        results: every pane.
-        late: rows that arrived too late.
-        rejects: rejected rows.
-        epochs: one row for each epoch of the snapshot's lineage, ordered by number.
-        state: state rows of the snapshot.
+    Rows of epochs are those of the snapshot's lineage, ordered by number; rows of state those of the snapshot.
     """
 
     snapshot: Snapshot
@@ -153,12 +146,9 @@ class PinnedTables:
 class PinnedEpoch:
     """An epoch and the tables that hold its rows, each opened at one version but not yet read.
 
-    Args:
-        snapshot: snapshot of the epoch.
-        handles: the published tables.
-        epochs: one row for each epoch of the snapshot's lineage, ordered by number.
-        erasing: rows of table epochs for the epochs that removed rows on a user's request. These may be older or newer
-            than this epoch, or outside its lineage, because each may have removed rows of this lineage.
+    `epochs` has a row for each epoch of the snapshot's lineage, ordered by number. `erasing` has those of the epochs
+    that removed rows on a user's request. These may be older or newer than this epoch, or outside its lineage, because
+    each may have removed rows of this lineage.
     """
 
     snapshot: Snapshot

@@ -7,7 +7,7 @@ rolls forward as for any epoch. Epoch numbers keep increasing, so two timelines 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -223,7 +223,9 @@ def _manifest(
             files=files[table],
             reopened=tuple(reopening for work in works[table] for reopening in work.reopened),
             remove_epochs=tuple(sorted(removed[table])),
-            stale_epochs=_stale(since, erasures if table == epochs.NAME else ()) if keep_stale else (),
+            stale_epochs=tuple(
+                number for number in since if keep_stale and not (table == epochs.NAME and number in erasures)
+            ),
             forget_keys=tuple(hash_ for work in works[table] for hash_ in work.forget_keys),
             forgotten=tuple(mark for work in works[table] for mark in work.forgotten),
             given_up=losses.rows_of(table, damaged.get(table, ()), removed[table]),
@@ -240,13 +242,9 @@ def _manifest(
     return quiet_manifest(
         then,
         "restore",
-        epoch,
-        max(0 if head is None else head.timeline, then.timeline) + 1,
-        (*then.line, (epoch, epoch)),
         work,
         now,
+        epoch=epoch,
+        timeline=max(0 if head is None else head.timeline, then.timeline) + 1,
+        line=(*then.line, (epoch, epoch)),
     )
-
-
-def _stale(since: Sequence[int], erasures: Collection[int]) -> tuple[int, ...]:
-    return tuple(epoch for epoch in since if epoch not in erasures)

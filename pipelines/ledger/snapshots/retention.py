@@ -60,12 +60,8 @@ class Clearing:
 class _Decision:
     """Plan of a cleanup: the files to remove, and the versions of each log to keep.
 
-    Args:
-        clearing: snapshots and files to remove.
-        snapshots: versions of table state that are kept for their snapshots.
-        since: by table, the version from which all versions are kept.
-        logs: by table, its log.
-        oldest_epoch: the oldest epoch whose snapshot is kept.
+    `snapshots` are versions of table state that are kept for their snapshots, `since` is by table the version from
+    which all are kept.
     """
 
     clearing: Clearing

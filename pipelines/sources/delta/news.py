@@ -23,14 +23,7 @@ position stands before an entry that is gone can't continue."""
 
 @dataclass
 class LogNews:
-    """The new versions of a table for one pipeline.
-
-    Args:
-        warehouse: the warehouse, with the options of the store.
-        path: path of the table.
-        changes: treatment of versions that removed rows; see `DeltaSource`.
-        clock: returns the time, int64 epoch milliseconds.
-    """
+    """The new versions of a table for one pipeline. `changes` is that of `DeltaSource`."""
 
     warehouse: Warehouse
     path: str

@@ -42,15 +42,10 @@ _UNKNOWN_FEATURE = re.compile(r"unsupported|not supported|catalog-managed", re.I
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """Facts about a table.
+    """Facts about a table: its id, its schema (JSON, and in Arrow's types), and its columns with values in the log.
 
-    Args:
-        identity: id of the table.
-        columns: the table's schema in the log, JSON.
-        schema: the same in Arrow's types.
-        partitions: columns whose values are in the log instead of in the files.
-        mapping: mode of column mapping: `none`, `name` or `id`.
-        features: features that a reader must support, by Delta's names; column mapping only if it is on.
+    `mapping` is `none`, `name` or `id`. The features are those that a reader must support, by Delta's names; column
+    mapping only if it is on.
     """
 
     identity: str
