@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+from airflow.triggers.base import BaseTrigger
 
 from tests.expectations.quality_lake import QualityLake, session_lake
 
@@ -40,3 +43,17 @@ class Store(dict[str, Any]):
 
     def delete(self, key: str) -> None:
         self.pop(key, None)
+
+
+def first_event(trigger: BaseTrigger, seconds: float = 20) -> Any:
+    """The content of a trigger's first event; a TimeoutError if none comes."""
+
+    async def first() -> Any:
+        return await asyncio.wait_for(anext(aiter(trigger.run())), seconds)
+
+    return asyncio.run(first()).payload
+
+
+def task_instance(dag_id: str, task_id: str = "quality", run_id: str = "r", **more: Any) -> Any:
+    """What Airflow tells a task of itself."""
+    return SimpleNamespace(dag_id=dag_id, run_id=run_id, task_id=task_id, **{"try_number": 1, **more})

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.dags.project import write_project
+from tests.dags.project import task_instance, write_project
 from tidegate.pipelines.airflow import project_dags
 from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds, deadline_missed, meaning
 from tidegate.pipelines.airflow.operator import CommandFailed, CommandRefused
@@ -37,7 +37,7 @@ def failed_task(tmp_path: Path, function: str) -> None:
     """Let the alarm hear of a failed check, in a project that names a function of its module `listener`."""
     config = write_project(tmp_path, on_failure=f'"listener:{function}"')
     (tmp_path / "listener.py").write_text(LISTENER)
-    instance = SimpleNamespace(dag_id="sessions__backfill", run_id="r", task_id="quality", try_number=1)
+    instance = task_instance("sessions__backfill")
     Alarm(str(config), "sessions")(
         {"ti": instance, "exception": CommandRefused("quality ended: a pane came twice", 5, "a pane came twice")}
     )
@@ -93,14 +93,8 @@ RESULT = {"pipeline": "sessions", "epoch": 7, "docs": "d", "report": "r", "check
 
 
 def instance(task: str = "quality", kind: str = "quality", run: str = "r 1", result: Any = None) -> Any:
-    return SimpleNamespace(
-        dag_id=f"sessions__{kind}",
-        run_id=run,
-        task_id=task,
-        try_number=1,
-        log_url="https://flow.example/log",
-        task=SimpleNamespace(result=result),
-    )
+    more = {"log_url": "https://flow.example/log", "task": SimpleNamespace(result=result)}
+    return task_instance(f"sessions__{kind}", task, run, **more)
 
 
 def raised(folder: Path) -> list[dict[str, Any]]:
@@ -138,10 +132,14 @@ def test_an_alarm_alone_says_whose_it_is_where_two_projects_have_a_pipeline_of_t
     fails({"ti": instance(), "exception": refused()})
     ends({"ti": instance()})
     (deadline,) = dags["team_b_sessions__backfill"].deadline
+    assert (deadline.interval, dags["team_b_sessions__quality"].deadline) == (timedelta(minutes=1), None)
+    assert deadline.callback.path == f"{deadline_missed.__module__}.deadline_missed"
     missed = {"dag_run": {"dag_id": "d", "dag_run_id": "r"}, "deadline": {"deadline_time": "2024-03-04T01:00:00Z"}}
     asyncio.run(deadline_missed(missed, **deadline.callback.kwargs))
     told = [(alarm["owner"], alarm["pipeline"], alarm["project"], alarm["name"]) for alarm in raised(tmp_path)]
     assert told == [(owner, "team_b_sessions", str(config), "sessions")] * 3
+    assert raised(tmp_path)[-1]["task"] == "deadline"
+    assert "run r of d had not ended by its deadline, 2024-03-04T01:00:00Z" in raised(tmp_path)[-1]["reason"]
 
 
 def test_an_incident_raises_one_alarm_and_one_when_it_ends(tmp_path: Path) -> None:
@@ -208,25 +206,6 @@ def test_a_task_that_somebody_marked_while_it_ran_raises_no_alarm(
     assert len(raised(tmp_path)) == alarms
     fails({"ti": instance("stream", "stream"), "exception": refused(3)})
     assert len(raised(tmp_path)) == alarms + 1, "a command that failed by itself always does"
-
-
-def test_a_run_that_is_not_over_at_its_deadline_raises_the_alarm_of_its_pipeline(tmp_path: Path) -> None:
-    file = write_project(tmp_path, deadline_minutes="45", owner='"billing"')
-    dags = project_dags(file)
-    (deadline,) = dags["sessions__backfill"].deadline
-    assert dags["sessions__quality"].deadline is None
-    assert deadline.interval == timedelta(minutes=45)
-    context = {
-        "dag_run": {"dag_id": "sessions__backfill", "dag_run_id": "of_monday"},
-        "deadline": {"id": "1", "deadline_time": "2024-03-04T01:00:00Z"},
-    }
-    module, _, name = deadline.callback.path.rpartition(".")
-    asyncio.run(getattr(sys.modules[module], name)(context=context, **deadline.callback.kwargs))
-    (line,) = (tmp_path / ".work" / "alarms.jsonl").read_text().splitlines()
-    told = json.loads(line)
-    assert (told["pipeline"], told["owner"], told["task"]) == ("sessions", "billing", "deadline")
-    assert "run of_monday of sessions__backfill had not ended by its deadline, 2024-03-04T01:00:00Z" in told["reason"]
-    assert deadline.callback.path == f"{deadline_missed.__module__}.deadline_missed"
 
 
 def test_a_stream_without_an_end_has_no_deadline(tmp_path: Path) -> None:

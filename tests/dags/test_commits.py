@@ -20,7 +20,7 @@ from airflow.utils.types import DagRunType
 from deltalake import DeltaTable
 
 from tests.commit_times import date_commit
-from tests.dags.project import write_project
+from tests.dags.project import first_event, write_project
 from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline
 from tests.listed_files import ListedFiles
 from tests.recovery.arrivals import run as stream_without_spark
@@ -159,15 +159,6 @@ def test_a_look_that_failed_begins_from_scratch(lake: Lake) -> None:
 # --- in Airflow --------------------------------------------------------------------------------------------------
 
 
-def fired(trigger: CommitTrigger) -> Any:
-    """The first event of a trigger."""
-
-    async def first() -> Any:
-        return await asyncio.wait_for(anext(aiter(trigger.run())), 20)
-
-    return asyncio.run(first()).payload
-
-
 @pytest.fixture
 def no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "_active_runs", lambda pipeline, kind: 0)
@@ -182,7 +173,7 @@ def test_the_trigger_fires_for_what_came_while_it_was_away_and_for_what_comes(
     stream(lake)
     arrive(lake, 2)
     trigger = CommitTrigger(config, "hours", 0.02)
-    assert fired(trigger) == {"pipeline": "hours", "reason": "version 1 of events"}
+    assert first_event(trigger) == {"pipeline": "hours", "reason": "version 1 of events"}
     stream(lake)
     look, seen = SourceWatch.look, []
 
@@ -194,7 +185,7 @@ def test_the_trigger_fires_for_what_came_while_it_was_away_and_for_what_comes(
         return found
 
     monkeypatch.setattr(SourceWatch, "look", look_before_the_next_commit)
-    assert fired(trigger) == {"pipeline": "hours", "reason": "version 2 of events"}
+    assert first_event(trigger) == {"pipeline": "hours", "reason": "version 2 of events"}
     assert seen[0] is None
 
 
@@ -254,15 +245,9 @@ def test_a_continuous_stream_needs_no_watcher(tmp_path: Path) -> None:
 
 # --- what the runs of the stream note ----------------------------------------------------------------------------
 
-CODE = """from datetime import timedelta
+CODE = """from tests.lake import DeltaSource, hourly_pipeline
 
-from tidegate import *
-
-hours = Pipeline(
-    name="hours", source=DeltaSource("events", timestamp="at", changes="ignore"), key=("user",),
-    watermark=WatermarkStrategy.for_monotonous_timestamps(),
-    compute=Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"events": Count()}),
-)
+hours = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="ignore"))
 """
 
 

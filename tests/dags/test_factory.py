@@ -68,12 +68,7 @@ def test_an_asset_that_airflow_can_not_have_is_refused_by_its_field(given: str, 
         project_dags(write_project(tmp_path, source_assets=given))
 
 
-def test_without_a_limit_there_is_no_watch(tmp_path: Path) -> None:
-    assert "sessions__watch" not in project_dags(write_project(tmp_path))
-
-
 def test_with_a_schedule_every_window_and_file_is_checked_and_no_reader_is_told(tmp_path: Path) -> None:
-    assert "sessions__full_check" not in project_dags(write_project(tmp_path / "without"))
     dag = project_dags(write_project(tmp_path, full_check_schedule='"0 5 * * 0"'))["sessions__full_check"]
     (task,) = dag.tasks
     assert (task.task_id, task.arguments, task.outlets) == ("quality", ["quality", "sessions", "--all", "--report"], [])
@@ -297,7 +292,3 @@ def test_data_of_a_project_in_a_dag_bundle_lies_outside_its_copies(
         return
     with pytest.raises(UsageError, match=f"{relative} be relative to it. Give an absolute path or a URI"):
         project_dags(file)
-
-
-def test_a_project_outside_of_bundles_may_have_relative_folders(tmp_path: Path) -> None:
-    assert "sessions__stream" in project_dags(write_project(tmp_path))

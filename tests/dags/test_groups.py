@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 import pytest
 
-from tests.dags.project import OutletEvents, write_project
+from tests.dags.project import OutletEvents, task_instance, write_project
 from tests.expectations.quality_lake import hour_lake, session_lake
 from tidegate.pipelines.airflow import project_dags
 from tidegate.pipelines.airflow.alarms import open_incidents
@@ -95,7 +95,7 @@ def test_each_owner_hears_of_its_own_pipeline_and_of_the_end(tmp_path: Path) -> 
     dags = project_dags(file, prefix="team_", default_args={"owner": "billing"})
     task = dags["team_small__streams"].get_task("failed")
     (fails,), (ends,) = task.on_failure_callback, task.on_success_callback
-    instance = SimpleNamespace(dag_id="team_small__streams", run_id="r", task_id="failed", try_number=1, task=task)
+    instance = task_instance("team_small__streams", "failed", task=task)
     fails({"ti": instance, "exception": StreamsFailed(RESULT["failed"])})  # type: ignore[arg-type]
     assert list(open_incidents(config, "hours")) == ["team_small__streams/failed"]
     assert open_incidents(config, "sessions") == {}

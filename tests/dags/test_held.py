@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG
 
-from tests.dags.project import write_project
+from tests.dags.project import task_instance, write_project
 from tests.expectations.quality_lake import hour_lake
 from tests.expectations.test_acknowledge import FEW, acknowledged
 from tests.expectations.test_failed_expectation import checked, project
@@ -31,15 +30,7 @@ def result_of_check(folder: Path, printed: pytest.CaptureFixture[str]) -> dict[s
 
 def context(task: HeldPartitions, result: dict[str, Any]) -> Any:
     pulled = {"quality": result}
-    instance = SimpleNamespace(
-        dag_id="hours__backfill",
-        run_id="one",
-        task_id=HELD,
-        try_number=1,
-        task=task,
-        xcom_pull=lambda task_ids: pulled[task_ids],
-    )
-    return {"ti": instance}
+    return {"ti": task_instance("hours__backfill", HELD, "one", task=task, xcom_pull=lambda task_ids: pulled[task_ids])}
 
 
 def test_it_fails_with_what_the_check_found_until_all_is_right(

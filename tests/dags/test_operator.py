@@ -15,7 +15,7 @@ import pytest
 import structlog
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, AirflowTaskTimeout, TaskDeferred
 
-from tests.dags.project import OutletEvents, Store, write_project
+from tests.dags.project import OutletEvents, Store, first_event, task_instance, write_project
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow import process
 from tidegate.pipelines.airflow.assets import SnapshotEvent, WindowEvents, final_windows_asset, snapshot_asset
@@ -63,7 +63,7 @@ def operator(tmp_path: Path, interpreter: str, *arguments: str, **options: Any) 
 
 
 def context(tries: int = 1, store: Store | None = None) -> Any:
-    instance = SimpleNamespace(dag_id="duty", run_id="scheduled__1", task_id="windows", try_number=tries, stats_tags={})
+    instance = task_instance("duty", "windows", "scheduled__1", try_number=tries, stats_tags={})
     return {"ti": instance, "outlet_events": OutletEvents(), "task_state_store": Store() if store is None else store}
 
 
@@ -102,7 +102,7 @@ def test_a_deferrable_task_waits_in_the_triggerer_and_ends_as_its_command_did(
     given, trigger = context(), deferred(tmp_path, interpreter, "stream", f"--code={code}")
     path, arguments = trigger.serialize()
     assert path == "tidegate.pipelines.airflow.triggers.CommandTrigger"
-    event = first_event(CommandTrigger(**{**json.loads(json.dumps(arguments)), "poll_interval": 0.05}))
+    event = first_event(CommandTrigger(**{**json.loads(json.dumps(arguments)), "poll_interval": 0.05}), 60)
     assert event["is_too_late"] is False
     resumed = operator(tmp_path, interpreter, "stream", f"--code={code}", deferrable=True)
     if code == 0:
@@ -118,7 +118,7 @@ def test_a_deferred_command_ends_with_its_task_and_with_its_time(tmp_path: Path,
     run = process.Run(process.ProcessHandle(**trigger.handle))
     wait_until(lambda: not run.is_alive(), "the end of the command")
     late = deferred(tmp_path / "other", interpreter, "stream", "wait")
-    event = first_event(CommandTrigger(late.handle, late.config, ends=0.0, poll_interval=0.05))
+    event = first_event(CommandTrigger(late.handle, late.config, ends=0.0, poll_interval=0.05), 60)
     assert event["is_too_late"] is True
     with pytest.raises(AirflowTaskTimeout, match="was ended"):
         operator(tmp_path, interpreter, "stream", deferrable=True).resume(context(), event)
@@ -131,13 +131,6 @@ def deferred(tmp_path: Path, interpreter: str, *arguments: str) -> CommandTrigge
     trigger = told.value.trigger
     assert isinstance(trigger, CommandTrigger)
     return trigger
-
-
-def first_event(trigger: CommandTrigger) -> Any:
-    async def first() -> Any:
-        return await asyncio.wait_for(anext(aiter(trigger.run())), 60)
-
-    return asyncio.run(first()).payload
 
 
 def test_without_a_folder_of_runs_it_is_in_the_work_folder_of_the_project(tmp_path: Path, interpreter: str) -> None:

@@ -14,7 +14,7 @@ from airflow.sdk import DAG, Asset, BaseNotifier
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
-from tests.dags.project import write_project
+from tests.dags.project import task_instance, write_project
 from tidegate.pipelines.airflow import project_dags
 from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds
 from tidegate.pipelines.airflow.operator import TidegateOperator
@@ -23,6 +23,7 @@ from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.errors import TidegateError, UsageError
 
 KINDS = ("backfill", "stream", "restart", "quality")
+"""The DAGs of a pipeline without further settings."""
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,6 @@ def test_a_zone_that_does_not_exist_is_refused_by_its_field(tmp_path: Path) -> N
 
 
 def test_maintenance_makes_a_savepoint_then_merges_and_removes_files(tmp_path: Path) -> None:
-    assert "sessions__maintenance" not in project_dags(write_project(tmp_path / "without"))
     plain = project_dags(write_project(tmp_path / "plain", maintenance_schedule='"0 3 * * *"'))
     assert [task.task_id for task in plain["sessions__maintenance"].topological_sort()] == ["optimize", "vacuum"]
     file = write_project(tmp_path, maintenance_schedule='"0 3 * * *"', maintenance_savepoints="7")
@@ -209,7 +209,7 @@ def test_notifiers_hear_of_the_begin_and_the_end_of_an_incident_even_if_one_fail
     notifiers = f'[{{ notifier = "{__name__}:Failing" }}, {{ notifier = "{__name__}:Kept", text = "{text}" }}]'
     file = str(write_project(tmp_path, notifiers=notifiers))
     task = SimpleNamespace(owner="billing", result=None)
-    instance = SimpleNamespace(dag_id="sessions__stream", run_id="r", task_id="stream", try_number=1, task=task)
+    instance = task_instance("sessions__stream", "stream", task=task)
     context = {"ti": instance, "exception": RuntimeError("disk full")}
     TOLD.clear()
     with pytest.raises(TidegateError, match="Failing: ConnectionError: no answer"):

@@ -16,7 +16,7 @@ from airflow.api_fastapi.core_api.security import get_user
 from airflow.serialization.serialized_objects import DagSerialization
 from fastapi.testclient import TestClient
 
-from tests.dags.project import write_project
+from tests.dags.project import task_instance, write_project
 from tidegate.pipelines.airflow import page, project_dags
 from tidegate.pipelines.airflow.alarms import Alarm
 from tidegate.pipelines.airflow.operator import CommandRefused
@@ -123,7 +123,7 @@ def test_what_an_operator_looks_for_is_there(client: TestClient, tmp_path: Path)
     newest = shown["epochs"][0]
     assert (newest["seconds"], newest["events_in"], newest["events_a_second"]) == (1.0, 4, 4)
     assert shown["quality"]["checked_at"] is None
-    instance = SimpleNamespace(dag_id="sessions__quality", run_id="r", task_id="quality", try_number=1)
+    instance = task_instance("sessions__quality")
     Alarm(str(tmp_path / "tidegate.toml"), "sessions")({"ti": instance, "exception": CommandRefused("m", 5, "bad")})
     (alarm,) = client.get("/pipelines/sessions").json()["alarms"]
     assert (alarm["place"], alarm["what"]) == ("sessions__quality/quality", "5")

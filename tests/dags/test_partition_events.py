@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset, AssetAlias
 
-from tests.dags.project import OutletEvents, Store
+from tests.dags.project import OutletEvents, Store, task_instance
 from tidegate.pipelines.airflow.assets import WindowEvents, event_extra, final_windows_asset
 from tidegate.pipelines.errors import QUALITY
 
@@ -25,7 +25,7 @@ KEYS = ["2024-03-01T00:00:00", "2024-03-02T00:00:00"]
 
 def context(run: str, stored: Store) -> Any:
     task = SimpleNamespace(outlets=[EVENTS.asset, EVENTS.alias])
-    instance = SimpleNamespace(dag_id="duty__quality", run_id=run, task_id="quality", task=task)
+    instance = task_instance("duty__quality", run_id=run, task=task)
     return {
         "ti": instance,
         "outlet_events": OutletEvents(),

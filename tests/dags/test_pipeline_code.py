@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.dags.project import write_project
+from tests.dags.project import task_instance, write_project
 from tests.expectations.quality_lake import session_lake
 from tidegate.pipelines.airflow import project_dags
 from tidegate.pipelines.airflow.operator import TidegateOperator
@@ -67,7 +66,7 @@ def test_neither_a_command_nor_its_supervisor_has_airflows_secrets(
         runs=str(tmp_path / "runs"),
         python=str(interpreter),
     )
-    instance = SimpleNamespace(dag_id="duty", run_id="r", task_id="windows", try_number=1, stats_tags={})
+    instance = task_instance("duty", "windows", stats_tags={})
     context: Any = {"ti": instance, "task_state_store": None}
     left = operator.execute(context)
     assert [name for name, value in SECRETS.items() if value in json.dumps(left["own"]) and len(value) > 1] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
-from tests.dags.project import write_project
+from tests.dags.project import first_event, write_project
 from tests.expectations.quality_lake import QualityLake, at, session_lake
 from tidegate.pipelines.airflow import triggers
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
@@ -76,22 +75,14 @@ def test_what_has_not_come_is_waited_for_in_the_triggerer(
 @pytest.mark.parametrize("awaited", [{"newer_than": 1}, {"watermark_past": at("13:00").isoformat()}])
 def test_the_trigger_fires_with_the_snapshot_that_came(awaited: dict[str, Any], tmp_path: Path) -> None:
     trigger = SnapshotTrigger(str(write_project(tmp_path)), "sessions", **awaited, poke_interval=0.01)
-
-    async def first() -> Any:
-        return await anext(aiter(trigger.run()))
-
-    assert asyncio.run(asyncio.wait_for(first(), 20)).payload["epoch"] == 2
+    assert first_event(trigger)["epoch"] == 2
 
 
 def test_a_watermark_that_is_not_past_the_moment_is_waited_for_in_the_trigger_too(tmp_path: Path) -> None:
     config, moment = str(write_project(tmp_path)), at("14:00").isoformat()
     trigger = SnapshotTrigger(config, "sessions", watermark_past=moment, poke_interval=0.01)
-
-    async def first() -> Any:
-        return await asyncio.wait_for(anext(aiter(trigger.run())), 0.5)
-
     with pytest.raises(TimeoutError):
-        asyncio.run(first())
+        first_event(trigger, 0.5)
 
 
 @pytest.mark.parametrize(("state", "event"), [("failed", {"ended": "failed"}), ("up_for_retry", None), (None, None)])
@@ -103,15 +94,11 @@ def test_once_its_driver_has_ended_nothing_is_waited_for(
     )
     driver = {"dag_id": "sessions__stream", "run_id": "manual", "task_id": "stream"}
     trigger = SnapshotTrigger(str(write_project(tmp_path)), "sessions", newer_than=2, poke_interval=0.01, driver=driver)
-
-    async def first() -> Any:
-        return await asyncio.wait_for(anext(aiter(trigger.run())), 20 if event else 0.5)
-
     if event is None:
         with pytest.raises(TimeoutError):
-            asyncio.run(first())
+            first_event(trigger, 0.5)
         return
-    assert asyncio.run(first()).payload == event
+    assert first_event(trigger) == event
     with pytest.raises(AirflowFailException, match=r"task stream ended \(failed\)"):
         sensor(tmp_path / "tidegate.toml", newer_than=2, driver="stream").resume({}, event)
 

@@ -33,14 +33,7 @@ def sliding_pipeline() -> Pipeline:
         allowed_lateness=timedelta(minutes=30),
         aggregate={"events": Count()},
     )
-    hours = hourly_pipeline()
-    return Pipeline(
-        name="sliding",
-        source=hours.source,
-        key=hours.key,
-        compute=windows,
-        watermark=WatermarkStrategy.for_monotonous_timestamps(),
-    )
+    return hourly_pipeline("sliding", compute=windows, watermark=WatermarkStrategy.for_monotonous_timestamps())
 
 
 PIPELINES: dict[str, Any] = {

@@ -23,16 +23,10 @@ suite = gx.ExpectationSuite(name="own", expectations=[{0}])
 """
 
 MODULE = """
-from tidegate import Count, DeltaSource, EventTimeSessionWindows, Pipeline, WatermarkStrategy, Windows
-from datetime import timedelta
+from tests.lake import WatermarkStrategy, session_pipeline
 
-visits = Pipeline(
-    name="visits",
-    source=DeltaSource("events", timestamp="at"),
-    where="value < 100",
-    key=("user",),
-    watermark=WatermarkStrategy.for_monotonous_timestamps(),
-    compute=Windows(EventTimeSessionWindows.with_gap(timedelta(minutes=30)), aggregate={"events": Count()}),
+visits = session_pipeline(
+    name="visits", where="value < 100", watermark=WatermarkStrategy.for_monotonous_timestamps()
 )
 """
 

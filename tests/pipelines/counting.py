@@ -5,21 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.windowing import Count, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from tests.lake import hourly_pipeline
+from tidegate.pipelines import Pipeline
+from tidegate.windowing import Count, TumblingEventTimeWindows, WatermarkStrategy
 
 HOURS = TumblingEventTimeWindows.of(timedelta(hours=1))
 
 
 def counting(**options: Any) -> Pipeline:
     """Counts as `n`, by user; options are fields of the pipeline."""
-    return Pipeline(
-        **{
-            "name": "hours",
-            "source": DeltaSource("events", timestamp="at"),
-            "key": ("user",),
-            "watermark": WatermarkStrategy.for_monotonous_timestamps(),
-            "compute": Windows(HOURS, aggregate={"n": Count()}),
-            **options,
-        }
-    )
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    return hourly_pipeline(**{"watermark": strategy, "aggregate": {"n": Count()}, **options})

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
-from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.windowing import KeyedProcess, KeyedProcessFunction, WatermarkStrategy
+from tests.lake import hourly_pipeline
+from tidegate.pipelines import Pipeline
+from tidegate.windowing import KeyedProcess, KeyedProcessFunction
 from tidegate.windowing.state import ValueStateDescriptor
 
 QUIET = 600_000
@@ -33,11 +33,4 @@ class Quiet(KeyedProcessFunction):
 
 
 def quiet_pipeline(function: KeyedProcessFunction | None = None, **options: Any) -> Pipeline:
-    return Pipeline(
-        name="quiet",
-        source=DeltaSource("events", timestamp="at"),
-        key=("user",),
-        watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(hours=1)),
-        compute=KeyedProcess(function or Quiet(), time_sorted=False),
-        **options,
-    )
+    return hourly_pipeline("quiet", compute=KeyedProcess(function or Quiet(), time_sorted=False), **options)

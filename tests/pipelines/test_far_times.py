@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.expectations.broken import failed_in_check
-from tests.lake import LOCAL, Lake, at
+from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tidegate.expectations.pinned import pin
-from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.far_times import MICROS
 from tidegate.pipelines.observe.report.answer import rows_of
 from tidegate.pipelines.project.cli import run
@@ -68,14 +68,11 @@ def table(*rows: tuple[str, str, dict[str, Any] | None, dict[str, Any] | None]) 
 
 
 def pipeline_of(compute: Compute) -> Pipeline:
-    return Pipeline(
-        name="p",
-        source=DeltaSource("events", timestamp="at"),
-        key=("user",),
-        watermark=WatermarkStrategy.for_monotonous_timestamps(),
-        compute=compute,
-        uses=None if isinstance(compute, Windows) else ("details",),
+    used, strategy = (
+        None if isinstance(compute, Windows) else ("details",),
+        WatermarkStrategy.for_monotonous_timestamps(),
     )
+    return hourly_pipeline("p", compute=compute, watermark=strategy, uses=used)
 
 
 def backfilled(folder: Path, compute: Compute, rows: pa.Table) -> tuple[Lake, Pipeline]:

@@ -47,6 +47,16 @@ def held_by(tables: PipelineTables, clock: Clock, **differing: object) -> LeaseR
     return other.row
 
 
+def is_refused(tables: PipelineTables, clock: Clock, words: str) -> None:
+    with pytest.raises(LeaseHeld, match=words), Lease(tables, "backfill", clock):
+        pytest.fail("both hold it")
+
+
+def is_free(tables: PipelineTables, clock: Clock) -> None:
+    with Lease(tables, "backfill", clock) as lease:
+        lease.check()
+
+
 def test_a_second_driver_is_refused_and_told_who_the_first_is(tables: PipelineTables) -> None:
     clock = Clock()
     with Lease(tables, "backfill", clock), pytest.raises(LeaseHeld) as refused, Lease(tables, "stream", clock):
@@ -94,16 +104,14 @@ def test_what_a_process_could_not_give_back_is_free_for_its_next_run(
     row = read_lease(tables)
     assert row is not None
     assert row.expires_at > clock.now, "it was not given back"
-    with Lease(tables, "backfill", clock) as second:
-        second.check()
+    is_free(tables, clock)
 
 
 def test_a_live_process_of_this_host_keeps_it(tables: PipelineTables, process: subprocess.Popen[bytes]) -> None:
     clock = Clock()
     started = psutil.Process(process.pid).create_time()
     held_by(tables, clock, process=process.pid, process_started=started)
-    with pytest.raises(LeaseHeld, match=str(process.pid)), Lease(tables, "backfill", clock):
-        pytest.fail("taken from a live process")
+    is_refused(tables, clock, str(process.pid))
 
 
 def test_a_driver_lives_on_when_the_clock_is_set(tables: PipelineTables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,8 +119,7 @@ def test_a_driver_lives_on_when_the_clock_is_set(tables: PipelineTables, monkeyp
     clock, booted = Clock(), psutil.boot_time()
     with Lease(tables, "stream", clock):
         monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: booted + 30)
-        with pytest.raises(LeaseHeld), Lease(tables, "backfill", clock):
-            pytest.fail("taken from a live process")
+        is_refused(tables, clock, "process")
 
 
 def test_a_process_of_this_host_that_was_killed_is_taken_over_at_once(
@@ -127,8 +134,7 @@ def test_a_process_of_this_host_that_was_killed_is_taken_over_at_once(
     assert not row.is_alive(clock.now)
     process.wait()
     assert not row.is_alive(clock.now)
-    with Lease(tables, "backfill", clock) as lease:
-        lease.check()
+    is_free(tables, clock)
 
 
 def test_a_process_number_that_was_used_again_is_not_the_driver(
@@ -137,19 +143,16 @@ def test_a_process_number_that_was_used_again_is_not_the_driver(
     clock = Clock()
     started = psutil.Process(process.pid).create_time()
     held_by(tables, clock, process=process.pid, process_started=started - 100)
-    with Lease(tables, "backfill", clock) as lease:
-        lease.check()
+    is_free(tables, clock)
 
 
 def test_a_driver_of_another_host_keeps_it_until_it_runs_out(tables: PipelineTables) -> None:
     clock = Clock()
     held_by(tables, clock, host="elsewhere", process=1)
     clock.now += TIME_TO_LIVE - 1
-    with pytest.raises(LeaseHeld, match="elsewhere"), Lease(tables, "backfill", clock):
-        pytest.fail("taken before its end")
+    is_refused(tables, clock, "elsewhere")
     clock.now += 1
-    with Lease(tables, "backfill", clock) as lease:
-        lease.check()
+    is_free(tables, clock)
 
 
 def test_renewal_moves_the_end(tables: PipelineTables) -> None:
@@ -260,11 +263,9 @@ def test_a_lease_of_a_clock_that_was_ahead_is_taken_away_by_name(tables: Pipelin
     clock = Clock()
     ahead = Clock(clock.now + 86_400_000)
     held_by(tables, ahead, host="elsewhere", process=7, expires_at=ahead.now)
-    with pytest.raises(LeaseHeld, match=r"process 7 on elsewhere.*`tidegate unlock duty`"), Lease(tables, "run", clock):
-        pytest.fail("both hold it")
+    is_refused(tables, clock, r"process 7 on elsewhere.*`tidegate unlock duty`")
     assert "process 7 on elsewhere" in str(unlock(tables, clock.now))
-    with Lease(tables, "stream", clock) as lease:
-        lease.check()
+    is_free(tables, clock)
     assert unlock(tables, clock.now) is None
 
 
@@ -304,8 +305,7 @@ def test_what_stands_at_the_next_entry_of_the_lease_ends_the_command_and_goes_by
     else:
         assert "`tidegate unlock duty` removes it" in str(refused.value)
         assert unlock(tables, clock.now) is not None
-    with Lease(tables, "stream", clock) as lease:
-        lease.check()
+    is_free(tables, clock)
 
 
 def test_a_driver_at_work_on_this_host_keeps_its_lease_from_an_unlock(tables: PipelineTables) -> None:
@@ -349,8 +349,7 @@ def test_a_process_of_another_namespace_is_not_looked_for_here(
     monkeypatch.setattr("tidegate.pipelines.ledger.host.os.readlink", lambda path: "pid:[4026532201]")
     held_by(tables, clock, process=2**22 - 7)
     monkeypatch.setattr("tidegate.pipelines.ledger.host.os.readlink", lambda path: "pid:[4026532202]")
-    with pytest.raises(LeaseHeld, match=r"4026532201"), Lease(tables, "backfill", clock):
-        pytest.fail("taken from a process that nobody can see from here")
+    is_refused(tables, clock, r"4026532201")
 
 
 def test_a_host_without_containers_goes_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,8 +372,7 @@ def test_an_entry_that_was_cut_between_two_lines_leaves_one_driver_at_most(
     assert [next(iter(json.loads(line))) for line in lines] == kept
     entry.write_text("".join(lines))
     if is_held:
-        with pytest.raises(LeaseHeld, match="elsewhere"), Lease(tables, "stream", clock):
-            pytest.fail("both hold it")
+        is_refused(tables, clock, "elsewhere")
         clock.now += TIME_TO_LIVE + 1
     with Lease(tables, "stream", clock) as lease:
         assert read_lease(tables) == replace(lease.row, expires_at=clock.now + TIME_TO_LIVE)
@@ -390,5 +388,4 @@ def test_a_lease_that_can_not_be_read_is_removed_by_an_unlock(tables: PipelineTa
     with pytest.raises(Refused, match=r"can't be read.*`tidegate unlock duty`"), Lease(tables, "stream", clock):
         pytest.fail("held")
     assert "was unreadable" in str(unlock(tables, clock.now))
-    with Lease(tables, "stream", clock) as lease:
-        lease.check()
+    is_free(tables, clock)

@@ -421,6 +421,11 @@ def ready_to_promote(lake: Lake, project: Project) -> Project:
     return project_of(lake, allowed_lateness=2 * HOUR)
 
 
+def is_not_promoted(project: Project, words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        project.promote("hours", "wide")
+
+
 def shown(project: Project, name: str) -> list[dict[str, Any]]:
     """The windows that stand, without what tells by which epoch."""
     rows = project.results(name, view="latest", sort="window_start").to_dict()
@@ -462,8 +467,7 @@ def test_a_pipeline_that_has_not_run_since_the_branch_began_is_promoted(project:
 def test_a_promotion_is_refused_until_the_code_has_the_settings(project: Project, lake: Lake) -> None:
     ready = ready_to_promote(lake, project)
     before = published(ready, "hours")
-    with pytest.raises(Refused, match=r"has allowed_lateness 0 ms, but hours@wide was run with allowed_lateness=2 h"):
-        project.promote("hours", "wide")
+    is_not_promoted(project, r"has allowed_lateness 0 ms, but hours@wide was run with allowed_lateness=2 h")
     assert published(ready, "hours") == before
     ready.promote("hours", "wide")
 
@@ -473,13 +477,11 @@ def test_a_branch_that_has_read_less_is_refused_until_it_has_read_it(project: Pr
     more(lake)
     project.stream("hours")
     project = project_of(lake, allowed_lateness=2 * HOUR)
-    with pytest.raises(Refused, match="hours@wide has not run an epoch yet"):
-        project.promote("hours", "wide")
+    is_not_promoted(project, "hours@wide has not run an epoch yet")
     project.stream("hours@wide")
     lake.append(("bob", at("13:30"), 1))
     project.stream("hours")
-    with pytest.raises(Refused, match=r"version 2 of source events, but hours has read version 3: .*stream hours@wide"):
-        project.promote("hours", "wide")
+    is_not_promoted(project, r"version 2 of source events, but hours has read version 3: .*stream hours@wide")
     project.stream("hours@wide")
     lake.append(("bob", at("13:40"), 1))
     # It may have read more.
@@ -500,8 +502,7 @@ def test_only_epochs_that_read_the_source_are_taken_over(project: Project, lake:
     for name in ("hours", "hours@wide"):
         project.stream(name)
     reopened = totals(project, "hours@wide")
-    with pytest.raises(Refused, match=r"epoch 4 of hours@wide is of kind 'reopen'.*tidegate restore hours@wide 3"):
-        project.promote("hours", "wide")
+    is_not_promoted(project, r"epoch 4 of hours@wide is of kind 'reopen'.*tidegate restore hours@wide 3")
     # The remedy of the message.
     project.restore("hours@wide", 3)
     project.stream("hours@wide")
@@ -523,8 +524,7 @@ def test_a_branch_from_before_a_correction_of_changed_rows_is_refused_and_anothe
     for name in ("hours", "hours@wide"):
         project.stream(name)
     project = project_of(lake, source=source, allowed_lateness=2 * HOUR)
-    with pytest.raises(Refused, match=r"of kind 'change'.*promoted. Create another branch, from a newer epoch"):
-        project.promote("hours", "wide")
+    is_not_promoted(project, r"of kind 'change'.*promoted. Create another branch, from a newer epoch")
     project.branch("hours", "wider", settings=WIDE)
     lake.append(("ann", at("07:10"), 16), ("bob", at("13:00"), 4))
     project.stream("hours@wider")
@@ -542,8 +542,7 @@ def test_state_with_deltas_is_promoted_once_the_pipeline_has_such_a_state(projec
     project.stream("hours")
     project.stream("hours@wide", max_commits_per_epoch=1)
     project, expected = project_of(lake, allowed_lateness=2 * HOUR), shown(project, "hours@wide")
-    with pytest.raises(Refused, match="run `tidegate state upgrade hours`, then promote again"):
-        project.promote("hours", "wide")
+    is_not_promoted(project, "run `tidegate state upgrade hours`, then promote again")
     project.state_upgrade("hours")
     project.promote("hours", "wide")
     assert shown(project, "hours") == expected
@@ -566,8 +565,7 @@ def test_a_pipeline_that_no_longer_goes_back_to_the_beginning_of_a_branch_is_ref
     else:
         shutil.rmtree(lake.path("hours"))
         project.stream("hours", max_commits_per_epoch=1)
-    with pytest.raises(Refused, match="hours no longer goes back to epoch 2, at which hours@wide began"):
-        project.promote("hours", "wide")
+    is_not_promoted(project, "hours no longer goes back to epoch 2, at which hours@wide began")
 
 
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.long)])

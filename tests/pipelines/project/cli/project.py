@@ -32,6 +32,10 @@ sessions = session_pipeline()
 """
 
 
+CORRECTING = "session_pipeline(source=DeltaSource('events', timestamp='at', changes='correct'))"
+"""A pipeline whose source's changed rows are corrected."""
+
+
 @dataclass
 class Project:
     """A project with the pipeline `sessions`, and what commands on it print."""
@@ -49,7 +53,7 @@ class Project:
     def rewrite(self, pipeline: str) -> None:
         """Another version of its code, by the expression that makes the pipeline."""
         sys.modules.pop("of_the_project", None)
-        imports = "from datetime import timedelta\nfrom tests.lake import DeltaSource, session_pipeline\n"
+        imports = "from tests.lake import hourly_pipeline, session_pipeline, timedelta\nfrom tidegate import *\n"
         code = f"{imports}sessions = {pipeline}\n"
         (self.folder / "of_the_project.py").write_text(code)
         for cache in (self.folder / "__pycache__").glob("of_the_project*"):

@@ -125,12 +125,8 @@ def test_a_first_run_that_leaves_out_what_lies_since_the_start_is_refused(projec
 
 
 def test_late_rows_of_what_sees_the_order_of_arrival_are_refused_before_spark_starts(project: Project) -> None:
-    (project.folder / "of_the_project.py").write_text(
-        "from tests.lake import hourly_pipeline\n"
-        "from windowing import Count, CountTrigger, TumblingEventTimeWindows, Windows\n"
-        "windows = Windows(TumblingEventTimeWindows.of(1000), CountTrigger.of(2), aggregate={'n': Count()})\n"
-        "sessions = hourly_pipeline('sessions', compute=windows)\n"
-    )
+    windows = "Windows(TumblingEventTimeWindows.of(1000), CountTrigger.of(2), aggregate={'n': Count()})"
+    project.rewrite(f"hourly_pipeline('sessions', compute={windows})")
     project.says(3, "trigger CountTrigger", "late", "reopen", "sessions")
 
 

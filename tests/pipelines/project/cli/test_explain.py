@@ -11,7 +11,7 @@ from deltalake import write_deltalake
 
 from tests.hand_made import HandMade, column
 from tests.lake import Lake, at, hourly_pipeline, session_pipeline
-from tests.pipelines.project.cli.project import SPARK_TOML, TOML, Project
+from tests.pipelines.project.cli.project import CORRECTING, SPARK_TOML, TOML, Project
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.engine.spark import session
 from tidegate.pipelines.observe.inspect.explanation import explain
@@ -57,9 +57,7 @@ def test_it_names_the_operator_the_reason_and_the_steps(project: Project) -> Non
 
 def test_it_says_by_which_ways_changed_rows_are_told(project: Project) -> None:
     assert not any("change feed" in step["does"] for step in explained(project)["steps"])
-    project.rewrite(
-        "session_pipeline(source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct'))"
-    )
+    project.rewrite(CORRECTING)
     (step,) = [step for step in explained(project)["steps"] if "change feed" in step["does"]]
     assert step["where"] == "driver"
 
@@ -121,7 +119,7 @@ def test_it_says_for_each_expression_who_evaluates_it_and_why(
 def test_a_second_pipeline_over_the_panes_of_the_first_is_told_of_the_copy(project: Project) -> None:
     project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
     assert explained(project)["tables_of_panes"] == []
-    source = "__import__('tidegate').DeltaSource('sessions/results', timestamp='window_start')"
+    source = "DeltaSource('sessions/results', timestamp='window_start')"
     project.rewrite(f"session_pipeline(name='second', source={source}, columns={{'value': 'total'}})")
     toml = project.folder / "tidegate.toml"
     toml.write_text(toml.read_text().replace("[pipelines.sessions]", "[pipelines.second]"))
@@ -129,13 +127,10 @@ def test_a_second_pipeline_over_the_panes_of_the_first_is_told_of_the_copy(proje
     assert explained(project, "second")["tables_of_panes"] == ["sessions/results"]
 
 
-CORRECTING = "source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct')"
-
-
 def test_a_source_whose_changes_are_corrected_has_a_step_more(project: Project) -> None:
     fed(project)
     assert not any("changed rows" in step["does"] for step in explained(project)["steps"])
-    project.rewrite(f"session_pipeline({CORRECTING})")
+    project.rewrite(CORRECTING)
     assert "if versions of events changed rows" in explained(project)["steps"][1]["does"]
 
 
@@ -151,7 +146,7 @@ def test_a_correction_that_spark_would_have_to_help_with_is_refused_before_it_st
     project: Project, command: tuple[str, ...]
 ) -> None:
     fed(project)
-    project.rewrite(f"session_pipeline({CORRECTING}, columns={{'part': 'value / cast(1000.0 as decimal(5,1))'}})")
+    project.rewrite(f"{CORRECTING[:-1]}, columns={{'part': 'value / cast(1000.0 as decimal(5,1))'}})")
     project.says(3, "can't correct changes of source events: columns['part']", *command)
 
 
@@ -161,11 +156,7 @@ def test_a_value_that_changes_between_runs_is_refused_before_spark_starts(
     project: Project, changing: str, more: str
 ) -> None:
     fed(project)
-    (project.folder / "of_the_project.py").write_text(
-        "from tests.lake import session_pipeline\n"
-        "from tidegate import DeltaSource\n"
-        f"sessions = session_pipeline(columns={{'drawn': '{changing}'}}{more})\n"
-    )
+    project.rewrite(f"session_pipeline(columns={{'drawn': '{changing}'}}{more})")
     code, told = project.tidegate("explain", "sessions")
     assert (code, "columns['drawn'] of pipeline 'sessions'" in told, "a different value each time" in told) == (
         3,
@@ -230,12 +221,8 @@ def test_an_expression_that_only_spark_knows_is_left_to_it(project: Project, whe
 
 def test_expressions_stand_between_the_reading_of_their_own_source_and_the_shards(project: Project) -> None:
     fed(project, "events", "payments")
-    (project.folder / "of_the_project.py").write_text(
-        "from tests.lake import session_pipeline\n"
-        "from tidegate import DeltaSource, Input, IntervalJoin\n"
-        "right = Input(source=DeltaSource('payments', timestamp='at'), where='value > 2')\n"
-        "sessions = session_pipeline(where='value > 1', right=right, compute=IntervalJoin.between(-5, 5))\n"
-    )
+    right = "Input(source=DeltaSource('payments', timestamp='at'), where='value > 2')"
+    project.rewrite(f"session_pipeline(where='value > 1', right={right}, compute=IntervalJoin.between(-5, 5))")
     steps = [step["does"].split(":")[0] for step in explained(project)["steps"]]
     assert steps[1:6] == [
         "read the files of events",
@@ -247,12 +234,8 @@ def test_expressions_stand_between_the_reading_of_their_own_source_and_the_shard
 
 
 def test_a_window_join_says_when_it_joins(project: Project) -> None:
-    (project.folder / "of_the_project.py").write_text(
-        "from tests.lake import session_pipeline\n"
-        "from tidegate import DeltaSource, Input, TumblingEventTimeWindows, WindowJoin\n"
-        "join = WindowJoin(TumblingEventTimeWindows.of(3_600_000), 'anti')\n"
-        "sessions = session_pipeline(right=Input(source=DeltaSource('payments', timestamp='at')), compute=join)\n"
-    )
+    join = "WindowJoin(TumblingEventTimeWindows.of(3_600_000), 'anti')"
+    project.rewrite(f"session_pipeline(right=Input(source=DeltaSource('payments', timestamp='at')), compute={join})")
     answer = explained(project)
     steps = [step["does"] for step in answer["steps"]]
     assert "when the watermark reaches the end of a window, emit its anti join and remove the window" in steps
@@ -427,11 +410,10 @@ def test_it_says_which_of_backfill_and_stream_drives_and_how_to_change_over(proj
 def test_a_column_of_microseconds_is_made_a_time_as_the_message_says(project: Project) -> None:
     rows = pa.table({"user": ["ann"], "micros": [1_709_287_200_000_000], "value": [1]})
     write_deltalake(project.folder / "warehouse" / "events", rows)
-    delta = "__import__('tidegate').DeltaSource"
-    project.rewrite(f"session_pipeline(source={delta}('events', timestamp='micros', unit='us'))")
+    project.rewrite("session_pipeline(source=DeltaSource('events', timestamp='micros', unit='us'))")
     project.says(2, "columns={'at': 'timestamp_micros(COLUMN)'}", "explain", "sessions")
     derived = "columns={'at': 'timestamp_micros(micros)'}"
-    project.rewrite(f"session_pipeline(source={delta}('events', timestamp='at'), {derived})")
+    project.rewrite(f"session_pipeline(source=DeltaSource('events', timestamp='at'), {derived})")
     assert project.tidegate("explain", "sessions")[0] == 0
 
 

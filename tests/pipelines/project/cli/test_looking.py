@@ -104,20 +104,15 @@ def test_why_names_the_partition_that_holds_event_time_back_and_for_how_long(pro
 
 
 def test_why_tells_when_a_quiet_partition_will_be_idle_and_when_the_next_timer_is_due(project: Project) -> None:
-    (project.folder / "of_the_project.py").write_text(
-        "from datetime import timedelta\nfrom tests.lake import session_pipeline\n"
-        "from windowing import WatermarkStrategy\n"
-        "strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(timedelta(minutes=10))\n"
-        "sessions = session_pipeline(watermark=strategy)\n"
-    )
+    strategy = "WatermarkStrategy.for_monotonous_timestamps().with_idleness(timedelta(minutes=10))"
+    project.rewrite(f"session_pipeline(watermark={strategy})")
     quiet = PartitionWatermark(watermark=to_millis(at("10:00")), last_commit=to_millis(at("10:05")))
     project.by_hand.epoch(("ann", at("11:00"), 1), watermark=at("10:00"), partitions={"": quiet})
     told = project.data("why", "sessions")
     assert told["partitions"][0]["idle_from"] == to_millis(at("10:15")) + 1
     assert told["next_timers"] == {"event": to_millis(at("11:30")) - 1, "processing": None}
     assert told["watermark_lag_ms"] == project.by_hand.head().manifest.watermark_lag
-    _, text = project.tidegate("why", "sessions")
-    assert "until 2024-03-01 10:15" in text
+    project.says(0, "until 2024-03-01 10:15", "why", "sessions")
 
 
 def test_why_of_a_key_tells_its_late_rows_that_no_window_holds(project: Project) -> None:
@@ -125,21 +120,24 @@ def test_why_of_a_key_tells_its_late_rows_that_no_window_holds(project: Project)
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
     by_hand.epoch(("ann", at("10:00"), 2), ("bob", at("10:00"), 2), watermark=at("12:00"))
     assert project.data("why", "sessions", "--key", "ann")["late_rows"] == 1
-    _, text = project.tidegate("why", "sessions", "--key", "ann")
-    assert ": `tidegate late reopen sessions` adds them to their windows" in text
+    project.says(0, ": `tidegate late reopen sessions` adds them to their windows", "why", "sessions", "--key", "ann")
 
 
 def test_why_does_not_offer_to_reopen_late_rows_that_can_not_be(project: Project) -> None:
     by_hand = project.by_hand
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
     by_hand.epoch(("ann", at("10:00"), 2), watermark=at("12:00"))
-    project.rewrite(
-        "session_pipeline(compute=__import__('windowing').Windows(__import__('windowing').EventTimeSessionWindows."
-        "with_gap(1_800_000), __import__('windowing').CountTrigger.of(2), aggregate={'events': "
-        "__import__('windowing').Count(), 'total': __import__('windowing').Sum('value')}))"
+    aggregate = "aggregate={'events': Count(), 'total': Sum('value')}"
+    windows = f"Windows(EventTimeSessionWindows.with_gap(1_800_000), CountTrigger.of(2), {aggregate})"
+    project.rewrite(f"session_pipeline(compute={windows})")
+    project.says(
+        0,
+        "1; they can't be reopened (`tidegate late reopen sessions` gives the reason)",
+        "why",
+        "sessions",
+        "--key",
+        "ann",
     )
-    _, text = project.tidegate("why", "sessions", "--key", "ann")
-    assert "1; they can't be reopened (`tidegate late reopen sessions` gives the reason)" in text
     project.says(3, "trigger CountTrigger", "late", "reopen", "sessions")
 
 
@@ -208,14 +206,9 @@ def test_why_of_a_key_that_never_came_says_so(project: Project) -> None:
         0,
         True,
     ), text
-    losing = "aggregate={'n': __import__('windowing').Count()}"
-    trigger = "__import__('windowing').CountTrigger.of(2)"
-    windows = (
-        f"__import__('windowing').Windows(__import__('windowing').EventTimeSessionWindows.with_gap(1), {trigger}, "
-    )
-    project.rewrite(f"session_pipeline(compute={windows}{losing}))")
-    _, text = project.tidegate("why", "sessions", "--key", "anne")
-    assert "or those that were left no state or result" in text
+    windows = "Windows(EventTimeSessionWindows.with_gap(1), CountTrigger.of(2), aggregate={'n': Count()})"
+    project.rewrite(f"session_pipeline(compute={windows})")
+    project.says(0, "or those that were left no state or result", "why", "sessions", "--key", "anne")
 
 
 def test_why_tells_when_all_partitions_are_idle(project: Project) -> None:
@@ -235,10 +228,7 @@ def test_nothing_holds_event_time_back_after_the_end_of_input(project: Project) 
 
 
 def test_why_tells_a_window_that_fired_and_waits_for_late_elements(project: Project) -> None:
-    (project.folder / "of_the_project.py").write_text(
-        "from datetime import timedelta\nfrom tests.lake import session_pipeline\n"
-        "sessions = session_pipeline(allowed_lateness=timedelta(hours=2))\n"
-    )
+    project.rewrite("session_pipeline(allowed_lateness=timedelta(hours=2))")
     by_hand = project.by_hand
     by_hand.pipeline = session_pipeline(allowed_lateness=timedelta(hours=2))
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("11:00"))

@@ -46,12 +46,6 @@ def heeded(project: Project, told: str, verb: str) -> str:
     return said
 
 
-def refused(project: Project, exit_code: int, *arguments: str) -> str:
-    code, told = project.tidegate(*arguments)
-    assert code == exit_code, told
-    return told
-
-
 def totals(project: Project, view: str = "latest") -> dict[str, int]:
     rows = project.data("results", "sessions", "--view", view, "--limit", "0")
     return {row["window_start"][:16]: row["total"] for row in rows}
@@ -60,7 +54,7 @@ def totals(project: Project, view: str = "latest") -> dict[str, int]:
 def test_why_names_the_backfill_that_moves_the_watermark(project: Project, lake: Lake) -> None:
     lake.append(("bob", at("23:50"), 1))
     project.data("backfill", "sessions", *DAYS[0])
-    told = refused(project, 0, "why", "sessions", "--key", "bob")
+    told = project.says(0, "", "why", "sessions", "--key", "bob")
     heeded(project, told, "backfill")
     assert len(project.data("runs", "sessions")) == 2
 
@@ -68,7 +62,7 @@ def test_why_names_the_backfill_that_moves_the_watermark(project: Project, lake:
 def test_unlock_takes_the_lease_of_a_driver_that_died_elsewhere(project: Project) -> None:
     clock = Clock(system_clock() + HOUR)
     held_by(project.by_hand.tables, clock, host="elsewhere")
-    told = refused(project, 4, *NOW)
+    told = project.says(4, "", *NOW)
     assert "elsewhere" in told
     assert "elsewhere (stream)" in heeded(project, told, "unlock")
     project.data(*NOW)
@@ -87,7 +81,7 @@ def test_stop_ends_the_driver_that_a_command_meets(project: Project, command: tu
     driver = threading.Thread(target=drive)
     driver.start()
     assert taken.wait(PATIENCE_SECONDS)
-    told = refused(project, exit_code, *command)
+    told = project.says(exit_code, "", *command)
     heeded(project, told, "stop")
     driver.join()
     project.data(*NOW)
@@ -96,7 +90,7 @@ def test_stop_ends_the_driver_that_a_command_meets(project: Project, command: tu
 
 @pytest.mark.parametrize("verb", ["stream", "backfill"])
 def test_what_a_command_before_the_first_run_names_is_the_first_run(project: Project, verb: str) -> None:
-    told = refused(project, 3, "results", "sessions")
+    told = project.says(3, "", "results", "sessions")
     if verb == "backfill":
         assert "`tidegate backfill sessions` with --start and --end" in " ".join(told.split())
         project.data("backfill", "sessions", *DAYS[0])
@@ -114,7 +108,7 @@ def test_stale_intervals_run_again_by_the_command_that_the_refusal_names(
         project.data("backfill", "sessions", *day)
     lake.append(("ann", at("09:00"), 100))
     project.data("backfill", "sessions", *DAYS[0])
-    told = refused(project, 3, *next_command)
+    told = project.says(3, "", *next_command)
     heeded(project, told, "backfill")
     project.data(*next_command)
     expected = {"2024-03-01T08:00": 1, "2024-03-01T09:00": 100, "2024-03-01T12:00": 10, "2024-03-02T08:00": 1}
@@ -129,6 +123,6 @@ def test_everything_is_run_again_with_new_code_after_rows_changed(project: Proje
     DeltaTable(lake.path("events")).update({"value": "value + 5"}, predicate="value = 10")
     project.data("backfill", "sessions", "--start", "2024-03-03", "--end", "2024-03-04")
     project.rewrite(made.format("gap=timedelta(hours=5), "))
-    told = refused(project, 3, "backfill", "sessions", *DAYS[1], "--again")
+    told = project.says(3, "", "backfill", "sessions", *DAYS[1], "--again")
     heeded(project, told, "backfill")
     assert totals(project) == {"2024-03-01T08:00": 16, "2024-03-02T08:00": 16}

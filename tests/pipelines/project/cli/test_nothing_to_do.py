@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.lake import Lake, at
-from tests.pipelines.project.cli.project import Project
+from tests.pipelines.project.cli.project import CORRECTING, Project
 from tidegate.pipelines.engine.spark import session
 from tidegate.pipelines.errors import UsageError
 
@@ -16,9 +16,7 @@ DAY = ("backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-02")
 PIPELINES = {
     "plain": "session_pipeline()",
     "with SQL": "session_pipeline(where='value > 0')",
-    "corrects": (
-        "session_pipeline(source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct'))"
-    ),
+    "corrects": CORRECTING,
 }
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from tests.lake import EVENTS, at
-from tests.pipelines.project.cli.project import Project
+from tests.pipelines.project.cli.project import CORRECTING, Project
 
 
 def two_epochs(project: Project) -> None:
@@ -107,9 +107,7 @@ def test_a_dry_run_says_what_would_become_of_each_interval(project: Project) -> 
 
 
 def test_a_dry_run_names_the_versions_that_changed_rows(project: Project) -> None:
-    project.rewrite(
-        "session_pipeline(source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct'))"
-    )
+    project.rewrite(CORRECTING)
     path = str(project.folder / "warehouse" / "events")
     for value in (1, 2):
         rows = pa.Table.from_pylist([{"user": "ann", "at": at("10:00"), "value": value}], schema=EVENTS)

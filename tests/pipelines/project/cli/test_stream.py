@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.lake import Lake, at
-from tests.pipelines.project.cli.project import Project
+from tests.pipelines.project.cli.project import CORRECTING, Project
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.ledger.host import system_clock
@@ -54,9 +54,7 @@ def test_each_epoch_has_a_line_that_says_what_came_and_where_time_is(streaming: 
 
 
 def test_a_correction_says_which_rows_went_and_what_it_retracted(streaming: Project, lake: Lake) -> None:
-    streaming.rewrite(
-        "session_pipeline(source=__import__('tidegate').DeltaSource('events', timestamp='at', changes='correct'))"
-    )
+    streaming.rewrite(CORRECTING)
     assert " gone " not in streaming.tidegate(*NOW)[1] + streaming.tidegate("runs", "sessions")[1]
     DeltaTable(lake.path("events")).delete("value = 8")
     _, told = streaming.tidegate(*NOW)
