@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from time import perf_counter
 from typing import Any, ClassVar, Literal
 
 from dateutil.relativedelta import relativedelta
+from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.definition.config import ANY_START, Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.counters import RETRACTED, ROWS_GONE, ROWS_OUT, TAKEN_BACK, filtered, fired
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.names import pipeline_of
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.choose import require_engine
 from tidegate.pipelines.errors import Refused, UsageError
@@ -33,6 +36,7 @@ from tidegate.pipelines.run.driver import Patience, drive
 from tidegate.pipelines.run.epoch_log import line_of, rate
 from tidegate.pipelines.run.intervals import cut, cut_gap, describe, show
 from tidegate.pipelines.sources.open_source import check_sources_exist
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.time import Millis, show_millis, to_millis
 
@@ -157,7 +161,7 @@ def backfill(
     if not intervals and not end_of_input:
         raise _no_span()
     require_engine(config, "a backfill")
-    check_first_run(config, value)
+    check_first_run(config, value, teller)
     runs: list[BackfillRun] = []
     wait = Patience(patience, "backfill", teller.say)
     with drive(config, value, "backfill", wait=wait, observe=measured) as driver:
@@ -221,15 +225,35 @@ def put_out(pipeline: Pipeline, counters: dict[str, int]) -> str:
     return f"{counters.get(ROWS_OUT, '-')} rows emitted"
 
 
-def check_first_run(config: Config, pipeline: Pipeline) -> None:
+def check_first_run(config: Config, pipeline: Pipeline, teller: Teller) -> None:
     """Refuse the first run of a pipeline whose source does not exist, before Spark is started.
 
-    Later runs first publish any unpublished epochs, which needs no source.
+    Later runs first publish any unpublished epochs, which needs no source. A first run says which tables may be those
+    of the pipeline before somebody renamed it in the code.
     """
     config.make_folders()
-    warehouse = warehouse_of(config)
-    if not PipelineTables(warehouse, pipeline.name).exist:
-        check_sources_exist(pipeline, warehouse)
+    warehouse, name = warehouse_of(config), pipeline.name
+    if PipelineTables(warehouse, name).exist:
+        return
+    check_sources_exist(pipeline, warehouse)
+    # Pipelines in code are often all over one source, a notebook each.
+    for old in [] if config.values else _unknown_with_source(config, warehouse, pipeline.source.table):
+        teller.say(
+            f"{name} starts from scratch. The warehouse has tables of {old!r}, which reads the same source and which "
+            f"{config.file_name} does not have. If {name} is its new name, stop, remove the folder of {name}, and run "
+            f"`tidegate rename {old} {name}`"
+        )
+
+
+def _unknown_with_source(config: Config, warehouse: Warehouse, source: str) -> Iterator[str]:
+    """Yield the pipelines of a warehouse that read a source and that the project does not have."""
+    for name in warehouse.folders(warehouse.uri):
+        if pipeline_of(name) != name or name in config.declared:
+            continue
+        with suppress(Refused, DeltaError):
+            head = read_snapshot(PipelineTables(warehouse, name))
+            if head is not None and source in head.manifest.positions:
+                yield name
 
 
 def _no_span() -> UsageError:
@@ -304,7 +328,7 @@ def replay(config: Config, pipeline: str, commits_per_epoch: int | None, teller:
     """Run a pipeline over all commits of its source, in the order in which a stream would have read them."""
     value = load_pipeline(config, pipeline)
     require_engine(config, "a backfill")
-    check_first_run(config, value)
+    check_first_run(config, value, teller)
     epochs: list[ReplayedEpoch] = []
     with drive(config, value, "backfill", observe=measured) as driver:
         driver.tell = teller.step

@@ -99,7 +99,7 @@ def entered(
     value = load_pipeline(config, pipeline)
     require_engine(config, "a stream")
     note_sources(config, value)
-    check_first_run(config, value)
+    check_first_run(config, value, teller)
     if options.parallelism is not None:
         value = replace(value, parallelism=options.parallelism)
     command = "stream" if options.every else ENDS_BY_ITSELF

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake import at
+from tests.lake import Lake, at
 from tests.pipelines.project.cli.project import TOML, Project
 from tidegate.pipelines.ledger.backups.renamed import copy_tables
 from tidegate.pipelines.ledger.host import system_clock
@@ -41,6 +41,17 @@ def refused(project: Project, code: int, words: str, *command: str) -> None:
     found, told = project.tidegate(*(command or RENAME))
     assert (found, words in told) == (code, True), told
     assert folder(project, OLD).exists() == before
+
+
+def test_a_first_run_under_the_new_name_says_what_to_do_and_that_works(project: Project) -> None:
+    Lake(project.folder).append(("ann", at("08:00"), 1))
+    project.says(0, "epoch 1", "stream", OLD, "--available-now")
+    edit(project)
+    told = project.says(0, "visits starts from scratch", "stream", NEW, "--available-now")
+    assert f"`tidegate {' '.join(RENAME)}`" in told
+    assert "from scratch" not in project.says(0, "", "stream", NEW, "--available-now")
+    shutil.rmtree(folder(project, NEW))
+    assert project.data(*RENAME)["epoch"] == 1
 
 
 def test_code_and_file_are_renamed_first(project: Project) -> None:
