@@ -10,8 +10,6 @@ from time import perf_counter
 from typing import Any, ClassVar, Literal
 
 from dateutil.relativedelta import relativedelta
-from deltalake.exceptions import DeltaError
-
 from tidegate.pipelines.definition.config import ANY_START, Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.counters import RETRACTED, ROWS_GONE, ROWS_OUT, TAKEN_BACK, filtered, fired
@@ -250,7 +248,7 @@ def _unknown_with_source(config: Config, warehouse: Warehouse, source: str) -> I
     for name in warehouse.folders(warehouse.uri):
         if pipeline_of(name) != name or name in config.declared:
             continue
-        with suppress(Refused, DeltaError):
+        with suppress(Refused):
             head = read_snapshot(PipelineTables(warehouse, name))
             if head is not None and source in head.manifest.positions:
                 yield name
