@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any, ClassVar, Literal
 
 from dateutil.relativedelta import relativedelta
+
 from tidegate.pipelines.definition.config import ANY_START, Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.counters import RETRACTED, ROWS_GONE, ROWS_OUT, TAKEN_BACK, filtered, fired
