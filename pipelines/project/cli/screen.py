@@ -89,7 +89,8 @@ class Screen:
         """Show the answer of a call, as JSON or as its lines and tables."""
         if answer.notice is not None:
             click.echo(plain_cell(answer.notice), err=True)
-        shown = [] if self.json else [each if isinstance(each, str) else as_table(each) for each in answer.shown()]
+        parts = () if self.json else answer.shown()
+        shown = [each if isinstance(each, str) else as_table(each, self.console) for each in parts]
         self.show(answer.to_dict(), *shown)
 
     def show(self, data: Any, *renderables: RenderableType) -> None:
@@ -210,9 +211,14 @@ def plain_console() -> Console:
     return _PlainConsole(markup=False, emoji=False, highlight=False, width=width)
 
 
-def as_table(grid: Grid) -> Table:
-    """Return a table for the console."""
-    return table(grid.title, grid.columns, grid.rows, grid.right)
+def as_table(grid: Grid, console: Console) -> Table:
+    """Return a table for the console: a line for each field of a row, if a terminal is too narrow for its columns."""
+    # A title is wrapped by the terminal; it doesn't make columns unreadable.
+    least = console.measure(table("", grid.columns, grid.rows), options=console.options.update(width=_WIDE)).minimum
+    if not console.is_terminal or not grid.rows or least <= console.width:
+        return table(grid.title, grid.columns, grid.rows, grid.right)
+    lines = [line for row in grid.rows for line in (*zip(grid.columns, row, strict=True), ("", ""))]
+    return table(grid.title, ("", ""), lines[:-1])
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> Table:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 
 import click
 import pytest
+from rich.console import Console
 
 from tests.lake import at
 from tests.pipelines.project.cli.project import Project
+from tidegate.pipelines.observe.report.answer import Grid
 from tidegate.pipelines.project.clean import spans
-from tidegate.pipelines.project.cli.screen import Screen, with_screen
+from tidegate.pipelines.project.cli.screen import Screen, as_table, with_screen
 from tidegate.pipelines.project.runs import lag
 
 KEYS = ("/blog/[slug]", "/blog/[id]", "[/x]", "[bold]b[/bold]", ":smile:", "a\\[b]")
@@ -35,6 +38,24 @@ def test_keys_that_look_like_markup_are_shown_as_they_are(project: Project, comm
     code, told = project.tidegate(*command)
     assert code == 0, told
     assert [key for key in KEYS if key not in told] == []
+
+
+@pytest.mark.parametrize(
+    ("width", "terminal", "lines"),
+    [
+        (25, True, ["two of them", "key     ann", "first   10000000000", "second  20000000000", "", "key     bob"]),
+        (40, True, ["two of them", "key  first        second", "ann  10000000000  20000000000"]),
+        (25, False, ["two of them"]),
+    ],
+)
+def test_a_row_takes_a_line_for_each_field_where_a_terminal_is_too_narrow(
+    width: int, terminal: bool, lines: list[str]
+) -> None:
+    grid = Grid("two of them", ("key", "first", "second"), [(key, 10**10, 2 * 10**10) for key in ("ann", "bob")])
+    console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
+    with console.capture() as shown:
+        console.print(as_table(grid, console))
+    assert [line.rstrip() for line in shown.get().splitlines()][: len(lines)] == lines
 
 
 @pytest.mark.parametrize(
