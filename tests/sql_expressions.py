@@ -52,6 +52,7 @@ EXPRESSIONS: list[str] = [
     *(f"cast(ok1 as {kind})" for kind in ("tinyint", "int", "bigint", "double", "float", "string")),
     *(f"cast(n1 as {kind})" for kind in ("tinyint", "smallint", "int", "bigint", "double", "boolean")),
     *(f"try_cast(n1 as {kind})" for kind in ("tinyint", "smallint", "int", "bigint", "double", "boolean")),
+    *(f"{how}(n1 as decimal({size}))" for how in ("cast", "try_cast") for size in ("10,2", "38,0", "38,18", "3,3")),
     *(
         f"{function}(m1, '{form}')"
         for function in ("to_timestamp", "try_to_timestamp", "to_date", "try_to_date")

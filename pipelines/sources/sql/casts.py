@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ EXACT_DIGITS = 15
 _BITS_OF_FLOAT = 24
 _MOST_DIGITS = 38
 """Digits of the widest decimal."""
+_EXACT = Context(prec=2 * _MOST_DIGITS + 1)
 _WHITE = "".join(map(chr, range(33))) + "\x7f"
 _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 
@@ -223,6 +224,45 @@ def _double(text: str, fails: bool) -> float | None:
     return None
 
 
+_IN_TWO_PARTS = 18
+"""Digits on each side of the point of texts that Arrow casts to decimals; others are cast one by one."""
+_USUAL_DECIMAL = rf"\A[+-]?[0-9]{{1,{_IN_TWO_PARTS}}}(\.[0-9]{{1,{_IN_TWO_PARTS}}})?\z"
+_ANY_DECIMAL = re.compile(r"(?!.*[^\0-\uffff])[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?0*\d{1,9})?")
+"""As in Java, a digit is one of any script, if it is one of UTF-16's units."""
+
+
+def text_to_decimal(value: Value, kind: pa.DataType, fails: bool) -> Value:
+    """Cast text to decimals; digits after the point are rounded half up."""
+    (texts,) = arrays(value)
+    texts = pc.utf8_trim(texts, characters=_WHITE.rstrip("\x7f"))
+    usual = pc.match_substring_regex(texts, pattern=_USUAL_DECIMAL)
+    wide = pa.decimal128(2 * _IN_TWO_PARTS, _IN_TWO_PARTS)
+    numbers = pc.if_else(usual, texts, pa.scalar(None, pa.string())).cast(wide)
+    decimals = narrower_decimal(numbers, kind, fails)
+    strange = pc.fill_null(pc.invert(usual), False)
+    if not strange.true_count:
+        return decimals
+    others = [_decimal(text, kind, fails) for text in texts.filter(strange).to_pylist()]
+    return pc.replace_with_mask(decimals, strange, pa.array(others, kind))
+
+
+def _decimal(text: str, kind: Any, fails: bool) -> Decimal | None:
+    if not _ANY_DECIMAL.fullmatch(text):
+        if fails:
+            raise RowFailure(f"the value {text!r} is not a valid {name_of(kind).upper()}")
+        return None
+    number = Decimal(text)
+    _, digits, exponent = number.as_tuple()
+    # Java counts the zeros of 0E50 as digits before the point.
+    if len(digits) + int(exponent) <= _MOST_DIGITS:
+        number = number.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, _EXACT)
+        if number.adjusted() < _whole_digits(kind) or not number:
+            return number
+    if fails:
+        raise RowFailure(f"the value {text!r} is out of range for {name_of(kind)}")
+    return None
+
+
 def text_to_boolean(value: Value, _: pa.DataType, fails: bool) -> Value:
     """Cast text to booleans."""
     texts = pc.ascii_lower(_texts(value))
@@ -277,6 +317,7 @@ _TIMESTAMP: tuple[_Test, ...] = (times.UTC.equals,)
 _CASTS = (
     _Cast(_TEXT, _INTEGER, text_to_integer, _kind_and_fails, "loudly"),
     _Cast(_TEXT, _DOUBLE, text_to_double, _kind_and_fails, "loudly"),
+    _Cast(_TEXT, _DECIMAL, text_to_decimal, _kind_and_fails, "loudly"),
     _Cast(_TEXT, _BOOLEAN, text_to_boolean, _kind_and_fails, "loudly"),
     # TRY_CAST may fail, too, for text with a zone by name.
     _Cast(_TEXT, _DATE, moments.to_date, _only_fails, "loudly"),

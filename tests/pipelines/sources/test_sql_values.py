@@ -197,6 +197,33 @@ def test_a_value_that_fits_into_no_narrower_number_is_null_with_try_cast_and_els
         value("cast(p as decimal(4,1))", p=cents[1])
 
 
+@pytest.mark.parametrize(
+    ("told", "amount"),
+    [
+        (" 12.345 ", "12.35"),
+        ("-0.005", "-0.01"),
+        ("+.5", "0.50"),
+        ("7.", "7.00"),
+        ("1.5E3", "1500.00"),
+        ("1e-400", "0.00"),
+        ("9" * 9 + ".99", None),
+        ("99999999.994999999999999999999999999999999", "99999999.99"),
+        ("99999999.995", None),
+        ("0E50", None),
+        ("12 345", None),
+        ("1,5", None),
+        ("NaN", None),
+        ("", None),
+    ],
+)
+def test_text_is_cast_to_a_decimal_and_rounded_half_up(told: str, amount: str | None) -> None:
+    cell = (told, pa.string())
+    assert value("try_cast(s as decimal(10,2))", s=cell) == (None if amount is None else Decimal(amount))
+    if amount is None:
+        with pytest.raises(RowFailure, match=r"is not a valid DECIMAL|out of range for decimal"):
+            value("cast(s as decimal(10,2))", s=cell)
+
+
 def test_times_before_1970_are_rounded_down() -> None:
     assert value("unix_millis(t)", t=(-1, pa.timestamp("us", "UTC"))) == -1
     assert value("unix_seconds(t)", t=(-1, pa.timestamp("us", "UTC"))) == -1
