@@ -156,7 +156,7 @@ def backup_create(
         old = [each.name for each in list_backups(place)[keep:]] if keep else []
         if old:
             lease.check()
-            delete_backups(place, old, lease.check)
+            delete_backups(place, old, lease.check_in_table)
     return BackupCreated(backup, copied, tuple(old), place.warehouse.path(pipeline))
 
 
@@ -183,7 +183,7 @@ def backup_delete(config: Config, pipeline: str, name: str, place_uri: str | Non
     with Lease(place, "backup delete", system_clock) as lease:
         is_left = name in (*(each.name for each in list_backups(place)), "latest")
         deleted = find_backup(place, name).name if is_left else name
-        files = delete_backups(place, [deleted] if is_left else [], lease.check)
+        files = delete_backups(place, [deleted] if is_left else [], lease.check_in_table)
         if not (is_left or files):
             find_backup(place, name)
     return BackupDeleted(pipeline, deleted, files, not is_left)

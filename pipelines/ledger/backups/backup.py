@@ -23,6 +23,9 @@ from tidegate.windowing.time import Millis
 BACKUPS, POOL = "backups", "files"
 """A pipeline's folders in the place of the backups."""
 
+_ASIDE = ".removed"
+"""End of the name of a file of the pool that is about to be deleted."""
+
 CONTENT = pa.schema(
     [
         pa.field("table", pa.string(), nullable=False),
@@ -118,7 +121,8 @@ def find_backup(place: PipelineTables, name: str) -> Backup:
 def delete_backups(place: PipelineTables, names: Iterable[str], check_lease: Callable[[], None] = lambda: None) -> int:
     """Remove backups, and the files of the pool that no other backup has; return how many files were removed.
 
-    The caller holds the lease of the place.
+    The caller holds the lease of the place, and `check_lease` looks into its table: with a clock that is ahead, another
+    host may take a lease that is still valid here.
 
     Raises:
         LeaseHeld: this command hung while another one used the place.
@@ -137,7 +141,7 @@ def delete_backups(place: PipelineTables, names: Iterable[str], check_lease: Cal
     }
     gone = 0
     for folder in _pool_folders(place):
-        for file in place.warehouse.names(place.path(f"{POOL}/{folder}")):
+        for file in _put_back(place, folder):
             if (folder, file) not in needed:
                 check_lease()
                 _remove(place, f"{POOL}/{folder}", file, check_lease)
@@ -145,9 +149,22 @@ def delete_backups(place: PipelineTables, names: Iterable[str], check_lease: Cal
     return gone
 
 
+def _put_back(place: PipelineTables, folder: str) -> dict[str, int]:
+    """Put files of the pool back that a killed command had set aside, and return names and sizes of all files.
+
+    A new backup may rely on them: its command may have looked before they were set aside.
+    """
+    path = place.path(f"{POOL}/{folder}")
+    aside = [file for file in place.warehouse.names(path) if file.endswith(_ASIDE)]
+    for file in aside:
+        if file.removesuffix(_ASIDE) not in place.warehouse.names(path):
+            place.warehouse.move_file(path, file, path, file.removesuffix(_ASIDE))
+    return place.warehouse.names(path)
+
+
 def _remove(place: PipelineTables, folder: str, file: str, check_lease: Callable[[], None]) -> None:
     """Remove a file of the pool, unless this command hung: a new backup may then rely on the file."""
-    path, aside = place.path(folder), f"{file}.removed"
+    path, aside = place.path(folder), f"{file}{_ASIDE}"
     if not place.warehouse.move_file(path, file, path, aside):
         return
     try:
@@ -275,7 +292,7 @@ def restore_backup(tables: PipelineTables, place: PipelineTables, backup: Backup
         )
     for cut in cuts:
         pool = place.path(f"{POOL}/{cut.name}")
-        stored = place.warehouse.names(pool)
+        stored = _put_back(place, cut.name)
         if lost := sorted(file for file, size in cut.files.items() if stored.get(file) != size):
             raise Refused(
                 f"{len(lost)} files of the backup are missing or truncated in {pool}, the first is {lost[0]}: nothing "

@@ -26,6 +26,7 @@ from tidegate.pipelines.ledger.backups.backup import (
     restore_backup,
 )
 from tidegate.pipelines.ledger.backups.cut import Cut
+from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Clearing, Retention, vacuum
@@ -128,11 +129,11 @@ def test_a_file_is_copied_once_and_removed_with_the_last_backup_that_has_it(
     assert differences(outcome(lake), outcome(runs.ended)) == {}
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("hangs", ["before", "after", "before, and is killed"])
 def test_who_hangs_while_it_deletes_a_backup_takes_no_file_of_a_new_one(
-    runs: Runs, lake: Lake, place: PipelineTables, monkeypatch: pytest.MonkeyPatch, after: bool
+    runs: Runs, lake: Lake, place: PipelineTables, monkeypatch: pytest.MonkeyPatch, hangs: str
 ) -> None:
-    """Before or after it moves a file of the pool, between two looks at its lease."""
+    """Before or after it sets a file of the pool aside; the clock of the host that makes a new backup is ahead."""
     back_up(lake, place)
     known, hung = Warehouse.move_file, list[bool]()
 
@@ -140,17 +141,21 @@ def test_who_hangs_while_it_deletes_a_backup_takes_no_file_of_a_new_one(
         if hung:
             return known(self, *names)
         hung.append(True)
-        moved = known(self, *names) if after else None
-        back_up(lake, place, "new")
-        return known(self, *names) if moved is None else moved
-
-    def check_lease() -> None:
-        if hung:
-            raise LeaseHeld("another command has it")
+        moved = known(self, *names) if hangs == "after" else None
+        with Lease(place, "backup", lambda: lake.clock() + TIME_TO_LIVE + 1):
+            back_up(lake, place, "new")
+        if moved is None:
+            moved = known(self, *names)
+        if hangs.endswith("killed"):
+            raise KeyboardInterrupt
+        return moved
 
     monkeypatch.setattr(Warehouse, "move_file", move_file)
-    with pytest.raises(LeaseHeld):
-        delete_backups(place, ["first"], check_lease)
+    with (
+        pytest.raises(KeyboardInterrupt if hangs.endswith("killed") else LeaseHeld),
+        Lease(place, "backup delete", lake.clock) as lease,
+    ):
+        delete_backups(place, ["first"], lease.check_in_table)
     lose_tables(lake)
     restore_backup(lake.tables(PIPELINE), place, find_backup(place, "new"))
     run(LOCAL, lake)
