@@ -60,11 +60,6 @@ def arrive(lake: Lake, hour: int) -> int:
     return lake.append(("ann", DAY0 + timedelta(hours=hour), hour), ("bob", DAY0 + timedelta(hours=hour), 1))
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
-
-
 def test_a_watch_follows_a_table_from_before_it_exists_and_the_pipeline_that_reads_it(lake: Lake) -> None:
     watch = SourceWatch(project(lake), "hours")
     assert watch.look() == Look(None)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.lake import DAY0, EVENTS
-from tidegate.pipelines import DeltaSource, Pipeline
+from tests.lake import DAY0, EVENTS, hourly_pipeline
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
@@ -73,10 +72,8 @@ COMMITS = st.lists(st.tuples(st.sampled_from([1, 10, 35, 90]), ROWS, st.booleans
 def live(compute: Windows, by: str | None, idle: int | None, commits: Sequence[tuple[Any, ...]], cut: bool) -> Any:
     """Panes, late rows and counters of commits; in epochs as drawn, or one for each commit."""
     watermark = WatermarkStrategy.for_bounded_out_of_orderness(5 * MINUTE)
-    pipeline = Pipeline(
-        name="p",
-        source=DeltaSource("events", timestamp="at"),
-        key=("user",),
+    pipeline = hourly_pipeline(
+        "p",
         watermark=watermark if idle is None else watermark.with_idleness(idle * MINUTE),
         watermark_by=by,
         compute=compute,

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.lake import LOCAL, Lake, at
-from tidegate.pipelines import DeltaSource, Pipeline
+from tests.lake import LOCAL, Lake, at, hourly_pipeline
+from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.forget import forget
@@ -30,10 +30,8 @@ KINDS: dict[str, tuple[pa.DataType, list[Decimal]]] = {
 
 
 def counts(assigner: WindowAssigner) -> Pipeline:
-    return Pipeline(
-        name="accounts",
-        source=DeltaSource("events", timestamp="at"),
-        key=("user",),
+    return hourly_pipeline(
+        "accounts",
         watermark=WatermarkStrategy.for_monotonous_timestamps(),
         compute=Windows(assigner, aggregate={"events": Count()}),
     )

@@ -79,10 +79,8 @@ COMMITS = st.lists(st.tuples(st.sampled_from([1, 10, 35, 90]), ROWS), min_size=2
 def drawn_pipeline(windows: str, bound: int, lateness: int, idleness: int | None, by_user: bool) -> Pipeline:
     """Windows of a kind, with a bound of out-of-orderness, lateness and idleness in minutes."""
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound * MINUTE)
-    return Pipeline(
-        name="p",
-        source=DeltaSource("events", timestamp="at"),
-        key=("user",),
+    return hourly_pipeline(
+        "p",
         watermark=strategy if idleness is None else strategy.with_idleness(idleness * MINUTE),
         watermark_by="user" if by_user else None,
         compute=EVENT_TIME[windows](aggregate=SUMS, allowed_lateness=lateness * MINUTE),

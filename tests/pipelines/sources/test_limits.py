@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.lake import hourly_pipeline
 from tests.pipelines.sources.slices import slice_in
-from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import OK, TIME
 from tidegate.pipelines.definition.far_times import DAYS, MICROS, as_text
@@ -92,10 +92,8 @@ def test_the_first_and_the_last_that_python_holds_are_used(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("gap", [None, 0, -5, LONGEST_GAP + 1])
 def test_a_pipeline_of_sessions_goes_on_over_a_gap_that_is_none(gap: int | None) -> None:
-    pipeline = Pipeline(
-        name="p",
-        source=DeltaSource("events", timestamp="at"),
-        key=("user",),
+    pipeline = hourly_pipeline(
+        "p",
         watermark=WatermarkStrategy.for_monotonous_timestamps(),
         compute=Windows(EventTimeSessionWindows.with_dynamic_gap(GapColumn("gap")), aggregate={"n": Count()}),
     )

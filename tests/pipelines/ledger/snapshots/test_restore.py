@@ -29,11 +29,6 @@ def hour(by_hand: ByHand, number: int, user: str = "ann") -> Manifest:
     return by_hand.epoch((user, at(f"{number:02d}:00"), number), watermark=at(f"{number:02d}:00"))
 
 
-def hours(by_hand: ByHand, *numbers: int) -> None:
-    for number in numbers:
-        hour(by_hand, number)
-
-
 def open_sessions(by_hand: ByHand) -> list[int]:
     return sorted(value for value in by_hand.rows("state")["acc_total"].to_pylist() if value is not None)
 
@@ -48,7 +43,7 @@ def back_to(by_hand: ByHand, target: str, **options: bool) -> Manifest:
 
 
 def test_what_came_after_the_snapshot_is_gone_from_every_table(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10, 11)
+    by_hand.hours(8, 9, 10, 11)
     manifest = back_to(by_hand, "2")
     assert (manifest.epoch, manifest.parent, manifest.timeline, manifest.kind) == (5, 2, 2, "restore")
     assert open_sessions(by_hand) == [9]
@@ -58,7 +53,7 @@ def test_what_came_after_the_snapshot_is_gone_from_every_table(by_hand: ByHand) 
 
 def test_copies_of_copies_have_names_as_short_as_the_first(by_hand: ByHand) -> None:
     """A savepoint of a restored savepoint, and so on: a file system has an end of 255 bytes for a name."""
-    hours(by_hand, 8, 9)
+    by_hand.hours(8, 9)
     lengths = []
     for number in range(8):
         newest = find_snapshot(by_hand.tables, "latest")
@@ -72,10 +67,10 @@ def test_copies_of_copies_have_names_as_short_as_the_first(by_hand: ByHand) -> N
 @pytest.mark.first(1)
 @pytest.mark.parametrize("target", ["savepoint:compacted", "3"])
 def test_a_snapshot_that_somebody_compacted_is_restored_without_its_manifest(by_hand: ByHand, target: str) -> None:
-    hours(by_hand, 8, 9)
+    by_hand.hours(8, 9)
     by_hand.tables.open("state").optimize.compact()
     create_savepoint(by_hand.tables, by_hand.head(), "compacted", NOW)
-    hours(by_hand, 10, 11)
+    by_hand.hours(10, 11)
     assert back_to(by_hand, "3" if target == "3" else "2").kind == "restore"
     back_to(by_hand, target)
     assert open_sessions(by_hand) == ([10] if target == "3" else [9])
@@ -83,11 +78,11 @@ def test_a_snapshot_that_somebody_compacted_is_restored_without_its_manifest(by_
 
 
 def test_going_on_after_a_restore_gives_what_a_run_without_the_detour_would(by_hand: ByHand, tmp_path: Path) -> None:
-    hours(by_hand, 8, 9, 10, 11)
+    by_hand.hours(8, 9, 10, 11)
     back_to(by_hand, "2")
-    hours(by_hand, 12, 13)
+    by_hand.hours(12, 13)
     straight = ByHand(tmp_path / "straight")
-    hours(straight, 8, 9, 12, 13)
+    straight.hours(8, 9, 12, 13)
     for table in ("results", "late", "state"):
         volatile = ["epoch", "timeline", "emitted_at", "manifest"]
         one, other = (
@@ -99,14 +94,14 @@ def test_going_on_after_a_restore_gives_what_a_run_without_the_detour_would(by_h
 
 
 def test_the_position_in_the_source_and_event_time_go_back_too(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10)
+    by_hand.hours(8, 9, 10)
     then = find_snapshot(by_hand.tables, "1").manifest
     now = back_to(by_hand, "1")
     assert (now.positions, now.watermark, now.partitions) == (then.positions, then.watermark, then.partitions)
 
 
 def test_results_of_the_old_line_can_stay_readable_marked_stale(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10)
+    by_hand.hours(8, 9, 10)
     back_to(by_hand, "1", keep_stale=True)
     assert sessions(by_hand) == {8: True, 9: True}
     hour(by_hand, 12)
@@ -114,13 +109,13 @@ def test_results_of_the_old_line_can_stay_readable_marked_stale(by_hand: ByHand)
 
 
 def test_restoring_the_head_changes_nothing(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9)
+    by_hand.hours(8, 9)
     assert back_to(by_hand, "latest").epoch == 2
     assert by_hand.head().manifest.kind == "stream"
 
 
 def test_a_line_that_was_left_comes_back_with_its_results(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10)
+    by_hand.hours(8, 9, 10)
     before = (open_sessions(by_hand), sessions(by_hand))
     back_to(by_hand, "1")
     hour(by_hand, 12)
@@ -145,7 +140,7 @@ def test_every_snapshot_of_a_run_can_be_restored_one_after_the_other(by_hand: By
 def test_a_restore_that_died_before_it_was_published_is_rolled_forward(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, published: int
 ) -> None:
-    hours(by_hand, 8, 9, 10)
+    by_hand.hours(8, 9, 10)
 
     def die(tables: object, manifest: Manifest) -> None:
         if manifest.kind == "restore":
@@ -167,7 +162,7 @@ def test_removals_that_the_manifest_does_not_list_are_forgotten_in_a_crash(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: rows would be removed after the commit, by whoever made it."""
-    hours(by_hand, 8, 9, 10)
+    by_hand.hours(8, 9, 10)
     manifest = step._manifest
 
     def unlisted(*arguments: object) -> Manifest:
@@ -182,19 +177,19 @@ def test_removals_that_the_manifest_does_not_list_are_forgotten_in_a_crash(
 
 def test_a_restore_before_an_epoch_that_can_not_be_published_any_more_goes_on(by_hand: ByHand) -> None:
     """Its files were vacuumed by somebody: nothing can publish it, and nothing of it is to stay."""
-    hours(by_hand, 8, 9)
+    by_hand.hours(8, 9)
     lost = by_hand.committed(by_hand.planned([("ann", at("10:00"), 10)], at("10:00")))
     for file in lost.publish["results"].files:
         Path(by_hand.tables.path("results"), file.path).unlink()
     with pytest.raises(FilesMissing, match="publishing epoch 3 is impossible"):
         back_to(by_hand, "3")
     back_to(by_hand, "2")
-    hours(by_hand, 10)
+    by_hand.hours(10)
     assert sessions(by_hand) == {8: False, 9: False}
 
 
 def test_a_restore_first_publishes_what_a_crash_left_unpublished(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9)
+    by_hand.hours(8, 9)
     by_hand.committed(by_hand.planned([("ann", at("10:00"), 10)], at("10:00")))
     back_to(by_hand, "2")
     back_to(by_hand, "3")
@@ -202,7 +197,7 @@ def test_a_restore_first_publishes_what_a_crash_left_unpublished(by_hand: ByHand
 
 
 def test_a_driver_that_hung_over_a_restore_can_neither_commit_nor_publish(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9)
+    by_hand.hours(8, 9)
     hung = by_hand.planned([("zoe", at("10:00"), 10)], at("10:00"))
     outcomes = hung.operate()
     back_to(by_hand, "1")
@@ -212,9 +207,9 @@ def test_a_driver_that_hung_over_a_restore_can_neither_commit_nor_publish(by_han
 
 
 def test_a_savepoint_is_restored_like_a_snapshot(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9)
+    by_hand.hours(8, 9)
     create_savepoint(by_hand.tables, by_hand.head(), "before", NOW)
-    hours(by_hand, 10, 11)
+    by_hand.hours(10, 11)
     manifest = back_to(by_hand, "savepoint:before")
     assert (manifest.epoch, manifest.parent) == (5, 2)
     assert open_sessions(by_hand) == [9]
@@ -250,7 +245,7 @@ def test_a_pipeline_without_a_snapshot_says_so(by_hand: ByHand) -> None:
 def test_results_that_are_no_longer_retained_can_not_come_back(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hours(by_hand, 8, 9, 10)
+    by_hand.hours(8, 9, 10)
     back_to(by_hand, "1")
     target = find_snapshot(by_hand.tables, "3")
     without(monkeypatch, 2)
@@ -269,7 +264,7 @@ def without(monkeypatch: pytest.MonkeyPatch, epoch: int) -> None:
 
 
 def test_lines_are_ranges_of_epochs_and_fork_where_they_last_agree(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10)
+    by_hand.hours(8, 9, 10)
     third = by_hand.head().manifest
     assert third.line == ((1, 3),)
     fourth = back_to(by_hand, "2")
@@ -299,7 +294,7 @@ def copied(by_hand: ByHand, folder: Path, name: str) -> ByHand:
 
 
 def test_a_savepoint_starts_the_pipeline_in_a_warehouse_that_has_nothing_of_it(by_hand: ByHand, tmp_path: Path) -> None:
-    hours(by_hand, 8, 9)
+    by_hand.hours(8, 9)
     create_savepoint(by_hand.tables, by_hand.head(), "moving", NOW)
     elsewhere = copied(by_hand, tmp_path / "elsewhere", "moving")
     manifest = back_to(elsewhere, "savepoint:moving")
@@ -311,23 +306,23 @@ def test_a_savepoint_starts_the_pipeline_in_a_warehouse_that_has_nothing_of_it(b
 
 
 def test_a_savepoint_from_elsewhere_takes_the_place_of_what_is_here(by_hand: ByHand, tmp_path: Path) -> None:
-    hours(by_hand, 8, 9)
+    by_hand.hours(8, 9)
     create_savepoint(by_hand.tables, by_hand.head(), "moving", NOW)
     elsewhere = copied(by_hand, tmp_path / "elsewhere", "moving")
-    hours(elsewhere, 1, 2)
+    elsewhere.hours(1, 2)
     manifest = back_to(elsewhere, "savepoint:moving")
     assert (manifest.epoch, manifest.parent) == (3, 2), "equal numbers of two warehouses are not one epoch"
     assert (open_sessions(elsewhere), sessions(elsewhere)) == ([9], {})
-    hours(elsewhere, 10, 11)
+    elsewhere.hours(10, 11)
     assert sessions(elsewhere) == {9: False, 10: False}
 
 
 def test_a_savepoint_with_state_that_the_table_can_not_hold_is_refused(by_hand: ByHand, tmp_path: Path) -> None:
     by_hand.pipeline = hourly_pipeline(name="sessions", compute=SPREAD)
-    hours(by_hand, 8)
+    by_hand.hours(8)
     create_savepoint(by_hand.tables, by_hand.head(), "moving", NOW)
     elsewhere = copied(by_hand, tmp_path / "elsewhere", "moving")
-    hours(elsewhere, 1)
+    elsewhere.hours(1)
     with pytest.raises(Refused, match=r"does not have: acc_most.*another warehouse"):
         back_to(elsewhere, "savepoint:moving")
     assert open_sessions(elsewhere) == [1]

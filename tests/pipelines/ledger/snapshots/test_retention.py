@@ -47,11 +47,6 @@ from tidegate.windowing.time import from_millis, show_millis
 LONG_AFTER = (time.time_ns() // 1_000_000) + 365 * 86_400_000
 
 
-def hours(by_hand: ByHand, *numbers: int) -> None:
-    for number in numbers:
-        by_hand.epoch(("ann", at(f"{number:02d}:00"), number), watermark=at(f"{number:02d}:00"))
-
-
 def keep(by_hand: ByHand, snapshots: int, age: timedelta = timedelta(0), dry_run: bool = False) -> Clearing:
     with Lease(by_hand.tables, "vacuum", Clock()):
         return vacuum(by_hand.tables, Retention(snapshots, age), LONG_AFTER, dry_run)
@@ -66,7 +61,7 @@ def content(by_hand: ByHand) -> dict[str, list[str]]:
 
 
 def test_the_newest_snapshots_stay_by_number(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10, 11)
+    by_hand.hours(8, 9, 10, 11)
     clearing = keep(by_hand, 2)
     assert clearing.snapshots == (2, 1)
     assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [4, 3]
@@ -86,16 +81,16 @@ def test_snapshots_of_a_backfill_stay_for_an_age_however_many_they_are(by_hand: 
 
 
 def test_nothing_that_is_published_changes(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10, 11)
+    by_hand.hours(8, 9, 10, 11)
     before = content(by_hand)
     keep(by_hand, 1)
     assert content(by_hand) == before
-    hours(by_hand, 12)
+    by_hand.hours(12)
     assert sorted(by_hand.rows("results")["total"].to_pylist()) == [8, 9, 10, 11]
 
 
 def test_files_that_only_older_snapshots_had_go(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10, 11)
+    by_hand.hours(8, 9, 10, 11)
     clearing = keep(by_hand, 1)
     head = by_hand.head()
     assert on_disk(by_hand, "state") == {file["path"] for file in (*head.files, *head.manifest_files)}
@@ -104,7 +99,7 @@ def test_files_that_only_older_snapshots_had_go(by_hand: ByHand) -> None:
 
 
 def test_files_that_belong_to_nothing_go(by_hand: ByHand) -> None:
-    hours(by_hand, 8)
+    by_hand.hours(8)
     by_hand.planned([("zoe", at("10:00"), 1)], at("11:00")).operate()
     keep(by_hand, 9)
     listed = {file["path"] for entry in (by_hand.head(),) for file in (*entry.files, *entry.manifest_files)}
@@ -112,7 +107,7 @@ def test_files_that_belong_to_nothing_go(by_hand: ByHand) -> None:
 
 
 def test_a_dry_run_tells_the_same_and_changes_nothing(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10)
+    by_hand.hours(8, 9, 10)
     versions = {table: by_hand.tables.open(table).version() for table in ALL}
     files = {table: on_disk(by_hand, table) for table in ALL}
     told = keep(by_hand, 1, dry_run=True)
@@ -122,7 +117,7 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(by_hand: ByHand) -> None:
 
 
 def test_every_retained_snapshot_can_be_restored_with_its_results(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10, 11, 12)
+    by_hand.hours(8, 9, 10, 11, 12)
     keep(by_hand, 3)
     for epoch, fired in (("4", 3), ("3", 2), ("5", 4)):
         restore(by_hand.tables, find_snapshot(by_hand.tables, epoch), 0)
@@ -132,7 +127,7 @@ def test_every_retained_snapshot_can_be_restored_with_its_results(by_hand: ByHan
 
 
 def test_results_of_a_line_that_was_left_stay_as_long_as_its_snapshots(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10)
+    by_hand.hours(8, 9, 10)
     restore(by_hand.tables, find_snapshot(by_hand.tables, "1"), 0)
     keep(by_hand, 4)
     restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), 0)
@@ -140,19 +135,19 @@ def test_results_of_a_line_that_was_left_stay_as_long_as_its_snapshots(by_hand: 
 
 
 def test_a_savepoint_outlives_everything(by_hand: ByHand) -> None:
-    hours(by_hand, 8)
+    by_hand.hours(8)
     create_savepoint(by_hand.tables, by_hand.head(), "first", 0)
-    hours(by_hand, 9, 10, 11)
+    by_hand.hours(9, 10, 11)
     keep(by_hand, 1)
     assert read_savepoint(by_hand.tables, "first").manifest.epoch == 1
     restore(by_hand.tables, find_snapshot(by_hand.tables, "savepoint:first"), 0)
     assert len(by_hand.rows("results")) == 0
-    hours(by_hand, 9)
+    by_hand.hours(9)
     assert by_hand.rows("results")["total"].to_pylist() == [8]
 
 
 def test_what_is_not_yet_published_is_published_before_anything_goes(by_hand: ByHand) -> None:
-    hours(by_hand, 8)
+    by_hand.hours(8)
     unpublished = by_hand.committed(by_hand.planned([("ann", at("09:00"), 9)], at("09:00")))
     keep(by_hand, 1)
     assert by_hand.rows("results")["total"].to_pylist() == [8]
@@ -164,7 +159,7 @@ def test_a_driver_that_hung_just_before_its_commit_can_not_commit_any_more(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had checked its files, which are gone now: its commit would point to nothing for ever."""
-    hours(by_hand, 8)
+    by_hand.hours(8)
     hung = by_hand.planned([("ann", at("09:00"), 9)], at("09:00"))
     outcomes = hung.operate()
 
@@ -177,12 +172,12 @@ def test_a_driver_that_hung_just_before_its_commit_can_not_commit_any_more(
         planted.setattr(commit_of_snapshots, "check_written", checked_and_hung)
         with pytest.raises(Refused, match="another driver committed"):
             commit(hung.plan, outcomes, {})
-    hours(by_hand, 9)
+    by_hand.hours(9)
     assert by_hand.rows("results")["total"].to_pylist() == [8]
 
 
 def test_a_reader_of_the_results_has_as_long_as_the_age(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10)
+    by_hand.hours(8, 9, 10)
     opened = by_hand.tables.open("results")
     by_hand.tables.open("results").optimize.compact()
     keep(by_hand, 1, timedelta(days=366))
@@ -192,7 +187,7 @@ def test_a_reader_of_the_results_has_as_long_as_the_age(by_hand: ByHand) -> None
 def test_a_clean_up_that_died_half_way_leaves_only_versions_that_can_be_read(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hours(by_hand, 8, 9, 10, 11)
+    by_hand.hours(8, 9, 10, 11)
     left = [0]
     delete = type(by_hand.warehouse).delete_file
 
@@ -211,14 +206,14 @@ def test_a_clean_up_that_died_half_way_leaves_only_versions_that_can_be_read(
         assert snapshot is not None
         assert len(read_table(by_hand.warehouse, snapshot.handle)) == 2
     keep(by_hand, 1)
-    hours(by_hand, 12)
+    by_hand.hours(12)
 
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("kept", [1, 3])
 def test_a_clean_up_that_died_after_a_checkpoint_and_before_its_note_is_repeated(by_hand: ByHand, kept: int) -> None:
     """deltalake does not write the note once the checkpoint is there."""
-    hours(by_hand, 8, 9, 10, 11)
+    by_hand.hours(8, 9, 10, 11)
     for version in range(1, 5):
         by_hand.tables.open(state.NAME, version).create_checkpoint()
     for table in ALL:
@@ -226,12 +221,12 @@ def test_a_clean_up_that_died_after_a_checkpoint_and_before_its_note_is_repeated
     before = content(by_hand)
     assert len(keep(by_hand, kept).snapshots) == 4 - kept
     assert content(by_hand) == before
-    hours(by_hand, 12)
+    by_hand.hours(12)
     assert keep(by_hand, kept).snapshots != ()
 
 
 def test_other_engines_read_a_table_whose_log_was_shortened(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10, 11)
+    by_hand.hours(8, 9, 10, 11)
     keep(by_hand, 1)
     log = Path(by_hand.tables.path("state"), "_delta_log")
     assert min(int(path.name[:20]) for path in log.glob("*.json") if path.name[:20].isdigit()) > 1
@@ -249,7 +244,7 @@ def test_at_least_the_newest_snapshot_stays(by_hand: ByHand) -> None:
 def test_one_commit_that_was_dated_ahead_does_not_stop_the_clean_up(by_hand: ByHand, ahead: int) -> None:
     now = time.time_ns() // 1_000_000
     for number in (1, 2, 3, 4):
-        hours(by_hand, 7 + number)
+        by_hand.hours(7 + number)
         by_hand.dated(from_millis(now - (10 - number) * 3_600_000 if number != ahead else now + 365 * 86_400_000))
     with Lease(by_hand.tables, "vacuum", Clock()):
         vacuum(by_hand.tables, Retention(1, timedelta(hours=2), timedelta(hours=2)), now)
@@ -276,7 +271,7 @@ def test_one_epoch_whose_clock_was_ahead_does_not_keep_old_epochs(by_hand: ByHan
 
 
 def test_a_clean_up_goes_on_over_the_first_part_of_a_checkpoint_that_a_full_disk_left(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10, 11)
+    by_hand.hours(8, 9, 10, 11)
     for table in ALL:
         log = Path(by_hand.tables.path(table), "_delta_log")
         for version in range(6):
@@ -284,7 +279,7 @@ def test_a_clean_up_goes_on_over_the_first_part_of_a_checkpoint_that_a_full_disk
     for _ in range(2):
         keep(by_hand, 1)
     assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [4]
-    hours(by_hand, 12)
+    by_hand.hours(12)
     assert keep(by_hand, 1).snapshots == (4,)
 
 

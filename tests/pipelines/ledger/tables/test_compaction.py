@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.restore import restore
@@ -12,13 +11,8 @@ from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.storage.warehouse import active_files
 
 
-def hours(by_hand: ByHand, *numbers: int) -> None:
-    for number in numbers:
-        by_hand.epoch(("ann", at(f"{number:02d}:00"), number), watermark=at(f"{number:02d}:00"))
-
-
 def test_many_small_files_become_one_and_no_row_changes(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10, 11)
+    by_hand.hours(8, 9, 10, 11)
     before = by_hand.rows("results").sort_by("epoch")
     assert compact(by_hand.tables, "results") == (3, 1)
     assert by_hand.rows("results").sort_by("epoch") == before
@@ -27,7 +21,7 @@ def test_many_small_files_become_one_and_no_row_changes(by_hand: ByHand) -> None
 
 
 def test_a_table_of_one_file_is_left_alone(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9)
+    by_hand.hours(8, 9)
     version = by_hand.tables.open("results").version()
     assert compact(by_hand.tables, "results") == (1, 1)
     assert compact(by_hand.tables, "late") == (0, 0)
@@ -35,7 +29,7 @@ def test_a_table_of_one_file_is_left_alone(by_hand: ByHand) -> None:
 
 
 def test_files_are_put_together_only_up_to_a_size(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
-    hours(by_hand, *range(8, 16))
+    by_hand.hours(*range(8, 16))
     size = active_files(by_hand.tables.open("results"))[0]["size_bytes"]
     monkeypatch.setattr(compaction, "FILE_SIZE", int(size * 3.5))
     before, after = compact(by_hand.tables, "results")
@@ -44,22 +38,22 @@ def test_files_are_put_together_only_up_to_a_size(by_hand: ByHand, monkeypatch: 
 
 
 def test_epochs_go_on_over_a_compacted_table_and_publish_once(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10)
+    by_hand.hours(8, 9, 10)
     compact(by_hand.tables, "results")
     assert by_hand.tables.open("results").transaction_version(by_hand.tables.application) == 3
-    hours(by_hand, 11)
+    by_hand.hours(11)
     assert sorted(by_hand.rows("results")["total"].to_pylist()) == [8, 9, 10]
 
 
 def test_a_restore_removes_exactly_its_rows_from_a_file_that_holds_others(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10, 11)
+    by_hand.hours(8, 9, 10, 11)
     compact(by_hand.tables, "results")
     restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), 0)
     assert sorted(by_hand.rows("results")["total"].to_pylist()) == [8, 9]
 
 
 def test_it_is_no_change_of_data_for_those_who_follow_the_table(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10)
+    by_hand.hours(8, 9, 10)
     compact(by_hand.tables, "results")
     changed = by_hand.tables.open("results")
     log = (by_hand.folder / "warehouse/sessions/results/_delta_log" / f"{changed.version():020d}.json").read_text()
@@ -68,7 +62,7 @@ def test_it_is_no_change_of_data_for_those_who_follow_the_table(by_hand: ByHand)
 
 
 def test_a_commit_in_between_is_refused_and_nothing_doubles(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
-    hours(by_hand, 8, 9, 10)
+    by_hand.hours(8, 9, 10)
 
     def met(*arguments: object) -> None:
         by_hand.tables.open("results").optimize.compact()
