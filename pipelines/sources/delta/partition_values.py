@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.pipelines.sources.sql.moments import DAY, day_number
+
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DAY = re.compile(r"([+-]?)([0-9]{4,6})-([0-9]{1,2})-([0-9]{1,2})")
@@ -21,10 +23,6 @@ _TIME = re.compile(r"[ T]([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{1,9})
 _ZONE = re.compile(r"(?:Z|UTC|([+-])([0-9]{1,2}):?([0-9]{2}))")
 _SPECIAL = {"nan": math.nan, "infinity": math.inf, "inf": math.inf}
 _TRUE, _FALSE = frozenset({"true", "t", "yes", "y", "1"}), frozenset({"false", "f", "no", "n", "0"})
-
-_DAY_MICROS = 86_400_000_000
-_DAYS_TO_1970 = 719_468
-"""Days from 1 March of the year 0 to 1 January 1970."""
 
 
 def scalar_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
@@ -91,7 +89,7 @@ def _micros(text: str, is_instant: bool) -> int:
     """Return microseconds since 1970. An instant without a zone is in UTC, the time zone of our Spark sessions."""
     if not (day := _DAY.match(text)):
         raise ValueError(text)
-    micros, rest = _days(day) * _DAY_MICROS, text[day.end() :]
+    micros, rest = _days(day) * DAY, text[day.end() :]
     if rest and (time := _TIME.match(rest)):
         hours, minutes, seconds = (int(time[group]) for group in (1, 2, 3))
         if hours > 23 or minutes > 59 or seconds > 59:
@@ -110,15 +108,7 @@ def _micros(text: str, is_instant: bool) -> int:
 
 def _days(match: re.Match[str]) -> int:
     """Return the days since 1970 of a date in the proleptic Gregorian calendar; Python's own ends at 9999."""
-    year, month, day = int(match[2]) * (-1 if match[1] == "-" else 1), int(match[3]), int(match[4])
-    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    lengths = (31, 29 if is_leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-    if not 1 <= month <= 12 or not 1 <= day <= lengths[month - 1]:
-        raise ValueError(match[0])
-    # Years begin in March here, so that a leap day is the last day of its year.
-    year -= month <= 2
-    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    return year * 365 + year // 4 - year // 100 + year // 400 + of_year - _DAYS_TO_1970
+    return day_number(int(match[2]) * (-1 if match[1] == "-" else 1), int(match[3]), int(match[4]))
 
 
 _READERS: Mapping[Callable[[pa.DataType], bool], Callable[[str], Any]] = {

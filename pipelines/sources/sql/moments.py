@@ -40,12 +40,10 @@ class NoMoment(ValueError):
 
 def day_number(year: int, month: int, day: int) -> int:
     """Return the days since 1970 of a date of the proleptic Gregorian calendar; NoMoment if there is none."""
-    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    lengths = (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-    if not (1 <= month <= 12 and 1 <= day <= lengths[month - 1]):
-        raise NoMoment
-    before = year - 1
-    return 365 * before + before // 4 - before // 100 + before // 400 + sum(lengths[: month - 1]) + day - 719_163
+    try:
+        return int(np.datetime64(f"{year:05}-{month:02}-{day:02}", "D").astype(np.int64))
+    except ValueError as error:
+        raise NoMoment from error
 
 
 def read_date(text: str) -> int:

@@ -163,20 +163,10 @@ class WindowFunctionContext:
 
 
 class WindowOperatorState(Protocol):
-    """Configuration and state of a window operator.
+    """Configuration and state of a window operator, as its parts use them.
 
-    Attributes:
-        windows: the computation, with a bound aggregate.
-        panes: pane policies beyond Flink's plain firing.
-        assigner: assigner of the windows, with its stagger drawn.
-        merging: True if windows merge.
-        cleanup: the cleanup times of windows.
-        timers: timers of triggers and cleanup.
-        cells: the contents of each key and window.
-        merging_sets: the windows in flight of each key, where windows merge.
-        global_cells: the state of functions for each key, independent of windows.
-        late_firings: cells that fire when their commit ends.
-        output: records since the last `take_output`.
+    `merging_sets` are the windows in flight of each key, where windows merge; `global_cells` the state of functions for
+    each key, independent of windows; `late_firings` the cells that fire when their commit ends.
     """
 
     windows: Windows
