@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 
 from tests.lake import Lake, at, hourly_pipeline
 from tidegate.pipelines import DeltaSource
+from tidegate.pipelines.epoch import shard_state
 from tidegate.pipelines.errors import TidegateError
 from tidegate.windowing import (
     Count,
@@ -28,6 +29,7 @@ from tidegate.windowing import (
     Min,
     SlidingEventTimeWindows,
     Sum,
+    TopN,
     TumblingEventTimeWindows,
     WatermarkStrategy,
     Windows,
@@ -57,6 +59,7 @@ ASSIGNERS = [
     TumblingEventTimeWindows.of(60 * MINUTE),
     TumblingEventTimeWindows.of(60 * MINUTE, 7 * MINUTE),
     SlidingEventTimeWindows.of(60 * MINUTE, 15 * MINUTE),
+    SlidingEventTimeWindows.of(50 * MINUTE, 20 * MINUTE, 7 * MINUTE),
     CumulateEventTimeWindows.of(120 * MINUTE, 30 * MINUTE),
     EventTimeSessionWindows.with_gap(20 * MINUTE),
 ]
@@ -85,6 +88,7 @@ class Drawn:
         }
         self.assigner = self.draw.choice(ASSIGNERS)
         self.aggregates = {"n": Count(), "sum": Sum("amount"), "low": Min("ratio"), "high": Max("ratio")}
+        self.aggregates["best"] = TopN(2, by="amount", ties=["at"], also=["state", "ratio"])
         self.lateness, self.bound, self.parallelism = self.draw.choice([0, 60]), 30, self.draw.choice([1, 2, 5])
         self.code()
         self.append()
@@ -190,7 +194,9 @@ class Drawn:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(30))
-def test_a_drawn_life_verifies(lake: Lake, seed: int) -> None:
+def test_a_drawn_life_verifies(lake: Lake, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_state, "SMALLEST", 4)  # so that `state upgrade` leads to deltas in shards of few rows
+    monkeypatch.setattr(shard_state, "SHARE", 3)
     life = Drawn(lake, seed)
     for _ in range(40):
         life.now += life.draw.choice([0, 10, 30]) * MINUTE
