@@ -218,3 +218,5 @@ STEPS = (
     "published rejects",
     "published epochs",
 )
+WITH_WINDOWS = (*STEPS[:-1], "published windows", STEPS[-1])
+"""The steps of a pipeline that has table windows."""

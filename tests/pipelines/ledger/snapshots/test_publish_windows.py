@@ -17,7 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline
 from tests.pipelines.standing import check_windows, counted, rows_of
-from tests.recovery.arrivals import FILE_BY_FILE, STEPS, Crash
+from tests.recovery.arrivals import FILE_BY_FILE, WITH_WINDOWS, Crash
 from tidegate import Project
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import results, windows
@@ -38,7 +38,6 @@ from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing import Accumulation, Count, Sum, TumblingEventTimeWindows, Windows
 
-ALL_STEPS = (*STEPS[:-1], "published windows", STEPS[-1])
 PIPELINE = hourly_pipeline(allowed_lateness=timedelta(hours=50), parallelism=2)
 BY_DAY = WindowsTable(partition_by="day")
 
@@ -90,7 +89,7 @@ def tables(lake: Lake) -> PipelineTables:
 
 
 @pytest.mark.first(2)
-@pytest.mark.parametrize("after", ALL_STEPS)
+@pytest.mark.parametrize("after", WITH_WINDOWS)
 def test_a_kill_after_any_step_leaves_each_window_once(lake: Lake, after: str) -> None:
     killed(lake, after, epoch=4)
     stream(lake)
