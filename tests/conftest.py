@@ -86,7 +86,6 @@ SLOW_FILES = {
     "test_source_reset.py",
     "test_source_rows.py",
     "test_stream.py",
-    "test_stream_anew.py",
     "test_stream_loop.py",
     "test_stream_refusals.py",
     "test_top_n.py",

@@ -1,4 +1,4 @@
-"""Ticks of cron expressions: a stream and Airflow, which uses croniter, reopen late rows at the same times."""
+"""Times, spans and sizes as users write them. A cron expression ticks in a stream as in Airflow, by croniter."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from croniter import CroniterError, croniter
 from tidegate.pipelines.definition.config.cron import check_cron, has_tick
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.manifest import Interval
+from tidegate.pipelines.project.given import size_of
 from tidegate.pipelines.run.intervals import cut, cut_gap, describe, parse_moment, parse_slice
 from tidegate.windowing.time import to_millis
 
@@ -151,3 +152,16 @@ def test_an_interval_is_described_as_briefly_as_it_can_be() -> None:
     assert describe(span(day(1, 1), day(1, 2))) == "2013-01-01"
     assert describe(span(day(1, 1), day(1, 8))) == "2013-01-01 to 2013-01-08"
     assert describe(span(day(1, 1, 6), day(1, 1, 12))) == "2013-01-01 06:00:00 to 2013-01-01 12:00:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1", 1), ("1k", 1024), ("64M", 64 * 1024**2), ("2 GiB", 2 * 1024**3), ("1tb", 1024**4)]
+)
+def test_a_size_is_a_number_with_a_unit_of_1024(text: str, size: int) -> None:
+    assert size_of(text, "--max-bytes-per-epoch") == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "0m", "much", "1.5g", "-1", "1x", "g"])
+def test_what_is_no_size_is_told_with_the_option_and_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--max-bytes-per-epoch .*bytes above zero.*512m"):
+        size_of(text, "--max-bytes-per-epoch")

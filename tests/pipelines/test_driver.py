@@ -1,4 +1,4 @@
-"""A driver whose Spark ends under it says so; whatever else it ends with stays what it is."""
+"""A driver: how it ends with its Spark, what it writes of its epochs, and whom it waits for."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.lake import Lake, at, hourly_pipeline
+from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from tidegate.pipelines.engine.spark import session
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, LeaseHeld, Refused, TidegateError
 from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease
-from tidegate.pipelines.run.driver import drive
+from tidegate.pipelines.run.driver import Patience, drive
 from tidegate.pipelines.run.epoch_log import EpochLog, StepTimes
 from tidegate.windowing.time import to_millis
 
@@ -161,3 +161,37 @@ def test_table_epochs_has_the_lag_of_the_watermark(tmp_path: Path) -> None:
     manifest = by_hand.epoch(("ann", at("10:00"), 1), watermark=at("09:30"))
     (row,) = by_hand.rows("epochs").to_pylist()
     assert row["watermark_lag_ms"] == manifest.watermark_lag == manifest.processing_time - to_millis(at("09:30"))
+
+
+def waited(lake: Lake, holder: str, seconds: float, ends_after: int) -> tuple[bool, int, list[str]]:
+    """Drive beside a holder that ends after so many sleeps: whether it drove, the sleeps, and what was printed."""
+    held = Lease(lake.tables(hourly_pipeline()), holder, lake.clock)
+    held.__enter__()
+    slept: list[float] = []
+    told: list[str] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == ends_after:
+            held.__exit__(None, None, None)
+
+    wait = Patience(seconds, "backfill", told.append, timer=lambda: float(len(slept)), sleep=sleep)
+    try:
+        with drive(lake.config, hourly_pipeline(), "backfill", LOCAL, lake.clock, wait=wait):
+            return True, len(slept), told
+    except LeaseHeld:
+        held.__exit__(None, None, None)
+        return False, len(slept), told
+
+
+def test_a_backfill_waits_for_another_one_and_says_so_once(lake: Lake) -> None:
+    drove, slept, told = waited(lake, "backfill", 60, ends_after=3)
+    assert (drove, slept, len(told)) == (True, 3, 1)
+    assert told[0].startswith("waiting for process")
+
+
+@pytest.mark.parametrize(
+    ("holder", "seconds", "sleeps"), [("stream", 60, 0), ("backfill", 5, 5), ("backfill", 0, 0)], ids=str
+)
+def test_it_waits_for_nothing_else_and_not_for_longer(lake: Lake, holder: str, seconds: float, sleeps: int) -> None:
+    assert waited(lake, holder, seconds, ends_after=99)[:2] == (False, sleeps)

@@ -60,7 +60,6 @@ def test_after_a_backfill_what_crosses_its_end_fires_and_is_final(lake: Lake) ->
     lake.backfill(LOCAL, SESSIONS, DAY0, at("24:00"))
     assert totals(lake) == [("ann", 1), ("bob", 2)]
     made = ended(lake)
-    assert made is not None
     assert (made.kind, made.watermark, made.counters["open_windows"]) == ("clock", MAX_TIMESTAMP, 0)
     assert made.counters["fired_on_time"] == 1
     assert totals(lake) == [("ann", 1), ("ann", 4), ("bob", 2)]
@@ -101,7 +100,6 @@ def test_the_next_interval_is_refused_and_the_way_back_works(lake: Lake) -> None
     with pytest.raises(Refused, match="its input has ended, so all of its rows would be late") as refused:
         lake.backfill(LOCAL, SESSIONS, at("24:00"), at("48:00"))
     told = re.search(r"`tidegate restore sessions (\d+)`", str(refused.value))
-    assert told is not None
     restore(lake.tables(SESSIONS), find_snapshot(lake.tables(SESSIONS), told[1]), lake.clock())
     assert totals(lake) == [("ann", 1), ("bob", 2)]
     lake.append(("ann", at("24:05"), 8))
@@ -115,7 +113,6 @@ def test_a_stream_does_not_take_over_an_input_that_has_ended_and_the_way_back_wo
     with pytest.raises(Refused, match="can't continue as a stream: its input ended at epoch 2") as refused:
         stream_to_the_end(lake)
     told = re.search(r"`tidegate restore sessions (\d+)`", str(refused.value))
-    assert told is not None
     restore(lake.tables(SESSIONS), find_snapshot(lake.tables(SESSIONS), told[1]), lake.clock())
     stream_to_the_end(lake)
     assert totals(lake) == [("ann", 1), ("ann", 12), ("bob", 2)]

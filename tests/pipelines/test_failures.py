@@ -102,10 +102,7 @@ def test_the_answer_of_a_store_becomes_its_code_its_message_and_a_way_out(code: 
         (DeltaError("Invalid log.\nmore\nand more"), "Invalid log"),
         (ConnectionRefusedError(), "ConnectionRefusedError"),
         (ROTTEN_LOG, "Kernel error: Json error: Truncated record whilst reading string"),
-        (
-            START,
-            "org.apache.spark.SparkException: the query can't start: java.io.IOException: No space left on device",
-        ),
+        (START, "org.apache.spark.SparkException: the query can't start: java.io.IOException: No space left on device"),
         (NO_DAEMON, "the process that starts Spark's Python workers is gone (killed, or out of memory?)"),
     ],
     ids=[

@@ -31,6 +31,12 @@ def tables(tmp_path: Path) -> PipelineTables:
 
 
 @pytest.fixture
+def clock() -> Clock:
+    """The clock of the drivers."""
+    return Clock()
+
+
+@pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
     """Another process on this host."""
     started = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -57,44 +63,40 @@ def is_free(tables: PipelineTables, clock: Clock) -> None:
         lease.check()
 
 
-def test_a_second_driver_is_refused_and_told_who_the_first_is(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_a_second_driver_is_refused_and_told_who_the_first_is(tables: PipelineTables, clock: Clock) -> None:
     with Lease(tables, "backfill", clock), pytest.raises(LeaseHeld) as refused, Lease(tables, "stream", clock):
         pytest.fail("both hold it")
     for part in ("duty", str(os.getpid()), socket.gethostname(), "backfill"):
         assert part in str(refused.value)
 
 
-def test_a_lease_that_was_given_back_is_free_at_once(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_a_lease_that_was_given_back_is_free_at_once(tables: PipelineTables, clock: Clock) -> None:
     with Lease(tables, "backfill", clock):
         pass
     with Lease(tables, "stream", clock) as second:
         assert read_lease(tables) == replace(second.row, expires_at=clock.now + TIME_TO_LIVE)
 
 
-def test_a_lease_that_was_given_back_is_free_for_a_host_whose_clock_is_behind(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_a_lease_that_was_given_back_is_free_for_a_host_whose_clock_is_behind(
+    tables: PipelineTables, clock: Clock
+) -> None:
     with Lease(tables, "backfill", Clock(clock.now + 30_000)) as ahead:
         ahead.row = replace(ahead.row, host="elsewhere")
     with Lease(tables, "stream", clock):
         pass
 
 
-def test_it_is_given_back_after_an_error_too(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_it_is_given_back_after_an_error_too(tables: PipelineTables, clock: Clock) -> None:
     with pytest.raises(ZeroDivisionError), Lease(tables, "backfill", clock):
         raise ZeroDivisionError
     row = read_lease(tables)
-    assert row is not None
     assert not row.is_alive(clock.now)
 
 
 def test_what_a_process_could_not_give_back_is_free_for_its_next_run(
-    tables: PipelineTables, monkeypatch: pytest.MonkeyPatch
+    tables: PipelineTables, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A notebook's process lives on after a run that a store's failure ended."""
-    clock = Clock()
 
     def fail(*_: object) -> bool:
         raise StoreFailed("the store does not answer")
@@ -102,13 +104,13 @@ def test_what_a_process_could_not_give_back_is_free_for_its_next_run(
     with monkeypatch.context() as patch, Lease(tables, "backfill", clock):
         patch.setattr("tidegate.pipelines.ledger.lease._replace", fail)
     row = read_lease(tables)
-    assert row is not None
     assert row.expires_at > clock.now, "it was not given back"
     is_free(tables, clock)
 
 
-def test_a_live_process_of_this_host_keeps_it(tables: PipelineTables, process: subprocess.Popen[bytes]) -> None:
-    clock = Clock()
+def test_a_live_process_of_this_host_keeps_it(
+    tables: PipelineTables, clock: Clock, process: subprocess.Popen[bytes]
+) -> None:
     started = psutil.Process(process.pid).create_time()
     held_by(tables, clock, process=process.pid, process_started=started)
     is_refused(tables, clock, str(process.pid))
@@ -123,10 +125,9 @@ def test_a_driver_lives_on_when_the_clock_is_set(tables: PipelineTables, monkeyp
 
 
 def test_a_process_of_this_host_that_was_killed_is_taken_over_at_once(
-    tables: PipelineTables, process: subprocess.Popen[bytes]
+    tables: PipelineTables, clock: Clock, process: subprocess.Popen[bytes]
 ) -> None:
     """Also before its parent has collected it: until then it is a zombie, which still has its number."""
-    clock = Clock()
     started = psutil.Process(process.pid).create_time()
     row = held_by(tables, clock, process=process.pid, process_started=started)
     process.send_signal(signal.SIGKILL)
@@ -138,16 +139,14 @@ def test_a_process_of_this_host_that_was_killed_is_taken_over_at_once(
 
 
 def test_a_process_number_that_was_used_again_is_not_the_driver(
-    tables: PipelineTables, process: subprocess.Popen[bytes]
+    tables: PipelineTables, clock: Clock, process: subprocess.Popen[bytes]
 ) -> None:
-    clock = Clock()
     started = psutil.Process(process.pid).create_time()
     held_by(tables, clock, process=process.pid, process_started=started - 100)
     is_free(tables, clock)
 
 
-def test_a_driver_of_another_host_keeps_it_until_it_runs_out(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_a_driver_of_another_host_keeps_it_until_it_runs_out(tables: PipelineTables, clock: Clock) -> None:
     held_by(tables, clock, host="elsewhere", process=1)
     clock.now += TIME_TO_LIVE - 1
     is_refused(tables, clock, "elsewhere")
@@ -155,18 +154,15 @@ def test_a_driver_of_another_host_keeps_it_until_it_runs_out(tables: PipelineTab
     is_free(tables, clock)
 
 
-def test_renewal_moves_the_end(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_renewal_moves_the_end(tables: PipelineTables, clock: Clock) -> None:
     with Lease(tables, "stream", clock) as lease:
         clock.now += TIME_TO_LIVE - 1
         lease.renew()
         row = read_lease(tables)
-        assert row is not None
         assert row.expires_at == clock.now + TIME_TO_LIVE
 
 
-def test_a_driver_that_slept_past_its_lease_stops_before_it_commits(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_a_driver_that_slept_past_its_lease_stops_before_it_commits(tables: PipelineTables, clock: Clock) -> None:
     with Lease(tables, "stream", clock) as sleeper:
         clock.now += TIME_TO_LIVE
         taken = held_by(tables, clock, host="elsewhere")
@@ -174,18 +170,15 @@ def test_a_driver_that_slept_past_its_lease_stops_before_it_commits(tables: Pipe
         with pytest.raises(LeaseHeld, match=r"lost the lease to process .* on elsewhere"):
             sleeper.check()
     row = read_lease(tables)
-    assert row is not None
     assert row.run == taken.run, "its end gave back a lease that was no longer its own"
 
 
-def test_a_lease_that_ran_out_unnoticed_is_found_out_before_a_commit(tables: PipelineTables) -> None:
+def test_a_lease_that_ran_out_unnoticed_is_found_out_before_a_commit(tables: PipelineTables, clock: Clock) -> None:
     """As when the storage answered no renewal for a minute."""
-    clock = Clock()
     with Lease(tables, "stream", clock) as lease:
         clock.now += TIME_TO_LIVE
         lease.check()
         row = read_lease(tables)
-        assert row is not None
         assert row.expires_at == clock.now + TIME_TO_LIVE
         clock.now += TIME_TO_LIVE
         held_by(tables, clock, host="elsewhere")
@@ -209,16 +202,10 @@ def test_a_renewal_that_fails_is_tried_again(tables: PipelineTables, monkeypatch
         assert again.wait(30)
 
 
-def test_nobody_holds_the_lease_of_a_pipeline_that_never_ran(tables: PipelineTables) -> None:
-    assert read_lease(tables) is None
-
-
-def test_a_stop_reaches_the_driver_and_outlives_a_renewal(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_a_stop_reaches_the_driver_and_outlives_a_renewal(tables: PipelineTables, clock: Clock) -> None:
     with Lease(tables, "stream", clock) as lease:
         assert not lease.stop_requested
         asked = request_stop(tables, clock.now)
-        assert asked is not None
         assert asked.run == lease.row.run
         lease.renew()
         assert lease.stop_requested
@@ -226,16 +213,14 @@ def test_a_stop_reaches_the_driver_and_outlives_a_renewal(tables: PipelineTables
         assert not after.stop_requested, "the next driver was not asked to stop"
 
 
-def test_without_a_driver_there_is_nobody_to_stop(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_without_a_driver_there_is_nobody_to_stop(tables: PipelineTables, clock: Clock) -> None:
     assert request_stop(tables, clock.now) is None
     held_by(tables, clock, host="elsewhere")
     clock.now += TIME_TO_LIVE
     assert request_stop(tables, clock.now) is None
 
 
-def test_the_lease_table_stays_one_row_and_its_folder_small(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_the_lease_table_stays_one_row_and_its_folder_small(tables: PipelineTables, clock: Clock) -> None:
     with Lease(tables, "stream", clock) as lease:
         for _ in range(3):
             lease.renew()
@@ -259,8 +244,7 @@ def test_a_clean_up_that_meets_a_renewal_ends_no_driver(
     assert met
 
 
-def test_a_lease_of_a_clock_that_was_ahead_is_taken_away_by_name(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_a_lease_of_a_clock_that_was_ahead_is_taken_away_by_name(tables: PipelineTables, clock: Clock) -> None:
     ahead = Clock(clock.now + 86_400_000)
     held_by(tables, ahead, host="elsewhere", process=7, expires_at=ahead.now)
     is_refused(tables, clock, r"process 7 on elsewhere.*`tidegate unlock duty`")
@@ -270,9 +254,8 @@ def test_a_lease_of_a_clock_that_was_ahead_is_taken_away_by_name(tables: Pipelin
 
 
 def test_an_unlock_whose_answer_is_lost_says_whose_lease_it_took(
-    tables: PipelineTables, monkeypatch: pytest.MonkeyPatch
+    tables: PipelineTables, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock()
     held_by(tables, clock, host="elsewhere", process=7)
     write = DeltaTable.create_write_transaction
 
@@ -288,9 +271,8 @@ def test_an_unlock_whose_answer_is_lost_says_whose_lease_it_took(
 
 @pytest.mark.parametrize("make", [Path.mkdir, lambda place: place.symlink_to("/nowhere/x")])
 def test_what_stands_at_the_next_entry_of_the_lease_ends_the_command_and_goes_by_the_words_of_its_error(
-    tables: PipelineTables, make: Callable[[Path], object]
+    tables: PipelineTables, clock: Clock, make: Callable[[Path], object]
 ) -> None:
-    clock = Clock()
     with Lease(tables, "stream", clock):
         pass
     log = Path(tables.path("lease"), "_delta_log")
@@ -308,16 +290,16 @@ def test_what_stands_at_the_next_entry_of_the_lease_ends_the_command_and_goes_by
     is_free(tables, clock)
 
 
-def test_a_driver_at_work_on_this_host_keeps_its_lease_from_an_unlock(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_a_driver_at_work_on_this_host_keeps_its_lease_from_an_unlock(tables: PipelineTables, clock: Clock) -> None:
     with Lease(tables, "stream", clock) as lease:
         with pytest.raises(Refused, match=r"that process is alive.*tidegate stop duty"):
             unlock(tables, clock.now)
         lease.check()
 
 
-def test_an_unlocked_driver_that_lives_takes_its_lease_back_unless_another_has_it(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_an_unlocked_driver_that_lives_takes_its_lease_back_unless_another_has_it(
+    tables: PipelineTables, clock: Clock
+) -> None:
     driver = Lease(tables, "stream", clock)
     driver.row = replace(driver.row, host="elsewhere")
     driver.renew()
@@ -331,8 +313,9 @@ def test_an_unlocked_driver_that_lives_takes_its_lease_back_unless_another_has_i
             driver.check()
 
 
-def test_a_driver_that_slept_over_another_one_stops_also_where_that_has_ended(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_a_driver_that_slept_over_another_one_stops_also_where_that_has_ended(
+    tables: PipelineTables, clock: Clock
+) -> None:
     with Lease(tables, "stream", clock) as sleeper:
         clock.now += TIME_TO_LIVE
         held_by(tables, clock, host="elsewhere")
@@ -342,10 +325,9 @@ def test_a_driver_that_slept_over_another_one_stops_also_where_that_has_ended(ta
 
 
 def test_a_process_of_another_namespace_is_not_looked_for_here(
-    tables: PipelineTables, monkeypatch: pytest.MonkeyPatch
+    tables: PipelineTables, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Containers with the network of their host have its name, and numbers of processes that mean nothing here."""
-    clock = Clock()
     monkeypatch.setattr("tidegate.pipelines.ledger.host.os.readlink", lambda path: "pid:[4026532201]")
     held_by(tables, clock, process=2**22 - 7)
     monkeypatch.setattr("tidegate.pipelines.ledger.host.os.readlink", lambda path: "pid:[4026532202]")
@@ -361,9 +343,8 @@ def test_a_host_without_containers_goes_by_its_name(monkeypatch: pytest.MonkeyPa
     ("kept", "is_held"), [(["commitInfo"], False), (["commitInfo", "add"], True)], ids=["nothing", "the row"]
 )
 def test_an_entry_that_was_cut_between_two_lines_leaves_one_driver_at_most(
-    tables: PipelineTables, kept: list[str], is_held: bool
+    tables: PipelineTables, clock: Clock, kept: list[str], is_held: bool
 ) -> None:
-    clock = Clock()
     held_by(tables, clock, host="another")
     clock.now += TIME_TO_LIVE + 1
     held_by(tables, clock, host="elsewhere")
@@ -379,8 +360,7 @@ def test_an_entry_that_was_cut_between_two_lines_leaves_one_driver_at_most(
     assert len(active_files(tables.warehouse.open(tables.path("lease")))) == 1
 
 
-def test_a_lease_that_can_not_be_read_is_removed_by_an_unlock(tables: PipelineTables) -> None:
-    clock = Clock()
+def test_a_lease_that_can_not_be_read_is_removed_by_an_unlock(tables: PipelineTables, clock: Clock) -> None:
     with Lease(tables, "stream", clock):
         pass
     newest = max(Path(tables.path("lease"), "_delta_log").glob("*.json"))

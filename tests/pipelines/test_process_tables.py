@@ -19,7 +19,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable, incompatibilities
 from tidegate.pipelines.ledger.snapshots.forget import forget
-from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
+from tidegate.pipelines.ledger.snapshots.head import require_snapshot, state_rows
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, read_savepoint
 from tidegate.pipelines.observe.inspect.contents import checksums, compare
@@ -64,8 +64,7 @@ def test_a_restore_at_any_parallelism_goes_on_as_if_nothing_had_been(
     twin.epoch(("ann", at("10:30"), 4), watermark=at("10:12"))
     expected = third(twin)
     lake.epoch(("bob", at("10:20"), 9), watermark=at("10:50"))
-    before = read_snapshot(lake.tables, 2)
-    assert before is not None
+    before = require_snapshot(lake.tables, 2)
     restore(lake.tables, before, 0)
     lake.parallelism = parallelism
     assert checksums(state_rows(lake.warehouse, lake.head())) == checksums(state_rows(lake.warehouse, before))
@@ -73,8 +72,7 @@ def test_a_restore_at_any_parallelism_goes_on_as_if_nothing_had_been(
 
 
 def test_a_difference_names_the_keys_whose_state_and_timers_changed(lake: ByHand) -> None:
-    first = read_snapshot(lake.tables, 1)
-    assert first is not None
+    first = require_snapshot(lake.tables, 1)
     found = compare(lake.warehouse, first, lake.head())
     assert (found.came, found.went) == ([], [])
     (change,) = found.changed

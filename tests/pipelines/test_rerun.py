@@ -136,7 +136,6 @@ def test_everything_run_again_from_the_first_interval_as_the_message_says(
     with pytest.raises(Refused) as refused:
         ran(lake, number)
     told = re.search(r"`tidegate backfill (sessions .*?)`", str(refused.value))
-    assert told is not None
     name, *options = shlex.split(told[1])
     assert (name, options[0], options[2], options[4:]) == (
         "sessions",

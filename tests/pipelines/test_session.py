@@ -122,11 +122,7 @@ def test_in_local_mode_spark_makes_a_secret_of_its_own(master: str, protected: b
 
 def test_settings_are_written_as_java_reads_them() -> None:
     text = properties_text({"spark.a": "s e=c:r#e!t", "spark.b": "C:\\x\ny", "spark.c": "ü"})
-    assert text.splitlines() == [
-        "spark.a=s\\ e\\=c\\:r\\#e\\!t",
-        "spark.b=C\\:\\\\x\\ny",
-        "spark.c=ü",
-    ]
+    assert text.splitlines() == ["spark.a=s\\ e\\=c\\:r\\#e\\!t", "spark.b=C\\:\\\\x\\ny", "spark.c=ü"]
 
 
 def test_settings_of_the_project_are_on_no_command_line_and_their_file_is_gone_afterwards(

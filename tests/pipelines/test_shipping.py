@@ -37,12 +37,7 @@ def project(folder: Path) -> dict[str, ModuleType]:
 def test_what_the_project_imported_goes_along_with_tidegate_and_its_environment_does_not(tmp_path: Path) -> None:
     imported = {**project(tmp_path), "json": sys.modules["json"]}
     ours = Path(str(sys.modules["tidegate"].__file__)).parent
-    assert set(own_modules(imported)) == {
-        ours,
-        tmp_path / "visits.py",
-        tmp_path / "clicks",
-        tmp_path / "shop",
-    }
+    assert set(own_modules(imported)) == {ours, tmp_path / "visits.py", tmp_path / "clicks", tmp_path / "shop"}
 
 
 def test_a_module_beside_the_projects_folder_goes_along(tmp_path: Path) -> None:

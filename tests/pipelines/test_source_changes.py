@@ -13,30 +13,23 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable
 
-from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline, session_pipeline
+from tests.hand_made import HandMade, mapped, struct
+from tests.lake import DAY0, EVENTS, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.counting import HOURS, counting
-from tidegate.pipelines import DeltaSource, Input
+from tests.pipelines.looping import available
+from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.definition import late
 from tidegate.pipelines.definition.binding import BoundPipeline, bind
 from tidegate.pipelines.definition.column_names import input_rows
 from tidegate.pipelines.definition.fingerprint import describe
 from tidegate.pipelines.epoch.open_input import OpenInput, with_renamed
-from tidegate.pipelines.epoch.plan import Basis
-from tidegate.pipelines.epoch.plan_clock import plan_clock
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.compatibility import compare, ready
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.sql.compile import compile_expression
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.pipelines.testing import PipelineHarness
-from tidegate.windowing import (
-    Count,
-    First,
-    IntervalJoin,
-    Last,
-    Sum,
-    Windows,
-)
+from tidegate.windowing import Count, First, IntervalJoin, Last, Sum, Windows
 from tidegate.windowing.time import to_millis
 
 # --- quiet sources ------------------------------------------------------------------------------
@@ -77,7 +70,6 @@ def test_a_position_does_not_go_on_over_data_nor_over_what_removed_some(lake: La
     assert SourceLog(Warehouse(str(lake.folder)), lake.path("events")).settled(2) == 2
     pipeline = hourly_pipeline()
     following = OpenInput.open(LOCAL, lake.tables(pipeline), pipeline).next_commit(0)
-    assert following is not None
     assert following.version == 2
 
 
@@ -92,18 +84,6 @@ def test_a_clock_that_need_not_be_recorded_is_where_a_day_of_maintenance_is_to_b
     assert (passed.kind, passed.positions["events"].version) == ("clock", made.positions["events"].version + 1)
     lake.clock.now += 900_000_000
     assert lake.stream(LOCAL, pipeline) == [], "nothing is left to pass, so no epoch is made in vain"
-
-
-def test_each_of_two_inputs_passes_its_own_maintenance(lake: Lake) -> None:
-    """Every input is asked by itself, so the quiet side of a join goes on while the other has data."""
-    lake.append(("ann", at("01:00"), 1))
-    lake.stream(LOCAL, hourly_pipeline())
-    maintain(lake)
-    source = OpenInput.open(LOCAL, lake.tables(hourly_pipeline()), hourly_pipeline())
-    head = lake.snapshot(hourly_pipeline())
-    plan = plan_clock(Basis(source, lake.tables(hourly_pipeline()), head, lake.clock.now + 120_000, lambda: 1))
-    assert plan is not None
-    assert plan.positions["events"].version == source.log.head
 
 
 def test_a_join_whose_quiet_side_is_past_its_retention_goes_on(lake: Lake) -> None:
@@ -325,3 +305,85 @@ def test_a_time_an_hour_ahead_of_its_commit_is_the_last_that_is_taken_by_default
     harness.run()
     assert [row["user"] for row in harness.rejected()] == ["bob"]
     assert harness.watermark == to_millis(at("03:00")) - 1
+
+
+# --- columns that are renamed, or whose name is taken ------------------------------------------------
+
+DAY = timedelta(days=1)
+INSTANT = pa.timestamp("us", tz="UTC")
+USED = [mapped("user", "string", 1), mapped("at", "timestamp", 2), mapped("value", "long", 3)]
+NOTE = mapped("note", "string", 4)
+
+CHANGES = {
+    "renamed": [*USED, mapped("remark", "string", 4, "col-4")],
+    "dropped": USED,
+    "replaced by numbers": [*USED, mapped("note", "long", 5)],
+    "replaced by structs": [*USED, mapped("note", struct(mapped("x", "long", 6)), 5)],
+    "replaced by texts": [*USED, mapped("note", "string", 5)],
+    "renamed, and the name taken": [*USED, mapped("remark", "string", 4, "col-4"), mapped("note", "date", 5)],
+}
+
+
+class Source:
+    """A table mapped by name, whose files have the columns user, at, value and note."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.made = HandMade(
+            Path(lake.path("events")), [*USED, NOTE], (), ["columnMapping"], {"delta.columnMapping.mode": "name"}
+        )
+
+    def commit(self, *rows: tuple[str, Any, int, str], written: Any, replaces: dict[str, Any] | None = None) -> Any:
+        """Commit a file with rows; with `replaces`, as OPTIMIZE does, in the place of another one."""
+        kinds = [pa.string(), INSTANT, pa.int64(), pa.string()]
+        schema = pa.schema([(f"col-{number}", kind) for number, kind in enumerate(kinds, 1)])
+        columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+        file = self.made.file(pa.table(columns, schema=schema))
+        file["add"] |= {"modificationTime": to_millis(written), "dataChange": replaces is None}
+        removed = [] if replaces is None else [{"remove": {"path": replaces["add"]["path"], "dataChange": False}}]
+        self.made.commit(*removed, file, time=to_millis(written))
+        return file
+
+    def change(self, columns: list[dict[str, Any]], time: Any) -> None:
+        first = Path(self.made.folder, "_delta_log", f"{0:020d}.json").read_text().splitlines()
+        metadata = next(action for action in map(json.loads, first) if "metaData" in action)
+        metadata["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": columns})
+        self.made.commit(metadata, time=to_millis(time))
+
+
+def backfill(lake: Lake, pipeline: Pipeline, first: int, last: int) -> None:
+    lake.backfill(LOCAL, pipeline, DAY0 + first * DAY, DAY0 + last * DAY)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_row_that_was_ahead_of_its_commit_stays_rejected_though_an_unused_column_changed(
+    tmp_path: Path, change: str
+) -> None:
+    lake, pipeline = Lake(tmp_path), hourly_pipeline()
+    source, rows = Source(lake), [("ann", at("01:00"), 1, "x"), ("ann", at("02:00", 3), 2, "y")]
+    file = source.commit(*rows, written=DAY0 + DAY)
+    backfill(lake, pipeline, 0, 1)
+    source.change(CHANGES[change], DAY0 + 2 * DAY)
+    source.commit(*rows, written=DAY0 + 9 * DAY, replaces=file)
+    backfill(lake, pipeline, 1, 5)
+    assert lake.latest(pipeline)["total"].to_pylist() == [1]
+    assert lake.rows(pipeline, "rejects")["value"].to_pylist() == [2]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_late_rows_from_before_a_change_of_columns_are_read_with_the_columns_of_today(
+    tmp_path: Path, change: str
+) -> None:
+    lake, pipeline = Lake(tmp_path), hourly_pipeline()
+    source = Source(lake)
+    source.commit(("ann", at("09:00"), 1, "x"), written=at("09:00"))
+    source.commit(("ann", at("01:00"), 2, "y"), written=at("09:10"))
+    available(lake, pipeline)
+    source.change(CHANGES[change], at("10:00"))
+    source.commit(("ann", at("02:00"), 3, "z"), written=at("10:10"))
+    available(lake, pipeline)
+    with lake.driver(LOCAL, pipeline) as driver:
+        bound = OpenInput.open(LOCAL, driver.tables, pipeline).bound
+        rows = lake.rows(pipeline, "late").sort_by("value")
+        as_read = input_rows(rows, late.TRAILING, bound.source, bound.renamed.get(late.NAME, {}))
+    assert as_read["value"].to_pylist() == [2, 3]
+    assert as_read.schema.names == [column["name"] for column in CHANGES[change]]

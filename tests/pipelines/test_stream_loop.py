@@ -19,11 +19,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.lake import DAY0, EVENTS, LOCAL, Lake, Row, at, hourly_pipeline, session_pipeline
 from tests.pipelines.looping import Waits, available, continuous
-from tests.recovery.arrivals import copy_of, differences, rows_of
+from tests.recovery.arrivals import PIPELINE, Crash, commit_to, copy_of, differences, outcome, rows_of, run, source_of
 from tests.recovery.test_equality import commits_come_hourly
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.pipeline import Input
-from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
@@ -329,3 +329,76 @@ def test_an_engine_that_ends_by_itself_ends_the_stream_though_nothing_is_to_do(
                 HOUR, lambda: False
             )
     assert waits.now == 2, "after a poll, and then once a second"
+
+
+# --- --restore none: a new timeline from the beginning of the source ---------------------------------
+
+OWN = ("timeline", "epoch", "parent")
+
+
+def anew(lake: Lake, pipeline: Pipeline = PIPELINE, crash_after: str | None = None) -> list[Manifest]:
+    """Stream from the beginning of the source; the manifests of its epochs."""
+    made: list[Manifest] = []
+
+    def tell(step: str) -> None:
+        if step == crash_after:
+            raise Crash
+
+    with lake.driver(LOCAL, pipeline, tell) as driver:  # type: ignore[arg-type]
+        Stream(driver, made.append, EpochLimits(files=1), anew=True).run_available()
+    return made
+
+
+@pytest.fixture
+def streamed_before(tmp_path: Path) -> Lake:
+    """A stream that has read three commits."""
+    lake = source_of(tmp_path, commits=2)
+    run(LOCAL, lake)
+    return lake
+
+
+def test_it_gives_what_the_stream_gave_on_a_new_timeline_without_a_row_of_the_old_one(streamed_before: Lake) -> None:
+    before, last = outcome(streamed_before, without=OWN), streamed_before.snapshot(PIPELINE).manifest
+    made = anew(streamed_before)
+    assert (made[0].epoch, made[0].timeline, made[0].parent) == (last.epoch + 1, last.timeline + 1, None)
+    assert made[0].line == ((made[0].epoch, made[0].epoch),)
+    assert outcome(streamed_before, without=OWN) == before
+    assert {row["timeline"] for row in streamed_before.rows(PIPELINE, "results").to_pylist()} == {last.timeline + 1}
+
+
+def test_until_its_first_commit_the_old_timeline_is_untouched(streamed_before: Lake) -> None:
+    before = outcome(streamed_before)
+    with pytest.raises(Crash):
+        anew(streamed_before, crash_after="operated")
+    assert outcome(streamed_before) == before
+    commit_to(streamed_before, 9)
+    run(LOCAL, streamed_before)
+    assert streamed_before.snapshot(PIPELINE).manifest.timeline == 1
+
+
+def test_a_crash_after_its_first_commit_goes_on_with_the_new_timeline(streamed_before: Lake) -> None:
+    before = outcome(streamed_before, without=OWN)
+    with pytest.raises(Crash):
+        anew(streamed_before, crash_after="committed")
+    run(LOCAL, streamed_before)
+    assert streamed_before.snapshot(PIPELINE).manifest.timeline == 2
+    assert outcome(streamed_before, without=OWN) == before
+
+
+def test_a_snapshot_of_the_old_timeline_can_still_be_restored(streamed_before: Lake) -> None:
+    from tidegate.pipelines.ledger.snapshots.restore import restore
+    from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+
+    before, last = outcome(streamed_before, without=OWN), streamed_before.snapshot(PIPELINE).manifest.epoch
+    anew(streamed_before)
+    tables = streamed_before.tables(PIPELINE)
+    restore(tables, find_snapshot(tables, str(last)), streamed_before.clock())
+    assert outcome(streamed_before, without=OWN)["results"] == before["results"]
+
+
+def test_what_is_fixed_for_a_timeline_is_free_again(streamed_before: Lake) -> None:
+    other = replace(PIPELINE, max_parallelism=16, key=("value",), watermark_by="value")
+    with pytest.raises(Refused, match="key column 'user' is string in the snapshot and absent in the code"):
+        run(LOCAL, streamed_before, pipeline=other)
+    made = anew(streamed_before, other)
+    assert (made[-1].max_parallelism, set(made[-1].schemas.key)) == (16, {"value"})

@@ -44,7 +44,6 @@ def test_the_snapshots_that_are_to_stay_can_be_read(by_hand: ByHand) -> None:
     assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [6, 5]
     for entry in list_snapshots(by_hand.tables):
         snapshot = read_snapshot(by_hand.tables, entry.version)
-        assert snapshot is not None
         assert len(read_table(by_hand.warehouse, snapshot.handle)) == 2
 
 
@@ -76,11 +75,7 @@ def test_snapshots_are_removed_once_a_tenth_more_than_what_stays_has_gathered(by
     ids=["another at the tables", "a missing file", "a full disk"],
 )
 def test_what_keeps_it_from_its_work_is_told_and_the_stream_goes_on(
-    by_hand: ByHand,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    trouble: Exception,
-    told: str,
+    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trouble: Exception, told: str
 ) -> None:
     def met(*arguments: object) -> None:
         raise trouble

@@ -11,12 +11,7 @@ from deltalake import DeltaTable
 
 from tests.expectations.broken import broken_in
 from tests.lake import LOCAL, Lake, at
-from tests.pipelines.changes.lakes import (
-    HOURS,
-    SESSIONS,
-    newest,
-    two_users,
-)
+from tests.pipelines.changes.lakes import HOURS, SESSIONS, newest, two_users
 from tests.pipelines.looping import available
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused

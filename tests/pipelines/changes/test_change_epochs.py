@@ -258,7 +258,7 @@ def test_files_that_are_gone_before_a_change_is_read_are_refused_with_a_way_on_t
     table = DeltaTable(lake.path("events"))
     table.delete("user = 'bob'")
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    with pytest.raises(Refused, match=r"VACUUM removed them .*changes='ignore'"):
+    with pytest.raises(Refused, match=r"VACUUM removed them .* compared the versions 1 and 2\. .*changes='ignore'"):
         available(lake, HOURS)
     lake.append(("ann", at("20:00"), 1))
     available(lake, replace(HOURS, source=replace(CORRECTING, changes="ignore")))

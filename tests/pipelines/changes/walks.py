@@ -39,11 +39,7 @@ from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.pipelines.testing import PipelineHarness
-from tidegate.windowing import (
-    Accumulation,
-    CumulateEventTimeWindows,
-    SlidingEventTimeWindows,
-)
+from tidegate.windowing import Accumulation, CumulateEventTimeWindows, SlidingEventTimeWindows
 from tidegate.windowing.columnar import OperatorChoice
 from tidegate.windowing.time import to_millis
 

@@ -62,17 +62,6 @@ def test_any_commit_of_somebody_else_since_the_plan_stops_the_epoch(by_hand: ByH
     assert {**before, "state": 0} == {**after, "state": 0}, "something of the refused epoch was published"
 
 
-def test_of_two_drivers_that_planned_from_one_snapshot_the_second_fails(by_hand: ByHand) -> None:
-    one_epoch(by_hand)
-    first = by_hand.planned([("ann", at("10:10"), 3)], at("10:10"))
-    second = by_hand.planned([("ann", at("10:10"), 3)], at("10:10"))
-    outcomes = second.operate()
-    by_hand.committed(first)
-    with pytest.raises(Refused, match="another driver committed"):
-        commit(second.plan, outcomes, {})
-    assert by_hand.head().manifest.run_id == first.plan.run_id
-
-
 def test_of_two_drivers_that_both_make_the_first_snapshot_the_second_fails(by_hand: ByHand) -> None:
     first = by_hand.planned([("ann", at("10:10"), 3)], at("10:10"))
     second = by_hand.planned([("ann", at("10:10"), 3)], at("10:10"))
@@ -114,16 +103,6 @@ def test_files_of_a_repeated_attempt_belong_to_nothing(by_hand: ByHand) -> None:
     snapshot = by_hand.head()
     assert sum(file["num_records"] for file in snapshot.files) == 1
     assert len(list(Path(by_hand.tables.path("state")).glob("state-000002-*.parquet"))) == 2
-
-
-def test_another_parallelism_cuts_the_same_rows_anew(by_hand: ByHand) -> None:
-    users = [(f"user{n}", at("10:00"), n) for n in range(30)]
-    by_hand.epoch(*users, watermark=at("10:00"))
-    for by_hand.parallelism in (1, 5, 3):
-        by_hand.epoch(("user0", at("10:00"), 0), watermark=at("10:00"))
-        snapshot = by_hand.head()
-        assert len(snapshot.manifest.shards) == by_hand.parallelism
-        assert sum(file["num_records"] for file in snapshot.files) == 30
 
 
 def test_statistics_of_a_state_file_bound_its_key_groups(by_hand: ByHand) -> None:

@@ -21,10 +21,7 @@ from tidegate.windowing.assigners import EventTimeSessionWindows, WindowAssigner
 
 HOUR = timedelta(hours=1)
 KINDS: dict[str, tuple[pa.DataType, list[Decimal]]] = {
-    "integers": (
-        pa.decimal128(38, 0),
-        [Decimal(f"1234567890123456789012345678901234567{last}") for last in (1, 2, 3)],
-    ),
+    "integers": (pa.decimal128(38, 0), [Decimal(f"1234567890123456789012345678901234567{last}") for last in (1, 2, 3)]),
     "with a scale": (pa.decimal128(38, 9), [Decimal(f"-98765432109876543210987654321.00000000{n}") for n in (1, 2, 3)]),
 }
 
@@ -67,7 +64,6 @@ def test_late_rows_of_one_key_are_reopened_without_those_of_its_neighbours(
     arrive(lake, pipeline, kind, *((account, at("01:20")) for account in accounts))
     assert shown(lake, pipeline) == dict.fromkeys(accounts, 1)
     manifest = lake.reopen(LOCAL, pipeline, Selection(key=(str(accounts[1]),)))
-    assert manifest is not None
     assert manifest.counters["reopened"] == 1
     assert shown(lake, pipeline) == {accounts[0]: 1, accounts[1]: 2, accounts[2]: 1}
     assert lake.reopen(LOCAL, pipeline) is not None

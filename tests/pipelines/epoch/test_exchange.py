@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidegate.pipelines.definition.event_columns import PACK, SHARD, TIME
 from tidegate.pipelines.epoch.exchange import Placing, gathered, joined, unpacked
-from tidegate.pipelines.epoch.plan import cut_shards
+from tidegate.pipelines.epoch.plan import BYTES_PER_SHARD, ROWS_PER_SHARD, cut_shards
 from tidegate.windowing.keys import KeySchema
 
 KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -87,7 +87,6 @@ def test_a_key_travels_in_one_type_whether_or_not_a_task_meets_a_null(kind: pa.D
         for pack in batch[PACK].to_pylist()
     ]
     moved = unpacked(packs)
-    assert moved is not None
     assert moved.schema.field("key_k").type == pa.dictionary(pa.int32(), kind)
     assert moved["key_k"].null_count == 3
     assert (
@@ -126,3 +125,40 @@ def test_a_large_table_is_taken_in_pieces() -> None:
 def test_a_large_dictionary_does_not_cut_a_table_into_single_rows() -> None:
     keys = pa.array([f"{number:0100}" for number in range(100)]).dictionary_encode()
     assert lengths([pa.table({"k": keys})], size=5_000) == [46, 46, 8]
+
+
+# --- the number of shards ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shards", "max_parallelism"), [(1, 1), (2, 128), (3, 128), (7, 10), (128, 128)])
+def test_the_ranges_cover_every_key_group_once(shards: int, max_parallelism: int) -> None:
+    cut = cut_shards(shards, max_parallelism)
+    assert [group for shard in cut for group in range(shard.first, shard.last + 1)] == list(range(max_parallelism))
+    assert len(cut) == shards
+
+
+def test_a_few_rows_take_as_many_shards_as_asked_for() -> None:
+    assert len(cut_shards(2, 128, events=2 * ROWS_PER_SHARD)) == 2
+
+
+@pytest.mark.parametrize(("events", "expected"), [(2 * ROWS_PER_SHARD + 1, 4), (20 * ROWS_PER_SHARD, 32)])
+def test_many_rows_take_more(events: int, expected: int) -> None:
+    assert len(cut_shards(2, 128, events=events)) == expected
+
+
+@pytest.mark.parametrize(("size", "expected"), [(2 * BYTES_PER_SHARD, 2), (2 * BYTES_PER_SHARD + 1, 4)])
+def test_large_rows_take_more_too(size: int, expected: int) -> None:
+    assert len(cut_shards(2, 128, events=1000, size=size)) == expected
+
+
+def test_there_are_never_more_than_key_groups() -> None:
+    assert len(cut_shards(3, 10, events=10**12)) == 10
+    assert len(cut_shards(100, 128, events=10**12)) == 128
+
+
+@pytest.mark.parametrize(("shards", "rows"), [(3, 10 * ROWS_PER_SHARD), (3, 10**12), (60, 10**12)])
+def test_the_ranges_of_a_large_epoch_lie_within_those_of_a_small_one(shards: int, rows: int) -> None:
+    small, large = cut_shards(shards, 100), cut_shards(shards, 100, events=rows)
+    assert len(large) > len(small)
+    for shard in large:
+        assert any(other.first <= shard.first and shard.last <= other.last for other in small)

@@ -89,14 +89,11 @@ def test_the_log_is_read_as_far_back_as_watermarks_differ(lake: Lake, monkeypatc
     opened = opened_versions(monkeypatch)
     whole = marks(lake, JudgedAt(epochs(1), newest))
     assert len(opened) == 12
-    assert [whole[version] for version in (0, 1, 3, 4, 5, 11)] == [
-        MIN_TIMESTAMP,
-        *map(millis, (1, 1, 1, 2, 5)),
-    ]
+    assert [whole[version] for version in (0, 1, 3, 4, 5, 11)] == [MIN_TIMESTAMP, *map(millis, (1, 1, 1, 2, 5))]
     opened.clear()
     # The rows of the oldest epochs were removed: what they read is judged against the first that is left.
     assert marks(lake, JudgedAt(epochs(4), newest)) == {
-        **{version: max(mark, millis(4)) for version, mark in whole.items()},
+        **{version: max(mark, millis(4)) for version, mark in whole.items()}
     }
     assert opened == [11, 10]
 

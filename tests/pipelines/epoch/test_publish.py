@@ -21,15 +21,6 @@ def fired(by_hand: ByHand, parent: Snapshot | None = None) -> Manifest:
     return by_hand.committed(by_hand.planned([("bob", at("09:00"), 1)], at("11:00"), parent=parent))
 
 
-def test_publishing_again_changes_nothing(by_hand: ByHand) -> None:
-    manifest = fired(by_hand)
-    publish(by_hand.tables, manifest)
-    once = {table: by_hand.tables.open(table).version() for table in PUBLISHED}
-    assert [publish_table(by_hand.tables, manifest, table) for table in PUBLISHED] == [False] * 4
-    assert {table: by_hand.tables.open(table).version() for table in PUBLISHED} == once
-    assert len(by_hand.rows("results")) == 1
-
-
 @pytest.mark.parametrize("done", range(len(PUBLISHED) + 1))
 def test_a_publish_that_ended_after_any_table_is_taken_up_where_it_stopped(by_hand: ByHand, done: int) -> None:
     manifest = fired(by_hand)

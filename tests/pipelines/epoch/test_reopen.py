@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
-from tests.lake import at, hourly_pipeline, session_pipeline
+from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.epoch.arrivals import NOW, Arrivals
+from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch.recompute import commit_recomputed
 from tidegate.pipelines.epoch.recompute_plan import Selection, check_reopenable
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.snapshots.head import require_snapshot
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.windowing import (
     Count,
     CountTrigger,
@@ -131,8 +135,7 @@ def test_a_restore_to_before_it_opens_the_rows_again_and_one_back_to_it_marks_th
     restore(tables, before, NOW)
     assert set(marks(hours).values()) == {None}
     assert hours.final() == unfinished
-    back = read_snapshot(tables, after.version)
-    assert back is not None
+    back = require_snapshot(tables, after.version)
     restore(tables, back, NOW)
     assert set(marks(hours).values()) == {made.epoch}
     assert hours.final() == hours.in_event_order()
@@ -153,7 +156,6 @@ def test_a_late_row_between_two_sessions_makes_them_one(tmp_path) -> None:
     assert [row[1:3] for row in arrivals.final()] == [(at("10:00"), at("10:30")), (at("10:50"), at("11:20"))]
     first = next(row["window_id"] for row in arrivals.by_hand.rows("results").to_pylist() if row["total"] == 1)
     made = arrivals.reopen()
-    assert made is not None
     assert made.counters["withdrawn"] == 2
     (row,) = [row for row in arrivals.by_hand.rows("results").to_pylist() if row["epoch"] == 3 and row["op"] == "+"]
     assert (row["window_id"], row["window_start"], row["window_end"], row["total"]) == (
@@ -171,7 +173,6 @@ def test_a_late_row_that_joins_an_open_session_goes_into_the_state(tmp_path) -> 
     arrivals.commit(("ann", at("11:40"), 2), ("ann", at("10:20"), 4), watermark=at("11:30"))
     arrivals.commit(("ann", at("10:45"), 8), watermark=at("12:00"))
     made = arrivals.reopen()
-    assert made is not None
     assert (made.counters["fired_late"], made.counters["withdrawn"], made.counters["open_windows"]) == (0, 1, 1)
     assert [row[0] for row in arrivals.final()] == ["bob"]
     arrivals.commit(("ann", at("15:00"), 16), watermark=at("14:00"))
@@ -186,7 +187,6 @@ def test_a_session_that_fired_and_is_still_open_keeps_its_id_and_goes_on_countin
     arrivals.commit(("ann", at("12:15"), 2), watermark=at("17:00"))
     arrivals.commit(("ann", at("12:40"), 4), watermark=at("17:00"))
     made = arrivals.reopen()
-    assert made is not None
     assert (made.counters["fired_late"], made.counters["withdrawn"]) == (1, 1)
     arrivals.commit(("ann", at("13:20"), 8), watermark=at("17:05"))
     panes = [row for row in arrivals.by_hand.rows("results").to_pylist() if row["user"] == "ann"]
@@ -218,3 +218,37 @@ def test_a_session_that_fired_and_is_still_open_keeps_its_id_and_goes_on_countin
 def test_what_sees_the_order_of_arrival_is_refused_with_what_sees_it(compute: Windows, reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         check_reopenable(hourly_pipeline(compute=compute))
+
+
+# --- after OPTIMIZE and VACUUM of the source ---------------------------------------------------------
+
+
+def streamed(lake: Lake, pipeline: Pipeline) -> None:
+    for time in ("10:10", "15:10", "10:20", "16:00"):
+        lake.append(("ann", at(time), 1))
+    lake.stream(LOCAL, pipeline, files=1)
+    assert lake.rows(pipeline, "late").num_rows == 1
+    handle = DeltaTable(lake.path("events"))
+    handle.optimize.compact()
+    handle.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+
+
+@pytest.mark.parametrize("make", [hourly_pipeline, session_pipeline])
+def test_they_are_taken_in_from_the_version_that_holds_the_same_rows(tmp_path: Path, make: Any) -> None:
+    rewritten, pipeline = Lake(tmp_path), make()
+    streamed(rewritten, pipeline)
+    made = rewritten.reopen(LOCAL, pipeline)
+    assert made.counters["reopened"] == 1
+    rewritten.backfill(LOCAL, make(name="fresh"), DAY0, at("15:00"))
+    closed = [row for row in rewritten.final(pipeline).to_pylist() if row["window_start"] < at("15:00")]
+    fresh = rewritten.final(make(name="fresh")).to_pylist()
+    names = ("user", "window_start", "window_end", "events", "total")
+    assert [[row[name] for name in names] for row in closed] == [[row[name] for name in names] for row in fresh]
+
+
+def test_a_position_that_stays_before_the_maintenance_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rewritten = Lake(tmp_path)
+    streamed(rewritten, hourly_pipeline())
+    monkeypatch.setattr(SourceLog, "settled", lambda log, version: version)
+    with pytest.raises(Refused, match="compacted and vacuumed since it was read"):
+        rewritten.reopen(LOCAL, hourly_pipeline())

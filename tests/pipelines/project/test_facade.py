@@ -63,10 +63,7 @@ NAMED_OTHERWISE = {
     "savepoint_create": {"target": "of"},
 }
 """By method, arguments in place of the names that click's functions have."""
-ELSEWHERE = {
-    "backfill": ("backfill_plan", "replay"),
-    "results": ("results_sql",),
-}
+ELSEWHERE = {"backfill": ("backfill_plan", "replay"), "results": ("results_sql",)}
 """Methods for the options `--dry-run`, `--order arrival` and `--sql`."""
 
 

@@ -22,14 +22,7 @@ from tests.property.test_idle_windows import EVENT_TIME, MINUTE
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.project.trace import Trace
-from tidegate.windowing import (
-    Count,
-    KeepFirst,
-    KeyedProcess,
-    ProcessingTimeSessionWindows,
-    WatermarkStrategy,
-    Windows,
-)
+from tidegate.windowing import Count, KeepFirst, KeyedProcess, ProcessingTimeSessionWindows, WatermarkStrategy, Windows
 from tidegate.windowing.watermarks import PunctuatedWatermarks
 
 ROW = pa.struct([("value", pa.int64())])

@@ -134,8 +134,7 @@ def test_a_long_life_verifies_and_the_sample_is_that_of_its_seed(make: Any, lake
 def test_open_windows_that_share_slices_are_compared_whole(lake: Lake) -> None:
     windows = SlidingEventTimeWindows.of(timedelta(hours=3), timedelta(hours=1))
     pipeline = hourly_pipeline(
-        watermark=TEN_MINUTES,
-        compute=Windows(windows, aggregate={"events": Count(), "total": Sum("value")}),
+        watermark=TEN_MINUTES, compute=Windows(windows, aggregate={"events": Count(), "total": Sum("value")})
     )
     lived(lake, pipeline)
     assert lake.snapshot(pipeline).manifest.slices

@@ -79,10 +79,10 @@ def test_the_feed_and_the_files_tell_the_same_rows(tmp_path: Path, seed: int, pa
     assert fed
 
 
-def many(lake: Lake, configuration: dict[str, str] | None = None) -> DeltaTable:
+def many(lake: Lake) -> DeltaTable:
     """A file of so many rows that the feed of a few of them is smaller."""
     rows = [{"user": f"user{number}", "at": at("10:00"), "value": number * number} for number in range(3000)]
-    write_deltalake(lake.path("events"), pa.Table.from_pylist(rows, schema=EVENTS), configuration=configuration or FEED)
+    write_deltalake(lake.path("events"), pa.Table.from_pylist(rows, schema=EVENTS), configuration=FEED)
     return DeltaTable(lake.path("events"))
 
 
@@ -102,11 +102,6 @@ def test_the_feed_is_read_where_it_is_smaller_than_the_files(lake: Lake) -> None
     assert all(path.startswith("_change_data/") for path in paths(changed))
     DeltaTable(lake.path("events")).update({"value": "value + 1"})
     assert not log_of(lake).changed(1, 2).by_feed, "the feed of all rows is larger than the files"
-
-
-def test_a_table_without_a_feed_is_compared_by_its_files(lake: Lake) -> None:
-    many(lake, {"delta.enableChangeDataFeed": "false"}).update({"value": "1"}, predicate="user = 'user7'")
-    assert not log_of(lake).changed(0, 1).by_feed
 
 
 def test_appends_and_whole_files_that_went_have_no_feed_and_are_read_beside_it(lake: Lake) -> None:

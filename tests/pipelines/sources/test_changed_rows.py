@@ -21,7 +21,6 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.event_columns import KEY_PREFIX, LAST_TIME, STATUS, TIME, VALUE_PREFIX
 from tidegate.pipelines.epoch.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.parquet_reader import SourceParquet
 from tidegate.windowing.time import Millis, to_millis
@@ -137,15 +136,6 @@ def test_a_row_that_came_ahead_of_its_file_is_rejected_with_all_its_columns(lake
     assert (len(changed.gone), len(changed.came)) == (1, 0)
     (rejected,) = changed.rejected_rows().to_pylist()
     assert (rejected["user"], rejected["value"], rejected[STATUS]) == ("ann", 7, "timestamp_ahead_of_commit")
-
-
-def test_files_that_were_vacuumed_are_named_with_the_way_on(lake: Lake) -> None:
-    lake.append(("ann", at("10:00"), 1), ("bob", at("10:00"), 2))
-    table = DeltaTable(lake.path("events"))
-    table.delete("value = 1")
-    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    with pytest.raises(Refused, match=r"VACUUM removed them .* compared the versions 0 and 1\. .*changes='ignore'"):
-        compared(lake, 0, 1)
 
 
 @pytest.mark.parametrize("partition", ["user", "day"])

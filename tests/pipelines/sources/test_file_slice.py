@@ -262,16 +262,17 @@ def order(*logs: list[Commit]) -> list[tuple[int, int]]:
     return [(number, commit.version) for number, commit in interleaved(logs)]
 
 
-def test_commits_are_taken_by_their_times_and_the_first_input_goes_first() -> None:
-    assert order(log(10, 30, 40), log(20, 30)) == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2)]
-
-
-def test_a_time_that_goes_back_does_not_change_the_order_of_the_versions() -> None:
-    assert order(log(10, 30, 20), log(25, 30)) == [(0, 0), (1, 0), (0, 1), (0, 2), (1, 1)]
-
-
-def test_one_log_is_taken_as_it_is() -> None:
-    assert order(log(30, 10, 20)) == [(0, 0), (0, 1), (0, 2)]
+@pytest.mark.parametrize(
+    ("logs", "expected"),
+    [
+        (((10, 30, 40), (20, 30)), [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2)]),
+        (((10, 30, 20), (25, 30)), [(0, 0), (1, 0), (0, 1), (0, 2), (1, 1)]),
+        (((30, 10, 20),), [(0, 0), (0, 1), (0, 2)]),
+    ],
+    ids=["the first input goes first", "a time that goes back", "one log"],
+)
+def test_commits_are_taken_by_their_times(logs: tuple[tuple[int, ...], ...], expected: list[tuple[int, int]]) -> None:
+    assert order(*(log(*times) for times in logs)) == expected
 
 
 @given(st.lists(st.integers(0, 50)), st.lists(st.integers(0, 50)))

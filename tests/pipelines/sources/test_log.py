@@ -59,14 +59,6 @@ def test_the_time_of_a_commit_is_what_the_log_says_and_not_that_of_a_file(tmp_pa
     assert next(log(tmp_path).unread(-1)).time == 5_678
 
 
-def test_optimize_is_nothing(tmp_path: Path) -> None:
-    append(tmp_path, 1)
-    append(tmp_path, 2)
-    DeltaTable(str(tmp_path / "events")).optimize.compact()
-    append(tmp_path, 3)
-    assert [commit.version for commit in log(tmp_path).unread(0)] == [1, 3]
-
-
 @pytest.mark.parametrize(
     ("change", "operation"),
     [
@@ -85,16 +77,6 @@ def test_what_is_not_append_only_is_refused_with_version_and_operation(
     with pytest.raises(Refused, match=rf"is not append-only: version 1 \({operation}\) removed or changed rows"):
         list(log(tmp_path).unread(0))
     assert [commit.version for commit in log(tmp_path).unread(1)] == [2], "what was read before does not matter"
-
-
-def test_a_log_entry_that_was_cleaned_up_is_named(tmp_path: Path) -> None:
-    append(tmp_path, 1)
-    append(tmp_path, 2)
-    append(tmp_path, 3)
-    DeltaTable(str(tmp_path / "events")).create_checkpoint()
-    entry(tmp_path, 1).unlink()
-    with pytest.raises(Refused, match="the log entry of version 1 no longer exists"):
-        list(log(tmp_path).unread(0))
 
 
 def test_files_that_were_vacuumed_before_they_were_read_are_named_with_their_version(tmp_path: Path) -> None:
@@ -129,14 +111,6 @@ def test_active_files_know_their_largest_time_where_the_log_does(tmp_path: Path)
     (file,) = log(tmp_path).active("at")
     assert file.newest == to_millis(at("10:05"))
     assert log(tmp_path).active("user")[0].newest is None
-
-
-def test_a_table_that_was_made_anew_has_another_id(tmp_path: Path) -> None:
-    append(tmp_path, 1)
-    first = log(tmp_path).identity
-    (tmp_path / "events").rename(tmp_path / "old")
-    append(tmp_path, 1)
-    assert log(tmp_path).identity != first
 
 
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:

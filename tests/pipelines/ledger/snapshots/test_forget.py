@@ -29,6 +29,7 @@ from tidegate.pipelines.storage.warehouse import arrow_schema
 pytestmark = pytest.mark.slow
 
 NOW = 2_000_000_000_000
+TABLES = ("state", "results", "late")
 
 
 def lived_in(by_hand: ByHand) -> None:
@@ -57,19 +58,9 @@ def test_the_key_is_gone_from_every_table_and_others_stay(by_hand: ByHand) -> No
     lived_in(by_hand)
     forgotten = erase(by_hand, "zoe")
     assert forgotten.rows == {"results": 1, "late": 1, "rejects": 0, "state": 1, "savepoint before": 1}
-    assert {table: users(by_hand, table) for table in ("state", "results", "late")} == {
-        "state": ["ann"],
-        "results": ["ann"],
-        "late": ["ann"],
-    }
-
-
-def test_no_byte_of_it_is_left_on_disk(by_hand: ByHand) -> None:
-    lived_in(by_hand)
-    assert b"zoe" in bytes_on_disk(by_hand)
-    erase(by_hand, "zoe")
-    assert b"zoe" not in bytes_on_disk(by_hand)
-    assert b"ann" in bytes_on_disk(by_hand)
+    assert {table: users(by_hand, table) for table in TABLES} == {table: ["ann"] for table in TABLES}
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "savepoint:before"), NOW)
+    assert users(by_hand, "state") == ["ann"]
 
 
 def partitions(*names: str) -> dict[str, PartitionWatermark]:
@@ -189,19 +180,6 @@ def test_a_savepoint_that_was_killed_while_a_key_is_forgotten_leaves_nothing_of_
     assert b"zoe" not in bytes_on_disk(by_hand)
 
 
-def test_older_snapshots_go_because_they_hold_it(by_hand: ByHand) -> None:
-    lived_in(by_hand)
-    erase(by_hand, "zoe")
-    assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [4]
-
-
-def test_a_savepoint_stays_without_it(by_hand: ByHand) -> None:
-    lived_in(by_hand)
-    erase(by_hand, "zoe")
-    restore(by_hand.tables, find_snapshot(by_hand.tables, "savepoint:before"), NOW)
-    assert users(by_hand, "state") == ["ann"]
-
-
 def test_the_pipeline_goes_on_afterwards(by_hand: ByHand) -> None:
     lived_in(by_hand)
     forgotten = erase(by_hand, "zoe")
@@ -210,13 +188,6 @@ def test_the_pipeline_goes_on_afterwards(by_hand: ByHand) -> None:
     assert (manifest.epoch, manifest.parent) == (forgotten.epoch + 1, forgotten.epoch)
     assert users(by_hand, "results") == ["ann", "ann"]
     assert not by_hand.head().manifest.publish["results"].forgets_keys
-
-
-def test_a_key_that_nobody_has_changes_no_row(by_hand: ByHand) -> None:
-    lived_in(by_hand)
-    before = {table: users(by_hand, table) for table in ("state", "results", "late")}
-    assert set(erase(by_hand, "nobody").rows.values()) == {0}
-    assert {table: users(by_hand, table) for table in ("state", "results", "late")} == before
 
 
 def versions(by_hand: ByHand) -> dict[str, int]:
@@ -242,7 +213,7 @@ def test_a_key_of_which_only_an_older_snapshot_has_a_row_is_erased(by_hand: ByHa
     lived_in(by_hand)
     by_hand.epoch(("bob", at("11:30"), 7), watermark=at("11:30"))
     restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), NOW)
-    assert "bob" not in {user for table in ("state", "results", "late") for user in users(by_hand, table)}
+    assert "bob" not in {user for table in TABLES for user in users(by_hand, table)}
     assert b"bob" in bytes_on_disk(by_hand)
     assert erase(by_hand, "bob").epoch == 6
     assert b"bob" not in bytes_on_disk(by_hand)
@@ -392,8 +363,3 @@ def test_a_key_of_several_columns_is_given_in_order(by_hand: ByHand) -> None:
     by_hand.epoch(watermark=at("11:00"))
     assert erase(by_hand, "zoe", "7").rows["results"] == 1
     assert by_hand.rows("results")["value"].to_pylist() == [8]
-
-
-def test_a_pipeline_that_never_ran_has_nothing_to_forget(by_hand: ByHand) -> None:
-    with pytest.raises(Refused, match="no snapshot yet"):
-        erase(by_hand, "zoe")

@@ -1,19 +1,22 @@
-"""Handles that move on with our own commits give what opening the tables gives; after those of others they do not."""
+"""Handles that are kept give what opening the tables gives: our own commits move them on, those of others do not."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import DAY0
+from tests.lake import DAY0, at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, following, read_snapshot
 from tidegate.pipelines.ledger.snapshots.publish import publish_table
 from tidegate.pipelines.ledger.tables.pipeline_tables import Handles
+from tidegate.pipelines.storage.delta_log import entry_name
 from tidegate.pipelines.storage.warehouse import active_files
 
 EPOCHS = 12
@@ -33,8 +36,6 @@ def test_the_head_after_our_own_commit_is_what_the_table_has(tmp_path: Path) -> 
     epoch(by_hand, 0, None)
     for number in range(1, EPOCHS):
         moved, opened = epoch(by_hand, number, None), read_snapshot(by_hand.tables)
-        assert moved is not None
-        assert opened is not None
         assert (moved.version, moved.manifest) == (opened.version, opened.manifest)
         key = lambda file: str(file["path"])  # noqa: E731
         assert sorted(moved.files, key=key) == sorted(opened.files, key=key)
@@ -79,3 +80,90 @@ def test_a_property_that_others_gave_a_table_is_found_although_its_handle_was_ke
     DeltaTable(by_hand.tables.path("epochs")).alter.set_table_properties({"delta.appendOnly": "true"})
     with pytest.raises(Refused, match=r"property delta\.appendOnly=true"):
         publish(2)
+
+
+@pytest.fixture
+def three_epochs(tmp_path: Path) -> ByHand:
+    made = ByHand(tmp_path)
+    for number in range(3):
+        made.epoch(("ann", at(f"1{number}:00"), number), watermark=at(f"1{number}:00"))
+    return made
+
+
+def log_of_results(by_hand: ByHand) -> Path:
+    return Path(by_hand.tables.path("results"), "_delta_log")
+
+
+def test_a_table_that_nobody_committed_to_is_opened_once(three_epochs: ByHand) -> None:
+    first = three_epochs.tables.look("results")
+    assert three_epochs.tables.look("results") is first
+    assert first.version() == three_epochs.tables.open("results").version()
+
+
+def a_commit(by_hand: ByHand) -> None:
+    handle = by_hand.tables.open("results")
+    handle.create_write_transaction([], "append", handle.schema())
+
+
+def a_copy_in_its_place(by_hand: ByHand) -> None:
+    path = Path(by_hand.tables.path("results"))
+    shutil.copytree(path, path.with_name("copy"))
+    shutil.rmtree(path)
+    path.with_name("copy").rename(path)
+
+
+def the_version_before(by_hand: ByHand) -> None:
+    (log_of_results(by_hand) / entry_name(by_hand.tables.open("results").version())).unlink()
+
+
+def a_checkpoint(by_hand: ByHand) -> None:
+    by_hand.tables.open("results").create_checkpoint()
+
+
+def a_reader_that_moved_it(by_hand: ByHand) -> None:
+    by_hand.tables.look("results").load_as_version(1)
+
+
+@pytest.mark.parametrize(
+    "change", [a_commit, a_copy_in_its_place, the_version_before, a_checkpoint, a_reader_that_moved_it]
+)
+def test_after_a_change_it_is_opened_again(three_epochs: ByHand, change: Callable[[ByHand], None]) -> None:
+    before = three_epochs.tables.look("results")
+    change(three_epochs)
+    after = three_epochs.tables.look("results")
+    assert after is not before
+    assert after.version() == DeltaTable(three_epochs.tables.path("results")).version()
+
+
+def test_an_entry_that_is_damaged_is_refused_as_opening_does(three_epochs: ByHand) -> None:
+    three_epochs.tables.look("results")
+    (log_of_results(three_epochs) / entry_name(1)).write_text("{")
+    with pytest.raises(Refused, match="can't be opened"):
+        three_epochs.tables.open("results")
+    with pytest.raises(Refused, match="can't be opened"):
+        three_epochs.tables.look("results")
+
+
+def test_a_table_that_is_gone_is_told(three_epochs: ByHand) -> None:
+    three_epochs.tables.look("results")
+    shutil.rmtree(three_epochs.tables.path("results"))
+    with pytest.raises(Refused, match="is gone"):
+        three_epochs.tables.look("results")
+
+
+def test_a_property_with_which_our_commits_would_be_wrong_is_refused(three_epochs: ByHand) -> None:
+    three_epochs.tables.look("results")
+    three_epochs.tables.open("results").alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    with pytest.raises(Refused, match="enableChangeDataFeed"):
+        three_epochs.tables.look("results")
+
+
+def test_a_handle_that_readers_share_is_not_moved_on_by_who_publishes(three_epochs: ByHand) -> None:
+    shared, handles = three_epochs.tables.look("results"), Handles()
+    version = shared.version()
+    for _ in range(3):
+        handle = handles.open(three_epochs.tables, "results")
+        assert handle.version() == three_epochs.tables.open("results").version()
+        handle.create_write_transaction([], "append", handle.schema())
+        handles.keep("results", handle)
+    assert shared.version() == version

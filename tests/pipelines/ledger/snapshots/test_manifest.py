@@ -36,10 +36,7 @@ def test_a_manifest_is_the_same_after_its_way_through_the_table(by_hand: ByHand)
     [
         ({"format_version": 2, "future": 1}, "has format version 2, but this tidegate reads 1"),
         ({"epoch": "x"}, "can't be read: .* at epoch"),
-        (
-            {"future": 1},
-            "has a field that this tidegate does not know, future: an epoch of this version would lose it",
-        ),
+        ({"future": 1}, "has a field that this tidegate does not know, future: an epoch of this version would lose it"),
         ({"shards": [{"first": 0, "last": 1, "future": 1}]}, "does not know, shards.0.future"),
     ],
 )
@@ -98,16 +95,6 @@ def test_a_source_has_no_field_of_a_name_of_ours() -> None:
         Position(version=3, own={"files": 7})
 
 
-def test_an_older_version_of_the_table_has_its_own_manifest(by_hand: ByHand) -> None:
-    two_epochs(by_hand)
-    entries = list_snapshots(by_hand.tables)
-    assert [entry.manifest["epoch"] for entry in entries] == [2, 1]
-    for entry in entries:
-        snapshot = read_snapshot(by_hand.tables, entry.version)
-        assert snapshot is not None
-        assert snapshot.manifest.epoch == entry.manifest["epoch"]
-
-
 def test_the_manifest_outlives_the_clean_up_of_the_log(by_hand: ByHand) -> None:
     """The clean-up removes commits of the log; a pipeline that paused must continue without them."""
     manifest = two_epochs(by_hand)
@@ -158,11 +145,6 @@ def test_two_manifests_are_refused(by_hand: ByHand) -> None:
     )
     with pytest.raises(Refused, match="has 2 manifests, not one"):
         read_snapshot(tables)
-
-
-def test_a_pipeline_without_a_table_has_no_snapshot(by_hand: ByHand) -> None:
-    assert read_snapshot(by_hand.tables) is None
-    assert list_snapshots(by_hand.tables) == []
 
 
 def test_the_history_shows_a_short_copy_to_every_engine(by_hand: ByHand) -> None:

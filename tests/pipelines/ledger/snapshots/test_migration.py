@@ -1,4 +1,4 @@
-"""New code over an old snapshot: an added aggregate is null for older windows, a dropped one is dropped when asked."""
+"""New code over an old snapshot: what is migrated, what is refused, and what is dropped when asked."""
 
 from __future__ import annotations
 
@@ -180,3 +180,27 @@ def test_tables_are_widened_once(tmp_path) -> None:
         Refused, match=r"column 'timing' of table .*results has type .*string.*, but in the code .*long"
     ):
         by_hand.tables.widen(wrong)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "then", "now"),
+    [
+        ({"max_parallelism": 64}, "max_parallelism", 128, 64),
+        ({"key": ("value",)}, "key column 'user'", "string", "absent"),
+        ({"key": ("user", "value")}, "key column 'value'", "absent", "int64"),
+    ],
+)
+def test_what_can_not_be_restored_is_refused_with_the_field_and_both_values(
+    by_hand: ByHand, change: dict[str, Any], field: str, then: object, now: object
+) -> None:
+    manifest = by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    with pytest.raises(Refused, match=rf"{field} is {then} in the snapshot and {now} in the code.*another name"):
+        check_restorable(bind(session_pipeline(**change), EVENTS, EVENTS), manifest)
+
+
+def test_a_widened_key_is_another_key_because_its_hashes_differ(by_hand: ByHand) -> None:
+    manifest = by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    narrow = manifest.schemas.model_copy(update={"key": {"user": "int32"}})
+    widened = EVENTS.set(0, pa.field("user", pa.int64()))
+    with pytest.raises(Refused, match="key column 'user' is int32 in the snapshot and int64 in the code"):
+        check_restorable(bind(session_pipeline(), widened, widened), manifest.model_copy(update={"schemas": narrow}))

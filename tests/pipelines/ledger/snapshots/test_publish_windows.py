@@ -104,7 +104,6 @@ def test_a_rerun_without_a_look_at_what_the_table_shows_would_have_windows_twice
     def before_newest(tables: PipelineTables, handle: DeltaTable) -> step.Shown:
         version = tables.look(results.NAME).version() - 1
         entry = TableLog(tables, results.NAME).entry(version)
-        assert entry is not None
         return step.Shown(version, step._id_of(entry.info))
 
     killed(lake, "published windows", epoch=4)
@@ -254,9 +253,7 @@ def test_a_plain_select_is_right(tables: PipelineTables) -> None:
     found = session.execute("SELECT user, events, total FROM windows").fetchall()
     assert Counter(found) == Counter((row["user"], row["events"], row["total"]) for row in rows_of(tables).to_pylist())
     names = [name for name, *_ in session.execute("DESCRIBE SELECT * FROM windows").fetchall()]
-    assert names == [
-        *("user", "window_start", "window_end", "events", "total", "final_at", "epoch", "window_day"),
-    ]
+    assert names == [*("user", "window_start", "window_end", "events", "total", "final_at", "epoch", "window_day")]
     days = "SELECT count(*) FROM windows WHERE window_day <> CAST(window_start AT TIME ZONE 'UTC' AS DATE)"
     assert session.execute(days).fetchall() == [(0,)]
     assert len(table.to_pandas()) == len(found)

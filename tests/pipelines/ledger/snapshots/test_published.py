@@ -9,9 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.lake import at
-from tests.pipelines.by_hand import ByHand
 from tests.pipelines.project.cli.project import Project
-from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import OTHER, Refused, TidegateError
 from tidegate.pipelines.ledger.manifest import StaleInterval
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
@@ -38,20 +36,24 @@ def status(project: Project) -> PipelineStatus:
 
 
 def test_an_epoch_counts_once_every_table_has_it(project: Project) -> None:
-    project.by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:20"))
-    before = status(project)
+    by_hand = project.by_hand
+    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:20"))
+    before, pinned = status(project), pin_tables(by_hand.tables)
     assert final(project) == [("ann", 1)]
-    made = project.by_hand.committed(
-        project.by_hand.planned([("ann", at("12:10"), 1), ("bob", at("12:40"), 1)], at("15:00"))
-    )
+    made = by_hand.committed(by_hand.planned([("ann", at("12:10"), 1), ("bob", at("12:40"), 1)], at("15:00")))
     for table in PUBLISHED:
         assert final(project) == [("ann", 1)], "what one table has already is not looked at either"
         assert status(project) == before
         assert not status(project).is_past(at("13:00"))
-        publish_table(project.by_hand.tables, made, table)
+        half = pin_tables(by_hand.tables)
+        assert (half.manifest, half.results) == (pinned.manifest, pinned.results)
+        with pytest.raises(Refused, match="epoch 3 of sessions is not published yet"):
+            pin_tables(by_hand.tables, made.epoch)
+        publish_table(by_hand.tables, made, table)
     assert sorted(final(project)) == [("ann", 1), ("ann", 2), ("bob", 1)]
     assert status(project).is_past(at("13:00"))
     assert status(project).epoch == made.epoch
+    assert pin_tables(by_hand.tables).manifest == made
 
 
 def test_before_the_first_epoch_is_published_nothing_stands(tmp_path: Path, capsys: Any) -> None:
@@ -62,8 +64,11 @@ def test_before_the_first_epoch_is_published_nothing_stands(tmp_path: Path, caps
     assert status(project) == PipelineStatus("sessions")
     with pytest.raises(Refused, match="epoch 1 of sessions is not published yet, and it is the first one"):
         require_published(by_hand.tables, by_hand.head())
+    with pytest.raises(Refused, match="epoch 1 of sessions is not published yet"):
+        pin_tables(by_hand.tables)
     publish(by_hand.tables, first)
     assert status(project).epoch == 1
+    assert pin_tables(by_hand.tables).manifest == first
 
 
 def test_a_version_that_only_gave_the_table_a_column_is_passed_over(project: Project) -> None:
@@ -86,46 +91,10 @@ def test_while_an_epoch_takes_rows_away_event_time_is_not_past_what_it_goes_back
     assert not status(project).is_past(at("14:00"))
     assert status(project).epoch == 2, "nothing newer is there"
     assert final(project) == [("ann", 1)]
-    publish(by_hand.tables, third)
-    assert (status(project).epoch, status(project).is_past(at("12:00"))) == (3, True)
-
-
-def test_between_commit_and_publish_the_newest_is_the_epoch_before(tmp_path: Path) -> None:
-    by_hand = ByHand(tmp_path)
-    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
-    before = pin_tables(by_hand.tables)
-    second = by_hand.committed(by_hand.planned([("ann", at("13:00"), 2)], at("15:00")))
-    assert pin_tables(by_hand.tables).manifest == before.manifest
-    publish_table(by_hand.tables, second, results.NAME)
-    half = pin_tables(by_hand.tables)
-    assert half.manifest == before.manifest
-    assert half.results == before.results, "what the epoch published already belongs to it alone"
-    with pytest.raises(Refused, match="epoch 2 of sessions is not published yet"):
-        pin_tables(by_hand.tables, second.epoch)
-    publish(by_hand.tables, second)
-    assert pin_tables(by_hand.tables).manifest == second
-
-
-def test_before_the_first_epoch_is_published_there_is_nothing_to_look_at(tmp_path: Path) -> None:
-    by_hand = ByHand(tmp_path)
-    first = by_hand.committed(by_hand.planned([("ann", at("10:00"), 1)], at("12:00")))
-    with pytest.raises(Refused, match="epoch 1 of sessions is not published yet"):
-        pin_tables(by_hand.tables)
-    publish(by_hand.tables, first)
-    assert pin_tables(by_hand.tables).manifest == first
-
-
-def test_while_rows_are_being_taken_away_nothing_is_looked_at(tmp_path: Path) -> None:
-    by_hand = ByHand(tmp_path)
-    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
-    first = by_hand.head()
-    by_hand.epoch(("ann", at("13:00"), 2), watermark=at("15:00"))
-    again = StaleInterval(start=0, end=1, epochs=(2,))
-    third = by_hand.committed(by_hand.planned([("ann", at("13:05"), 2)], at("15:00"), parent=first, stale=(again,)))
-    publish_table(by_hand.tables, third, results.NAME)
     for epoch in (None, 1):
         with pytest.raises(TidegateError, match=r"epoch 3 of sessions .* is removing rows right now") as refused:
             pin_tables(by_hand.tables, epoch)
         assert refused.value.exit_code == OTHER, "a moment later it is done: worth a retry"
     publish(by_hand.tables, third)
     assert pin_tables(by_hand.tables).epochs["epoch"].to_pylist() == [1, 3]
+    assert (status(project).epoch, status(project).is_past(at("12:00"))) == (3, True)

@@ -14,7 +14,6 @@ from tidegate.pipelines.errors import FilesMissing, Refused, UsageError
 from tidegate.pipelines.ledger.manifest import Manifest, Publish, fork_of, line_after
 from tidegate.pipelines.ledger.snapshots import line
 from tidegate.pipelines.ledger.snapshots import restore as step
-from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.ledger.snapshots.publish import publish, publish_table
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
@@ -237,11 +236,6 @@ def test_a_snapshot_that_is_not_there_is_a_usage_error(by_hand: ByHand, target: 
         find_snapshot(by_hand.tables, target)
 
 
-def test_a_pipeline_without_a_snapshot_says_so(by_hand: ByHand) -> None:
-    with pytest.raises(Refused, match="no snapshot yet"):
-        find_snapshot(by_hand.tables, "latest")
-
-
 def test_results_that_are_no_longer_retained_can_not_come_back(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,15 +268,6 @@ def test_lines_are_ranges_of_epochs_and_fork_where_they_last_agree(by_hand: ByHa
     assert fork_of(third.line, fourth.line) == 2
     assert fork_of(((7, 7),), ((1, 3),)) == 0
     assert fork_of(((1, 2), (4, 9)), ((1, 2), (4, 6), (10, 12))) == 6
-
-
-def test_the_snapshot_type_is_what_every_source_of_a_restore_gives(by_hand: ByHand) -> None:
-    hour(by_hand, 8)
-    create_savepoint(by_hand.tables, by_hand.head(), "one", NOW)
-    for target in ("latest", "1", "savepoint:one"):
-        snapshot = find_snapshot(by_hand.tables, target)
-        assert isinstance(snapshot, Snapshot)
-        assert snapshot.manifest == read_snapshot(by_hand.tables).manifest  # type: ignore[union-attr]
 
 
 def copied(by_hand: ByHand, folder: Path, name: str) -> ByHand:

@@ -18,7 +18,6 @@ from tidegate.pipelines.ledger.snapshots.savepoint import (
     broken_savepoints,
     create_savepoint,
     delete_savepoint,
-    find_snapshot,
     list_savepoints,
     read_savepoint,
 )
@@ -53,32 +52,12 @@ def test_a_forged_log_gets_no_file_from_outside_of_its_table(by_hand: ByHand, tm
             act()
 
 
-def test_an_older_snapshot_can_be_saved_too(by_hand: ByHand) -> None:
-    two_epochs(by_hand)
-    create_savepoint(by_hand.tables, find_snapshot(by_hand.tables, "1"), "first", NOW)
-    assert read_savepoint(by_hand.tables, "first").manifest.epoch == 1
-
-
 def test_savepoints_are_listed_newest_first(by_hand: ByHand) -> None:
     two_epochs(by_hand)
     assert list_savepoints(by_hand.tables) == []
     for now, name in enumerate(("a", "c", "b")):
         create_savepoint(by_hand.tables, by_hand.head(), name, NOW + now)
     assert [entry.name for entry in list_savepoints(by_hand.tables)] == ["b", "c", "a"]
-
-
-def test_a_name_is_given_once(by_hand: ByHand) -> None:
-    two_epochs(by_hand)
-    create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
-    with pytest.raises(UsageError, match="savepoint 'a' of sessions exists"):
-        create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
-
-
-@pytest.mark.parametrize("name", ["", "../a", "a/b", "a b"])
-def test_a_name_that_could_leave_the_folder_is_refused(by_hand: ByHand, name: str) -> None:
-    two_epochs(by_hand)
-    with pytest.raises(UsageError, match="use a letter"):
-        create_savepoint(by_hand.tables, by_hand.head(), name, NOW)
 
 
 def test_it_stands_when_the_state_table_is_gone(by_hand: ByHand) -> None:

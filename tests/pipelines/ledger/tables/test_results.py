@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
+from io import StringIO
+from json import loads
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.lake import at, session_pipeline
+from tests.lake import Clock, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from tests.pipelines.looping import available
+from tidegate.expectations.pinned import pin
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.ledger.tables.commits import commit
 from tidegate.pipelines.ledger.tables.files import add_action, write_file
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.reading import read_view
 from tidegate.pipelines.observe.reading.queries import ResultQueries
+from tidegate.pipelines.project.cli import run as tidegate
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.windowing import AfterCount, Count, Repeatedly, TumblingProcessingTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, to_millis
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, from_millis, to_millis
 
 SCHEMA = results.schema(KeySchema.of(user=pa.string()), pa.struct([("events", pa.int64())]))
 
@@ -45,9 +56,7 @@ def table(*panes: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist([{**usual, **pane} for pane in panes], schema=SCHEMA)
 
 
-def newest(*panes: dict[str, Any]) -> list[int]:
-    """`events` of the panes that hold now."""
-    return sorted(results.latest(table(*panes), ("user",))["events"].to_pylist())
+ABSORBED = {"window_id": 2, "pane": 0, "events": 2}
 
 
 def test_results_of_a_function_that_are_named_like_columns_of_panes_are_none() -> None:
@@ -75,38 +84,28 @@ def test_the_table_says_what_its_rows_are_whatever_its_columns_are(by_hand: ByHa
     assert not results.has_panes(rows.schema)
 
 
-def test_of_the_panes_of_a_window_the_newest_holds() -> None:
-    assert newest({"pane": 0, "events": 1}, {"pane": 2, "events": 3}, {"pane": 1, "events": 2}) == [3]
-
-
-def test_windows_of_other_keys_and_ids_hold_beside_it() -> None:
-    assert newest({"events": 1}, {"user": "bob", "events": 2}, {"window_id": 2, "events": 3}) == [1, 2, 3]
-
-
-def test_a_retracted_window_holds_nothing() -> None:
-    assert newest({"pane": 0, "events": 1}, {"pane": 0, "op": "-", "events": 1}) == []
-
-
-def test_a_retraction_takes_back_the_panes_before_it_too() -> None:
-    assert newest({"pane": 0, "events": 1}, {"pane": 1, "events": 2}, {"pane": 1, "op": "-", "events": 2}) == []
-
-
-def test_a_pane_after_a_retraction_holds() -> None:
-    """Retracting: each pane takes the one before back."""
-    assert newest({"pane": 0, "events": 1}, {"pane": 0, "op": "-", "events": 1}, {"pane": 1, "events": 5}) == [5]
-
-
-def test_a_retraction_of_an_absorbed_session_leaves_the_one_that_absorbed_it() -> None:
-    absorbed = {"window_id": 2, "pane": 0, "events": 2}
-    assert newest({"window_id": 1, "events": 1}, absorbed, {**absorbed, "op": "-"}, {"pane": 1, "events": 3}) == [3]
-
-
-def test_stale_rows_do_not_hold_and_hide_nothing() -> None:
-    assert newest({"pane": 3, "events": 9, "stale": True}, {"pane": 0, "events": 1}) == [1]
-
-
-def test_no_rows_are_no_windows() -> None:
-    assert newest() == []
+@pytest.mark.parametrize(
+    ("panes", "events"),
+    [
+        ([{"pane": 0, "events": 1}, {"pane": 2, "events": 3}, {"pane": 1, "events": 2}], [3]),
+        ([{"events": 1}, {"user": "bob", "events": 2}, {"window_id": 2, "events": 3}], [1, 2, 3]),
+        ([{"events": 1}, {"op": "-", "events": 1}], []),
+        ([{"events": 1}, {"pane": 1, "events": 2}, {"pane": 1, "op": "-", "events": 2}], []),
+        ([{"events": 1}, {"op": "-", "events": 1}, {"pane": 1, "events": 5}], [5]),
+        ([{"events": 1}, ABSORBED, ABSORBED | {"op": "-"}, {"pane": 1, "events": 3}], [3]),
+        ([{"pane": 3, "events": 9, "stale": True}, {"events": 1}], [1]),
+        ([{"user": None, "events": 1}, {"user": None, "pane": 1, "events": 2}], [2]),
+        ([], []),
+    ],
+    ids=[
+        *("the newest pane", "other keys and windows", "a retracted window", "with the panes before it"),
+        *("a pane after a retraction", "an absorbed session", "stale rows hide nothing", "a null key", "no rows"),
+    ],
+)
+def test_of_the_panes_of_each_window_the_newest_holds_unless_it_was_retracted(
+    panes: list[dict[str, Any]], events: list[int]
+) -> None:
+    assert sorted(results.latest(table(*panes), ("user",))["events"].to_pylist()) == events
 
 
 def test_a_key_of_several_columns_or_none_is_told_apart_by_all_of_it() -> None:
@@ -114,10 +113,6 @@ def test_a_key_of_several_columns_or_none_is_told_apart_by_all_of_it() -> None:
     assert results.latest(rows, ())["events"].to_pylist() == [2]
     assert len(results.latest(rows, ("user",))) == 2
     assert len(results.latest(rows, ("user", "timing"))) == 2
-
-
-def test_a_null_key_is_a_key() -> None:
-    assert newest({"user": None, "pane": 0, "events": 1}, {"user": None, "pane": 1, "events": 2}) == [2]
 
 
 @pytest.mark.parametrize(("watermark", "final"), [("10:59", 0), ("11:00", 1), ("11:01", 1)])
@@ -188,3 +183,57 @@ def test_many_panes_come_by_their_starts_and_those_of_a_start_in_their_order() -
 @pytest.mark.parametrize("rows", [panes(5_000), panes(250_000).drop_columns(["pane"])], ids=["few", "no panes"])
 def test_few_rows_and_rows_that_are_no_panes_stay_as_they_are(rows: pa.Table) -> None:
     assert results.by_window(rows) is rows
+
+
+HOUR = 3_600_000
+
+
+def test_every_view_and_check_waits_for_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path, Clock())
+    begin = lake.clock.now
+    # The commits have the clock of the machine: the window holds all of the test.
+    assigner = TumblingProcessingTimeWindows.of(HOUR, timedelta(milliseconds=(begin - HOUR // 2) % HOUR))
+    windows = Windows(assigner, Repeatedly(AfterCount(1)), aggregate={"events": Count()})
+    pipeline = hourly_pipeline(compute=windows, watermark=WatermarkStrategy.for_monotonous_timestamps())
+    module = ModuleType("module_of_windows_by_clock")
+    module.pipeline = pipeline  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    config = tmp_path / "tidegate.toml"
+    config.write_text(
+        f'warehouse = "warehouse"\n[pipelines.hours]\nobject = "{module.__name__}:pipeline"\nstart = "2024-03-01"\n'
+    )
+    tables = lake.tables(pipeline)
+
+    def told(*arguments: str) -> Any:
+        said = StringIO()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", said)
+            assert tidegate(["results", "hours", *arguments, "--json", "--config", str(config)]) == 0
+        return loads(said.getvalue())
+
+    def final() -> list[int]:
+        """Return how many final windows each reader sees."""
+        session = duckdb.connect()
+        session.execute("SET TimeZone = 'UTC'")
+        session.execute("CREATE MACRO delta_scan(path) AS TABLE FROM query_table(path)")
+        for table in ("results", "epochs"):
+            session.register(tables.path(table), lake.rows(pipeline, table))
+        pinned = pin(tables, pipeline)
+        return [
+            len(told()),
+            len(read_view("hours", "final", config=config)),
+            len(session.execute(told("--sql", "--dialect", "duckdb")["sql"]).fetchall()),
+            pinned.fresh_windows,
+        ]
+
+    # The event lies beyond the end of the window, and the watermark with it.
+    lake.append(("ann", from_millis(begin + HOUR - 60_000), 1))
+    available(lake, pipeline)
+    assert len(told("--view", "latest")) == 1
+    assert final() == [0, 0, 0, 0]
+    lake.append(("ann", from_millis(begin), 1))
+    available(lake, pipeline)
+    assert [row["events"] for row in told("--view", "latest")] == [2]
+    lake.clock.now += HOUR
+    available(lake, pipeline)
+    assert final() == [1, 1, 1, 1]

@@ -22,7 +22,7 @@ from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.observe.reading.targets import changes, rows_of, target_of
 from tidegate.pipelines.definition import results
-from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.snapshots.head import require_snapshot
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.observe.reading.reached import Reached
 from tidegate.windowing import Accumulation, Count, EventTimeSessionWindows, Sum, Windows
@@ -82,8 +82,7 @@ def lived(folder: Path, accumulation: Accumulation, history: Sequence[Step]) -> 
     clock = at("10:00")
     for step in history:
         if step.back and len(moments) > step.back:
-            target = read_snapshot(by_hand.tables, by_hand.head().version - step.back)
-            assert target is not None
+            target = require_snapshot(by_hand.tables, by_hand.head().version - step.back)
             restore(by_hand.tables, target, to_millis(clock) + len(moments), keep_stale=step.keep_stale)
         else:
             clock += timedelta(minutes=step.minutes)

@@ -171,10 +171,7 @@ def test_a_key_is_forgotten_after_the_rows_of_others_are_back(project: Project) 
     for number in (8, 9, 10):
         hour(number)(by_hand)
     late_deleted(by_hand)
-    with (
-        Lease(by_hand.tables, "forget", lambda: NOW),
-        pytest.raises(Refused, match="restore sessions latest") as told,
-    ):
+    with Lease(by_hand.tables, "forget", lambda: NOW), pytest.raises(Refused, match="restore sessions latest") as told:
         forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
     assert heed(project, str(told.value)) == ["restore sessions latest"]
     with Lease(by_hand.tables, "forget", lambda: NOW):

@@ -38,10 +38,7 @@ def test_the_refusal_names_the_option_and_with_it_every_day_is_an_epoch_as_if_ru
     assert (
         code,
         re.search(r"run the intervals in between with (--fill-gaps)", " ".join(told.split())) is not None,
-    ) == (
-        3,
-        True,
-    )
+    ) == (3, True)
     runs = project.data(*day(4), "--fill-gaps")["runs"]
     assert [(run["epoch"], run["state"]) for run in runs] == [(2, "done"), (3, "done"), (4, "done")]
     filled = windows(project)

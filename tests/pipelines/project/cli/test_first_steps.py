@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.pipelines.project.cli.project import Project
+from tidegate.pipelines.examples.flights.source import SCHEMA
 from tidegate.pipelines.project.cli import run
 
 DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
@@ -85,10 +87,9 @@ def test_a_faulty_entry_is_named_in_a_list_and_stops_no_other_pipeline(project: 
     toml = project.folder / "tidegate.toml"
     toml.write_text(toml.read_text() + '[pipelines.days]\nobject = "days:days"\n')
     code, told = project.tidegate("runs")
-    assert (code, "has days, sessions. Faulty: pipelines.days.start: required field is missing" in told) == (
-        2,
-        True,
-    ), told
+    assert (code, "has days, sessions. Faulty: pipelines.days.start: required field is missing" in told) == (2, True), (
+        told
+    )
     assert project.tidegate("runs", "sessions")[0] == 0
     project.says(2, f"{toml}: pipelines.days.start: required field is missing", "runs", "days")
 
@@ -99,3 +100,20 @@ def test_the_shell_completes_commands_and_options(words: str, found: str) -> Non
     command = [Path(sys.executable).parent / "tidegate"]
     told = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=True).stdout
     assert f"plain,{found}" in told.splitlines()
+
+
+def test_the_source_of_the_example_is_written_and_left_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tidegate.toml").write_text('warehouse = "tables"\n')
+    command = ["flights", "--config", str(tmp_path / "tidegate.toml"), "--json", "--days"]
+    assert run([*command, "1"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    table = DeltaTable(told["table"])
+    assert told["table"] == str(tmp_path / "tables" / "flights")
+    assert set(SCHEMA.names) == {field.name for field in table.schema().fields}
+    assert told["rows"] == table.count() > 500, "a day of flights from New York"
+    assert run([*command, "2"]) == 0
+    assert json.loads(capsys.readouterr().out) == told
+    assert run([*command, "400"]) == 2
+    assert "--days 400" in json.loads(capsys.readouterr().out)["message"]

@@ -13,11 +13,7 @@ from tidegate.pipelines.errors import UsageError
 
 STREAM = ("stream", "sessions", "--available-now")
 DAY = ("backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-02")
-PIPELINES = {
-    "plain": "session_pipeline()",
-    "with SQL": "session_pipeline(where='value > 0')",
-    "corrects": CORRECTING,
-}
+PIPELINES = {"plain": "session_pipeline()", "with SQL": "session_pipeline(where='value > 0')", "corrects": CORRECTING}
 
 
 @pytest.fixture

@@ -60,13 +60,7 @@ def test_a_row_takes_a_line_for_each_field_where_a_terminal_is_too_narrow(
 
 @pytest.mark.parametrize(
     ("millis", "shown"),
-    [
-        (None, "-"),
-        (7_400, "7.4 s"),
-        (-7_400, "-7.4 s"),
-        (3_600_000 * 25, "1.04 d"),
-        (86_400_000 * 5_066, "5,066 d"),
-    ],
+    [(None, "-"), (7_400, "7.4 s"), (-7_400, "-7.4 s"), (3_600_000 * 25, "1.04 d"), (86_400_000 * 5_066, "5,066 d")],
 )
 def test_a_lag_is_shown_in_units_that_people_read(millis: int | None, shown: str) -> None:
     assert lag(millis) == shown

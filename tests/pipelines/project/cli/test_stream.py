@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -19,12 +21,13 @@ from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease, read_lease
 from tidegate.pipelines.run import work_folder
+from tidegate.pipelines.run.epoch_log import rate
 
 NOW = ("stream", "sessions", "--available-now")
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def hourly(tmp_path: Path) -> Lake:
     """The project's source: a session at each full hour."""
     lake = Lake(tmp_path)
     for hour in (8, 9, 10):
@@ -33,7 +36,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 @pytest.fixture
-def streaming(project_without_jvm: Project, lake: Lake) -> Project:
+def streaming(project_without_jvm: Project, hourly: Lake) -> Project:
     """The project, whose streams run without a JVM, and its source."""
     return project_without_jvm
 
@@ -53,10 +56,10 @@ def test_each_epoch_has_a_line_that_says_what_came_and_where_time_is(streaming: 
     assert last == "sessions: ended after a whole epoch"
 
 
-def test_a_correction_says_which_rows_went_and_what_it_retracted(streaming: Project, lake: Lake) -> None:
+def test_a_correction_says_which_rows_went_and_what_it_retracted(streaming: Project, hourly: Lake) -> None:
     streaming.rewrite(CORRECTING)
     assert " gone " not in streaming.tidegate(*NOW)[1] + streaming.tidegate("runs", "sessions")[1]
-    DeltaTable(lake.path("events")).delete("value = 8")
+    DeltaTable(hourly.path("events")).delete("value = 8")
     _, told = streaming.tidegate(*NOW)
     corrected = next(line for line in told.splitlines() if "deleted" in line)
     assert "1 deleted (1 from windows), 0 added (0 filtered), 1 retracted, 0 fired, 2 open, " in corrected
@@ -75,11 +78,11 @@ def test_a_restored_stream_goes_on_from_the_snapshot_that_is_named(streaming: Pr
     assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1, 2}
 
 
-def test_a_restored_stream_goes_on_from_a_savepoint(streaming: Project, lake: Lake) -> None:
+def test_a_restored_stream_goes_on_from_a_savepoint(streaming: Project, hourly: Lake) -> None:
     streaming.data(*NOW)
     found = totals(streaming)
     streaming.data("savepoint", "create", "sessions", "release")
-    lake.append(("bob", at("08:59"), 1), ("ann", at("12:00"), 12))
+    hourly.append(("bob", at("08:59"), 1), ("ann", at("12:00"), 12))
     streaming.data(*NOW)
     more = totals(streaming)
     assert set(more) > set(found)
@@ -107,12 +110,12 @@ def test_nothing_is_removed_before_it_is_sure_that_the_code_can_go_on_from_the_s
 
 
 def test_nothing_is_removed_where_the_source_can_not_be_read_from_the_snapshot_on(
-    streaming: Project, lake: Lake
+    streaming: Project, hourly: Lake
 ) -> None:
     streaming.data(*NOW, "--max-files-per-epoch", "1")
     found = totals(streaming)
-    shutil.rmtree(lake.path("events"))
-    lake.append(("ann", at("08:00"), 8))
+    shutil.rmtree(hourly.path("events"))
+    hourly.append(("ann", at("08:00"), 8))
     streaming.says(3, "was replaced", *NOW, "--restore", "1")
     assert totals(streaming) == found
 
@@ -130,7 +133,6 @@ def test_a_signal_while_the_engine_starts_ends_it_before_its_first_epoch_and_giv
     assert told["epochs"] == []
     assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1}
     lease = read_lease(streaming.by_hand.tables)
-    assert lease is not None
     assert not lease.is_alive(system_clock())
 
 
@@ -166,3 +168,55 @@ def test_a_stream_that_lasts_removes_old_logs_between_its_epochs(
 
     monkeypatch.setattr(work_folder, "clean", end)
     streaming.says(0, "epoch 1:", "stream", "sessions", "--interval", "100ms")
+
+
+def lines(project: Project, *arguments: str) -> list[dict[str, Any]]:
+    code, told = project.tidegate(*arguments, "--log", "json")
+    assert code == 0, told
+    return [json.loads(line) for line in told.splitlines()]
+
+
+def test_a_stream_prints_its_epochs(project: Project, lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1), ("bob", at("00:20"), 2))
+    lake.append(("ann", at("06:00"), 4))
+    first, second = lines(project, "stream", "sessions", "--available-now", "--max-commits-per-epoch", "1")
+    assert [(line["epoch"], line["events"], line["kind"]) for line in (first, second)] == [
+        (1, 2, "stream"),
+        (2, 1, "stream"),
+    ]
+    assert first["rows_per_second"] == rate(2, first["seconds"])
+    assert abs(datetime.fromisoformat(second["at"]) - datetime.now(UTC)).total_seconds() < 600
+
+
+def test_a_backfill_prints_its_intervals(project: Project, lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1), ("ann", at("03:00", day=1), 2))
+    command = ("backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-03", "--slice", "1d")
+    done = lines(project, *command)
+    assert [(line["interval"], line["state"], line["events"]) for line in done] == [
+        ("2024-03-01", "done", 1),
+        ("2024-03-02", "done", 1),
+    ]
+    assert all({"at", "pipeline", "seconds", "rows_per_second", "watermark"} <= line.keys() for line in done)
+    assert [line["state"] for line in lines(project, *command)] == ["unchanged", "unchanged"]
+
+
+def test_with_json_the_answer_follows_as_the_last_line(project: Project, lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1))
+    epoch, answer = lines(project, "stream", "sessions", "--available-now", "--json")
+    assert epoch["events"] == 1
+    assert answer["epochs"][0]["epoch"] == epoch["epoch"]
+
+
+def test_a_message_that_is_no_epoch_is_a_line_too(project: Project, lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1))
+    interval, end = lines(
+        project, "backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-02", "--end-of-input"
+    )
+    assert interval["state"] == "done"
+    assert end["message"].startswith("end of input  done  epoch 2")
+    assert end.keys() == {"at", "pipeline", "message"}
+
+
+@pytest.mark.parametrize(("rows", "seconds", "expected"), [(10, 2.0, 5), (1, 0.0, None), (0, 1.0, 0)])
+def test_the_rate_is_rows_by_seconds(rows: int, seconds: float, expected: int | None) -> None:
+    assert rate(rows, seconds) == expected
