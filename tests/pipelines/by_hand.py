@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,12 +48,14 @@ class ByHand:
         pipeline: over the columns user, at and value.
         parallelism: number of shards of the next epochs.
         elsewhere: a warehouse outside the folder.
+        templates: folder of warehouses that other tests of the run have filled; None if nothing is copied.
     """
 
     folder: Path
     pipeline: Pipeline = field(default_factory=session_pipeline)
     parallelism: int = 2
     elsewhere: Warehouse | None = None
+    templates: Path | None = None
 
     @property
     def warehouse(self) -> Warehouse:
@@ -82,8 +85,22 @@ class ByHand:
 
     def hours(self, *numbers: int) -> None:
         """Run epochs with a session of ann at the full hour each, in which the one of the hour before fires."""
-        for number in numbers:
-            self.epoch(("ann", at(f"{number:02d}:00"), number), watermark=at(f"{number:02d}:00"))
+
+        def fill(by_hand: ByHand) -> None:
+            for number in numbers:
+                by_hand.epoch(("ann", at(f"{number:02d}:00"), number), watermark=at(f"{number:02d}:00"))
+
+        self.filled(f"hours {numbers}", fill)
+
+    def filled(self, name: str, fill: Callable[[ByHand], None]) -> None:
+        """Fill a warehouse. An empty one gets a copy of what `fill` made in an earlier test of the run."""
+        if self.templates is None or self.tables.exist or self != ByHand(self.folder, templates=self.templates):
+            fill(self)
+            return
+        template = self.templates / name
+        if not template.exists():
+            fill(ByHand(template))
+        shutil.copytree(template, self.folder, dirs_exist_ok=True)
 
     def planned(
         self,

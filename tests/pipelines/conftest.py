@@ -10,6 +10,6 @@ from tests.pipelines.by_hand import ByHand
 
 
 @pytest.fixture
-def by_hand(tmp_path: Path) -> ByHand:
+def by_hand(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> ByHand:
     """Sessions of half an hour, no epoch yet."""
-    return ByHand(tmp_path)
+    return ByHand(tmp_path, templates=tmp_path_factory.getbasetemp() / "templates")

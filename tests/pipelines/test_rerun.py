@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.lake import DAY0, LOCAL, Lake, at, session_pipeline
+from tests.recovery.arrivals import copy_of
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch.plan_interval import rows_added_since
 from tidegate.pipelines.errors import Refused
@@ -44,16 +44,22 @@ def commits_since(source: Any, interval: Interval, since: int) -> int:
     return len(source.commits(since))
 
 
-@pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+@pytest.fixture(scope="module")
+def corrected(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """Four days of a backfill, with a session over every midnight; then a correction of the third comes."""
-    assert backfill_module.rows_added_since is rows_added_since
-    monkeypatch.setattr(backfill_module, "rows_added_since", commits_since)
-    lake = source(tmp_path / "lake")
+    lake = source(tmp_path_factory.mktemp("corrected") / "lake")
     for day in range(DAYS):
         ran(lake, day)
     lake.append(CORRECTED)
     return lake
+
+
+@pytest.fixture
+def lake(corrected: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A copy of them."""
+    assert backfill_module.rows_added_since is rows_added_since
+    monkeypatch.setattr(backfill_module, "rows_added_since", commits_since)
+    return copy_of(corrected, tmp_path / "lake")
 
 
 def source(folder: Path) -> Lake:
@@ -85,10 +91,10 @@ def windows(lake: Lake) -> list[tuple[Any, ...]]:
     return sorted((row["user"], row["window_start"], row["window_end"], row["events"], row["total"]) for row in rows)
 
 
-@pytest.fixture
-def expected(tmp_path: Path) -> list[tuple[Any, ...]]:
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
     """The windows of a backfill that had the correction from the beginning."""
-    fresh = source(tmp_path / "fresh")
+    fresh = source(tmp_path_factory.mktemp("fresh") / "lake")
     fresh.append(CORRECTED)
     for number in range(DAYS):
         ran(fresh, number)

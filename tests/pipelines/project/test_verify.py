@@ -25,6 +25,7 @@ from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.cli.project import Project as CommandLine
 from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
 from tests.property.test_idle_windows import EVENT_TIME, MINUTE
+from tests.recovery.arrivals import copy_of
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import QualityFailed, Refused, UsageError
@@ -98,9 +99,11 @@ def test_each_epoch_verifies_after_the_one_before(
 TEN_MINUTES = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10))
 
 
-def lived(lake: Lake, pipeline: Pipeline | None = None) -> Pipeline:
+HOURS = hourly_pipeline(watermark=TEN_MINUTES)
+
+
+def lived(lake: Lake, pipeline: Pipeline = HOURS) -> Pipeline:
     """A backfill, a stream with late rows, and rows that are reopened."""
-    pipeline = pipeline or hourly_pipeline(watermark=TEN_MINUTES)
     users = [f"user {number}" for number in range(12)]
     lake.append(*((user, at("00:10"), number) for number, user in enumerate(users)))
     lake.append(*((user, at("05:00"), 2) for user in users))
@@ -111,6 +114,20 @@ def lived(lake: Lake, pipeline: Pipeline | None = None) -> Pipeline:
     lake.append(*((user, at("12:50"), 9) for user in users[5:7]), *((user, at("23:00"), 8) for user in users))
     lake.stream(LOCAL, pipeline)
     return pipeline
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A life of hours in which nothing is wrong."""
+    lake = Lake(tmp_path_factory.mktemp("right") / "lake")
+    assert verified(lake, lived(lake)).success
+    return lake
+
+
+@pytest.fixture
+def life(right: Lake, tmp_path: Path) -> Lake:
+    """A copy of it, for a test to harm."""
+    return copy_of(right, tmp_path / "life")
 
 
 @pytest.mark.first(1)
@@ -199,38 +216,35 @@ FAULTS: list[tuple[str, Callable[[pa.Table], pa.Table], str]] = [
 
 
 @pytest.mark.parametrize(("table", "plant", "kind"), FAULTS, ids=[f"{table} {kind}" for table, _, kind in FAULTS])
-def test_each_planted_fault_is_found(table: str, plant: Callable[[pa.Table], pa.Table], kind: str, lake: Lake) -> None:
-    pipeline = lived(lake)
-    assert verified(lake, pipeline).success
-    change(lake, pipeline, table, plant)
-    outcome = verified(lake, pipeline)
+def test_each_planted_fault_is_found(table: str, plant: Callable[[pa.Table], pa.Table], kind: str, life: Lake) -> None:
+    change(life, HOURS, table, plant)
+    outcome = verified(life, HOURS)
     assert kind in {fault.kind for fault in outcome.faults}
     with pytest.raises(QualityFailed) as failure:
         outcome.require()
     assert failure.value.exit_code == 5
 
 
-def test_windows_whose_source_rows_are_gone_are_unverifiable(lake: Lake) -> None:
-    pipeline = lived(lake)
-    source = DeltaTable(lake.path("events"))
+def test_windows_whose_source_rows_are_gone_are_unverifiable(life: Lake) -> None:
+    source = DeltaTable(life.path("events"))
     source.optimize.compact()
     source.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     # The order of arrival is gone with the files, but the rows are still there.
-    compacted = verified(lake, pipeline)
-    assert (compacted.faults, compacted.windows) == ((), len(lake.latest(pipeline)))
+    compacted = verified(life, HOURS)
+    assert (compacted.faults, compacted.windows) == ((), len(life.latest(HOURS)))
     for uri in source.file_uris():
         Path(uri).unlink()
-    outcome = verified(lake, pipeline)
+    outcome = verified(life, HOURS)
     assert (outcome.windows, outcome.faults) == (0, ())
-    assert outcome.unverifiable >= len(lake.latest(pipeline))
+    assert outcome.unverifiable >= len(life.latest(HOURS))
     assert "no longer in the source" in str(outcome.why_unverifiable)
     assert outcome.require() is outcome
-    rmtree(lake.path("events"))
-    without = verified(lake, pipeline)
-    assert (without.windows, without.faults, without.unverifiable) == (0, (), len(lake.latest(pipeline)))
+    rmtree(life.path("events"))
+    without = verified(life, HOURS)
+    assert (without.windows, without.faults, without.unverifiable) == (0, (), len(life.latest(HOURS)))
     # What needs no source is checked all the same.
-    change(lake, pipeline, "epochs", edit_an_epoch)
-    assert {fault.kind for fault in verified(lake, pipeline).faults} == {"epoch"}
+    change(life, HOURS, "epochs", edit_an_epoch)
+    assert {fault.kind for fault in verified(life, HOURS).faults} == {"epoch"}
 
 
 @pytest.mark.long
@@ -339,67 +353,64 @@ def test_what_was_verified_is_not_read_again(make: Any, lake: Lake) -> None:
 
 
 @pytest.mark.long
-def test_with_a_budget_one_new_epoch_is_sampled_and_the_next_one_once_epochs_have_taken_long_enough(lake: Lake) -> None:
-    pipeline = lived(lake)
-    epochs = lake.snapshot(pipeline).manifest.epoch
-    change(lake, pipeline, "results", flip_a_result)
-    (wrong,) = {row["epoch"] for row in lake.rows(pipeline, "results").to_pylist() if row["total"] == 600}
+def test_with_a_budget_one_new_epoch_is_sampled_and_the_next_one_once_epochs_have_taken_long_enough(life: Lake) -> None:
+    epochs = life.snapshot(HOURS).manifest.epoch
+    change(life, HOURS, "results", flip_a_result)
+    (wrong,) = {row["epoch"] for row in life.rows(HOURS, "results").to_pylist() if row["total"] == 600}
     found = {}
     for seed in (0, 4, 21):
-        outcome = verified(lake, pipeline, budget=1, seed=seed)
+        outcome = verified(life, HOURS, budget=1, seed=seed)
         assert outcome.after is not None
         found[outcome.epoch] = not outcome.success
         assert outcome.after < outcome.epoch <= epochs
         # It took longer than no epoch at all.
-        waiting = verified(lake, pipeline, budget=1)
+        waiting = verified(life, HOURS, budget=1)
         assert (waiting.windows, waiting.success) == (0, True)
         assert waiting.due_in
         assert waiting.due_in > 0
-        rmtree(lake.path("hours/quality"))
+        rmtree(life.path("hours/quality"))
     assert len(found) == 3
     assert [epoch for epoch, is_wrong in found.items() if is_wrong] == [wrong], found
     assert "due after" in str(next(waiting.shown()))
     with pytest.raises(UsageError, match="--new verifies all new epochs, and --budget one of them"):
-        verified(lake, pipeline, budget=1, new=True)
+        verified(life, HOURS, budget=1, new=True)
 
 
 @pytest.mark.long
-def test_a_key_that_was_forgotten_verifies_by_its_later_rows(lake: Lake) -> None:
-    pipeline = lived(lake)
-    project = lake.project(pipeline)
+def test_a_key_that_was_forgotten_verifies_by_its_later_rows(life: Lake) -> None:
+    project = life.project(HOURS)
     project.forget("hours", ("user 1",))
-    assert verified(lake, pipeline, new=True).faults == ()
-    lake.append(("user 1", at("05:00", 1), 1), ("user 2", at("05:10", 1), 1))
-    lake.append(("user 1", at("09:00", 1), 1))
-    lake.stream(LOCAL, pipeline, commits=1)
+    assert verified(life, HOURS, new=True).faults == ()
+    life.append(("user 1", at("05:00", 1), 1), ("user 2", at("05:10", 1), 1))
+    life.append(("user 1", at("09:00", 1), 1))
+    life.stream(LOCAL, HOURS, commits=1)
     for new in (True, False):
-        outcome = verified(lake, pipeline, new=new)
+        outcome = verified(life, HOURS, new=new)
         assert (outcome.faults, outcome.unverifiable) == ((), 0)
     # A lost window of the key is found among those of later rows.
-    change(lake, pipeline, "results", lambda rows: rows.filter(pc.not_equal(rows["user"], "user 1")))
-    assert {fault.kind for fault in verified(lake, pipeline).faults} == {"missing"}
+    change(life, HOURS, "results", lambda rows: rows.filter(pc.not_equal(rows["user"], "user 1")))
+    assert {fault.kind for fault in verified(life, HOURS).faults} == {"missing"}
     # The mark of the key goes with its snapshot.
     project.vacuum("hours", snapshots=1, days=0)
-    without = verified(lake, pipeline)
+    without = verified(life, HOURS)
     assert without.faults == ()
     assert without.why_unverifiable == "rows of their key may be from before it was forgotten"
 
 
 @pytest.mark.long
-def test_a_restore_to_before_a_key_was_forgotten_does_not_bring_it_back(lake: Lake) -> None:
-    pipeline = lived(lake)
-    project = lake.project(pipeline)
+def test_a_restore_to_before_a_key_was_forgotten_does_not_bring_it_back(life: Lake) -> None:
+    project = life.project(HOURS)
     project.savepoint_create("hours", "before")
     project.forget("hours", ("user 1",))
     project.restore("hours", "savepoint:before")
-    lake.append(("user 1", at("05:00", 1), 1), ("user 2", at("09:00", 1), 1))
-    lake.stream(LOCAL, pipeline)
-    outcome = verified(lake, pipeline)
+    life.append(("user 1", at("05:00", 1), 1), ("user 2", at("09:00", 1), 1))
+    life.stream(LOCAL, HOURS)
+    outcome = verified(life, HOURS)
     assert (outcome.faults, outcome.unverifiable) == ((), 0)
-    (late,) = [row for row in lake.latest(pipeline).to_pylist() if row["user"] == "user 1"]
+    (late,) = [row for row in life.latest(HOURS).to_pylist() if row["user"] == "user 1"]
     assert late["window_start"] == at("05:00", 1)
-    change(lake, pipeline, "results", lambda rows: rows.filter(pc.not_equal(rows["user"], "user 1")))
-    assert {fault.kind for fault in verified(lake, pipeline).faults} == {"missing"}
+    change(life, HOURS, "results", lambda rows: rows.filter(pc.not_equal(rows["user"], "user 1")))
+    assert {fault.kind for fault in verified(life, HOURS).faults} == {"missing"}
 
 
 HALF_HOURS = Windows(

@@ -34,10 +34,14 @@ TABLES = ("state", "results", "late")
 
 def lived_in(by_hand: ByHand) -> None:
     """Zoe is in state, results and late, in compacted files and in a savepoint; so is ann."""
-    by_hand.epoch(("zoe", at("10:00"), 1), ("ann", at("10:00"), 2), watermark=at("10:00"))
-    create_savepoint(by_hand.tables, by_hand.head(), "before", 1)
-    by_hand.epoch(("zoe", at("11:00"), 3), ("ann", at("11:00"), 4), watermark=at("11:00"))
-    by_hand.epoch(("zoe", at("09:00"), 5), ("ann", at("09:00"), 6), watermark=at("11:00"))
+
+    def fill(by_hand: ByHand) -> None:
+        by_hand.epoch(("zoe", at("10:00"), 1), ("ann", at("10:00"), 2), watermark=at("10:00"))
+        create_savepoint(by_hand.tables, by_hand.head(), "before", 1)
+        by_hand.epoch(("zoe", at("11:00"), 3), ("ann", at("11:00"), 4), watermark=at("11:00"))
+        by_hand.epoch(("zoe", at("09:00"), 5), ("ann", at("09:00"), 6), watermark=at("11:00"))
+
+    by_hand.filled("zoe", fill)
 
 
 def erase(by_hand: ByHand, *key: str) -> Forgotten:

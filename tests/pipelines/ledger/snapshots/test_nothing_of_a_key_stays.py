@@ -40,12 +40,16 @@ def present() -> int:
 
 def lived_in(by_hand: ByHand) -> None:
     """The key is in each table that has keys, in older versions, in a savepoint, and in compacted files."""
-    by_hand.epoch((KEY, at("10:00"), 1), ("ann", at("10:00"), 2), watermark=at("10:00"))
-    create_savepoint(by_hand.tables, by_hand.head(), "before", 1)
-    by_hand.epoch((KEY, at("11:00"), 3), ("ann", at("11:00"), 4), watermark=at("11:00"))
-    by_hand.epoch((KEY, at("09:00"), 5), ("ann", at("09:00"), 6), watermark=at("11:00"))
-    by_hand.epoch((KEY, at("12:00"), 7), ("ann", at("12:00"), 8), watermark=at("13:00"))
-    compact(by_hand.tables, "results")
+
+    def fill(by_hand: ByHand) -> None:
+        by_hand.epoch((KEY, at("10:00"), 1), ("ann", at("10:00"), 2), watermark=at("10:00"))
+        create_savepoint(by_hand.tables, by_hand.head(), "before", 1)
+        by_hand.epoch((KEY, at("11:00"), 3), ("ann", at("11:00"), 4), watermark=at("11:00"))
+        by_hand.epoch((KEY, at("09:00"), 5), ("ann", at("09:00"), 6), watermark=at("11:00"))
+        by_hand.epoch((KEY, at("12:00"), 7), ("ann", at("12:00"), 8), watermark=at("13:00"))
+        compact(by_hand.tables, "results")
+
+    by_hand.filled("key", fill)
 
 
 def erase(by_hand: ByHand, key: str = KEY, now: int | None = None) -> Forgotten:

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline
 from tests.pipelines.standing import check_windows, counted, rows_of
-from tests.recovery.arrivals import FILE_BY_FILE, WITH_WINDOWS, Crash
+from tests.recovery.arrivals import FILE_BY_FILE, WITH_WINDOWS, Crash, copy_of
 from tidegate import Project
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import results, windows
@@ -73,18 +73,33 @@ def killed(lake: Lake, after: str, epoch: int) -> None:
         stream(lake, tell=tell)
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    lake = Lake(tmp_path / "lake")
+@pytest.fixture(scope="module")
+def unread(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Five commits."""
+    lake = Lake(tmp_path_factory.mktemp("unread") / "lake")
     for number in range(1, 6):
         commit_to(lake, number)
     return lake
 
 
+@pytest.fixture(scope="module")
+def read(unread: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The same, and a pipeline with table windows that has read them."""
+    lake = copy_of(unread, tmp_path_factory.mktemp("read") / "lake")
+    stream(lake)
+    return lake
+
+
+@pytest.fixture
+def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
+    """A copy of the lake, which the pipeline has read for tests of its tables."""
+    name = "read" if "tables" in request.fixturenames else "unread"
+    return copy_of(request.getfixturevalue(name), tmp_path / "lake")
+
+
 @pytest.fixture
 def tables(lake: Lake) -> PipelineTables:
-    """The tables of a pipeline with table windows, all of its source read."""
-    stream(lake)
+    """The tables of the pipeline."""
     return lake.tables(PIPELINE)
 
 

@@ -12,9 +12,9 @@ from tests.pipelines.project.cli.project import Project
 
 
 @pytest.fixture
-def project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Project:
+def project(tmp_path: Path, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project without any epoch yet."""
-    return Project.make(tmp_path, capsys)
+    return Project.make(tmp_path, capsys, tmp_path_factory.getbasetemp() / "templates")
 
 
 @pytest.fixture

@@ -42,13 +42,14 @@ class Project:
 
     folder: Path
     printed: pytest.CaptureFixture[str]
+    templates: Path | None = None
 
     @classmethod
-    def make(cls, folder: Path, printed: pytest.CaptureFixture[str]) -> Project:
+    def make(cls, folder: Path, printed: pytest.CaptureFixture[str], templates: Path | None = None) -> Project:
         """Write tidegate.toml and the module with the pipeline."""
         (folder / "tidegate.toml").write_text(TOML)
         (folder / "of_the_project.py").write_text(CODE)
-        return cls(folder, printed)
+        return cls(folder, printed, templates)
 
     def rewrite(self, pipeline: str) -> None:
         """Another version of its code, by the expression that makes the pipeline."""
@@ -62,7 +63,7 @@ class Project:
     @property
     def by_hand(self) -> ByHand:
         """The project's pipeline, to make epochs of."""
-        return ByHand(self.folder)
+        return ByHand(self.folder, templates=self.templates)
 
     def tidegate(self, *arguments: str) -> tuple[int, str]:
         """Exit code of a command, and all that it printed."""

@@ -15,23 +15,17 @@ from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.project.stream import has_left
 
 
-def hours(project: Project, *numbers: int) -> None:
-    for number in numbers:
-        moment = at(f"{number:02d}:00")
-        project.by_hand.epoch(("ann", moment, number), watermark=moment)
-
-
 def test_a_savepoint_that_is_asked_for_again_counts_as_made_if_it_is_of_the_same_snapshot(project: Project) -> None:
-    hours(project, 8)
+    project.by_hand.hours(8)
     command = ("savepoint", "create", "sessions", "release-1", "--if-missing")
     made = project.data(*command)
     assert project.data(*command) == made
-    hours(project, 9)
+    project.by_hand.hours(9)
     project.says(2, "'release-1' of sessions exists", *command)
 
 
 def test_an_older_snapshot_is_saved_by_its_epoch(project: Project) -> None:
-    hours(project, 8, 9)
+    project.by_hand.hours(8, 9)
     assert project.data("savepoint", "create", "sessions", "first", "--of", "1")["epoch"] == 1
     project.says(2, "one of the epochs 1, 2", "savepoint", "create", "sessions", "second", "--of", "7")
 
@@ -56,7 +50,7 @@ def test_no_savepoint_and_no_backup_is_made_of_tables_that_lack_something(
     """A backup of them would count as the newest, and `--keep` would remove good ones."""
     toml = project.folder / "tidegate.toml"
     toml.write_text(f'backups = "elsewhere"\n{toml.read_text()}')
-    hours(project, 8, 9, 10, 11)
+    project.by_hand.hours(8, 9, 10, 11)
     damage(project, table)
     copies = (("savepoint", "create", "sessions", "kept"), ("backup", "create", "sessions", "--keep", "1"))
     for command in copies:
@@ -69,14 +63,14 @@ def test_no_savepoint_and_no_backup_is_made_of_tables_that_lack_something(
 
 
 def test_bad_names_of_savepoints_are_usage_errors(project: Project) -> None:
-    hours(project, 8)
+    project.by_hand.hours(8)
     for command in ("create", "delete"):
         project.says(2, "use a letter", "savepoint", command, "sessions", "../up")
     project.says(2, "no savepoint 'none'", "savepoint", "delete", "sessions", "none")
 
 
 def test_a_restore_says_where_the_pipeline_stands_now(project: Project) -> None:
-    hours(project, 8, 9, 10)
+    project.by_hand.hours(8, 9, 10)
     project.says(0, "nothing to do", "restore", "sessions", "latest")
     project.says(
         0,
@@ -91,7 +85,7 @@ def test_a_restore_says_where_the_pipeline_stands_now(project: Project) -> None:
 def test_a_stream_that_is_tried_again_goes_on_from_what_its_first_try_restored(project: Project) -> None:
     tables = project.by_hand.tables
     assert not has_left(read_snapshot(tables), 0), "a savepoint may be the first that a pipeline has"
-    hours(project, 8, 9, 10)
+    project.by_hand.hours(8, 9, 10)
     assert not has_left(read_snapshot(tables), 1)
     project.data("restore", "sessions", "1")
     assert has_left(read_snapshot(tables), 1)
@@ -99,7 +93,7 @@ def test_a_stream_that_is_tried_again_goes_on_from_what_its_first_try_restored(p
 
 
 def test_stale_results_are_kept_on_demand(project: Project) -> None:
-    hours(project, 8, 9, 10)
+    project.by_hand.hours(8, 9, 10)
     project.data("restore", "sessions", "1", "--keep-stale")
     assert [row["stale"] for row in project.data("results", "sessions", "--view", "all")] == [True, True]
     assert [run["epoch"] for run in project.data("runs", "sessions", "--stale")] == [4, 3, 2, 1]
@@ -124,7 +118,7 @@ def test_a_diff_shows_a_missing_value_as_sql_does(project: Project) -> None:
 
 
 def test_checksums_tell_equal_key_groups(project: Project) -> None:
-    hours(project, 8)
+    project.by_hand.hours(8)
     project.data("savepoint", "create", "sessions", "same")
     one = project.data("snapshot", "show", "sessions", "--checksums")["key_groups"]
     assert one == project.data("snapshot", "show", "sessions", "savepoint:same", "--checksums")["key_groups"]
@@ -132,7 +126,7 @@ def test_checksums_tell_equal_key_groups(project: Project) -> None:
 
 
 def test_vacuum_keeps_what_tidegate_toml_says_unless_told_otherwise(project: Project) -> None:
-    hours(project, *range(8, 14))
+    project.by_hand.hours(*range(8, 14))
     assert project.data("vacuum", "sessions")["snapshots"] == []
     would = project.data("vacuum", "sessions", "--snapshots", "2", "--days", "0", "--dry-run")
     assert would["snapshots"] == [4, 3, 2, 1]
@@ -146,7 +140,7 @@ def test_vacuum_keeps_what_tidegate_toml_says_unless_told_otherwise(project: Pro
 
 
 def test_forget_asks_first_and_tells_where_the_key_was(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    hours(project, 8, 9)
+    project.by_hand.hours(8, 9)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert project.tidegate("forget", "sessions", "ann")[0] == 130
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
@@ -159,7 +153,7 @@ def test_forget_asks_first_and_tells_where_the_key_was(project: Project, monkeyp
 
 
 def test_the_list_says_what_comes_back_in_part_and_a_restore_gives_the_rest_up_on_request(project: Project) -> None:
-    hours(project, *range(8, 15))
+    project.by_hand.hours(*range(8, 15))
     project.data("restore", "sessions", "1")
     project.data("vacuum", "sessions", "--snapshots", "3", "--days", "0")
     listed = project.data("snapshot", "list", "sessions")
@@ -171,7 +165,7 @@ def test_the_list_says_what_comes_back_in_part_and_a_restore_gives_the_rest_up_o
 
 
 def test_a_damaged_log_is_set_aside_and_what_it_held_is_there_again(project: Project) -> None:
-    hours(project, 8, 9, 10)
+    project.by_hand.hours(8, 9, 10)
     entry = Path(project.by_hand.tables.path("results"), "_delta_log", f"{2:020d}.json")
     entry.write_bytes(entry.read_bytes()[:300])
     project.says(3, "`tidegate restore sessions latest`", "results", "sessions")
@@ -181,11 +175,11 @@ def test_a_damaged_log_is_set_aside_and_what_it_held_is_there_again(project: Pro
 
 
 def test_a_lost_table_is_made_anew_with_the_columns_of_the_pipeline(project: Project) -> None:
-    hours(project, 8, 9, 10)
+    project.by_hand.hours(8, 9, 10)
     write_deltalake(project.by_hand.warehouse.path("events"), EVENTS.empty_table())
     shutil.rmtree(project.by_hand.tables.path("results"))
     project.says(3, "results is gone", "vacuum", "sessions")
     given_up = project.data("restore", "sessions", "latest", "--give-up-results")["given_up"]
     assert "results is gone, with all its rows" in given_up[0]
-    hours(project, 11)
+    project.by_hand.hours(11)
     assert len(project.data("results", "sessions", "--view", "all")) == 1
