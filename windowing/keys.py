@@ -87,10 +87,6 @@ def _hash_long(value: int, seed: int) -> int:
     return xxh64_intdigest(struct.pack("<q", value), seed)
 
 
-def _hash_bytes(value: bytes, seed: int) -> int:
-    return xxh64_intdigest(value, seed)
-
-
 def _hash_text(value: str, seed: int) -> int:
     return xxh64_intdigest(value.encode(), seed)
 
@@ -115,7 +111,7 @@ def _decimal_hash(kind: pa.Decimal128Type) -> ColumnHash:
     def hash_wide(value: Decimal, seed: int) -> int:
         number = unscaled(value)
         size = (number.bit_length() if number >= 0 else (number + 1).bit_length()) // 8 + 1
-        return _hash_bytes(number.to_bytes(size, "big", signed=True), seed)
+        return xxh64_intdigest(number.to_bytes(size, "big", signed=True), seed)
 
     return hash_wide
 
@@ -137,7 +133,7 @@ def column_hash(kind: pa.DataType, name: str) -> ColumnHash:
     if pa.types.is_date32(kind):
         return _hash_date
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return _hash_bytes
+        return xxh64_intdigest
     if pa.types.is_decimal128(kind):
         return _decimal_hash(kind)
     raise UnsupportedOperation(

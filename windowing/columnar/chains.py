@@ -102,13 +102,10 @@ def fire_chains(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Tim
     window_of = firings.window_of
     begun = np.flatnonzero(begins(window_of))
     rank = np.arange(len(window_of)) - np.repeat(begun, np.diff(begun, append=len(window_of)))
-    starts, ends = rearranged(windows.starts, window_of), rearranged(windows.ends, window_of)
     rows = PaneRows(
         codes=rearranged(windows.codes, window_of),
-        starts=starts,
-        ends=ends,
-        identity_starts=starts,
-        identity_ends=ends,
+        starts=rearranged(windows.starts, window_of),
+        ends=rearranged(windows.ends, window_of),
         panes=rearranged(windows.numbers, window_of) + rank,
         timings=firings.timings,
         is_retraction=np.zeros(len(window_of), np.int64),
@@ -316,8 +313,6 @@ def retract_earlier(
     parts = [
         replace(
             rows.take(earlier),
-            identity_starts=rows.starts[earlier],
-            identity_ends=rows.ends[earlier],
             is_retraction=np.ones(len(again), np.int64),
             watermarks=rows.watermarks[again],
         )
@@ -328,15 +323,12 @@ def retract_earlier(
         emitted = _only_entries(in_flight.rows, states[window_of[opening]])
         opening = opening[emitted.is_valid().to_numpy(zero_copy_only=False)]
         entries = dict(zip([field.name for field in emitted.type], emitted.drop_null().flatten(), strict=True))
-        starts, ends = rows.starts[opening], rows.ends[opening]
         timings = pa.array(TIMINGS)
         parts.append(
             PaneRows(
                 codes=rows.codes[opening],
-                starts=starts,
-                ends=ends,
-                identity_starts=starts,
-                identity_ends=ends,
+                starts=rows.starts[opening],
+                ends=rows.ends[opening],
                 panes=entries["pane"].to_numpy().astype(np.int64),
                 timings=pc.index_in(entries["timing"], timings).to_numpy().astype(np.int64),
                 is_retraction=np.ones(len(opening), np.int64),

@@ -36,19 +36,10 @@ def hash_keys(schema: KeySchema, columns: list[pa.Array], keys: int) -> UInt64s:
     """Return Spark's `xxhash64` of each key; a null part leaves the hash as it is."""
     hashes = np.full(keys, SPARK_SEED, np.uint64)
     for name, kind, column in zip(schema.names, schema.types, columns, strict=True):
-        hashed = _hash_column(column, kind, name, hashes)
+        hashed = hash_values(column, kind, name, hashes)
         valid = column.is_valid().to_numpy(zero_copy_only=False)
         hashes = hashed if valid.all() else np.where(valid, hashed, hashes)
     return hashes
-
-
-def hash_values(column: pa.Array, name: str, seeds: UInt64s) -> UInt64s:
-    """Return Spark's `xxhash64` of each value of a column, each with its own seed; the hash of a null is undefined.
-
-    Raises:
-        UnsupportedOperation: values of this type can't be keys.
-    """
-    return _hash_column(column, column.type, name, seeds)
 
 
 def window_ids(hashes: UInt64s, starts: Int64s, ends: Int64s) -> Int64s:
@@ -65,7 +56,12 @@ def key_groups(hashes: UInt64s, max_parallelism: int) -> npt.NDArray[np.int32]:
     return (hashes.view(np.int64) % max_parallelism).astype(np.int32)
 
 
-def _hash_column(column: pa.Array, kind: pa.DataType, name: str, seeds: UInt64s) -> UInt64s:
+def hash_values(column: pa.Array, kind: pa.DataType, name: str, seeds: UInt64s) -> UInt64s:
+    """Return Spark's `xxhash64` of each value of a column, each with its own seed; the hash of a null is undefined.
+
+    Raises:
+        UnsupportedOperation: values of this type can't be keys.
+    """
     if pa.types.is_timestamp(kind):
         return _hash_longs(_integers(column.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64())), seeds)
     if pa.types.is_int64(kind) or pa.types.is_uint32(kind):

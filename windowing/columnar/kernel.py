@@ -12,7 +12,7 @@ from tidegate.windowing.columnar.contents import ColumnarContents
 from tidegate.windowing.columnar.panes import PaneRows
 from tidegate.windowing.columnar.state import CodedRows, StateArrays
 from tidegate.windowing.epochs.arrays import ParallelArrays
-from tidegate.windowing.epochs.outcome import late_table
+from tidegate.windowing.epochs.outcome import LATE_COLUMNS
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.panes import Accumulation
@@ -107,13 +107,14 @@ class LateRows(ParallelArrays):
 
     def table(self, reason: str) -> pa.Table:
         """Return the rows in the format of `Outcome.late`."""
-        return late_table(
-            row=pa.array(self.rows, pa.int64()),
-            reason=pa.repeat(pa.scalar(reason, pa.string()), len(self)),
-            watermark=pa.array(self.watermarks, pa.int64()),
-            window_start=pa.array(self.starts, pa.int64(), mask=~self.with_window),
-            window_end=pa.array(self.ends, pa.int64(), mask=~self.with_window),
-        )
+        columns = {
+            "row": pa.array(self.rows, pa.int64()),
+            "reason": pa.repeat(pa.scalar(reason, pa.string()), len(self)),
+            "watermark": pa.array(self.watermarks, pa.int64()),
+            "window_start": pa.array(self.starts, pa.int64(), mask=~self.with_window),
+            "window_end": pa.array(self.ends, pa.int64(), mask=~self.with_window),
+        }
+        return pa.table(columns, schema=LATE_COLUMNS)
 
 
 @dataclass

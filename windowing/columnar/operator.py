@@ -26,7 +26,7 @@ from tidegate.windowing.columnar.kernel import KernelOutput, Rules
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.columnar.order import sort_order
 from tidegate.windowing.columnar.panes import PaneRows
-from tidegate.windowing.columnar.plan import choose_operator, early_interval, gaps_of, is_purging
+from tidegate.windowing.columnar.plan import choose_operator
 from tidegate.windowing.columnar.sessions import SessionKernel
 from tidegate.windowing.columnar.sliced import SlicedKernel
 from tidegate.windowing.columnar.slices import Slicing
@@ -75,8 +75,8 @@ class ColumnarOperator:
         late_output: bool = True,
         account_for_all: bool = True,
     ) -> None:
-        choice = choose_operator(windows)
-        if not choice.columnar:
+        choice, firing = choose_operator(windows), windows.effective_trigger.array_firing
+        if not choice.columnar or firing is None:
             raise UnsupportedOperation(f"the columnar operator can't run these windows: {choice.reason}")
         contents = ColumnarContents.of(windows)
         if contents is None:
@@ -100,9 +100,9 @@ class ColumnarOperator:
             self._state,
             windows.lateness,
             panes.accumulation,
-            is_purging(windows),
+            firing.purges,
             panes.retract_merged,
-            early_interval(windows),
+            firing.interval,
             panes.closed_through,
         )
 
@@ -160,8 +160,7 @@ class ColumnarOperator:
         """Return the kernel's output, and the indices of elements and windows in flight left to the row operator."""
         keys = len(odd_keys)
         if not odd_keys.any():
-            output, rows, states = self._kernel(codes, elements, in_flight, keys, timeline)
-            return output, rows, states
+            return self._kernel(codes, elements, in_flight, keys, timeline)
         odd_rows, odd_states = odd_keys[codes], odd_keys[in_flight.codes]
         plain_rows, plain_states = np.flatnonzero(~odd_rows), np.flatnonzero(~odd_states)
         output, rows, states = self._kernel(
@@ -184,11 +183,7 @@ class ColumnarOperator:
             return sliced.run(codes, elements, in_flight), nothing, nothing
         if assign is not None:
             return AlignedKernel(assign, self._rules, timeline).run(codes, elements, in_flight, keys), nothing, nothing
-        gaps = gaps_of(assigner)
-        assert gaps is not None, "the planner only accepts assigners with an array form"
-        kernel = SessionKernel(gaps, self._rules, timeline)
-        output, routed = kernel.run(codes, elements, in_flight, keys)
-        return output, routed.elements, routed.in_flight
+        return SessionKernel(assigner, self._rules, timeline).run(codes, elements, in_flight, keys)
 
     def _sliced(self, timeline: Timeline) -> SlicedKernel | None:
         """Return the kernel for slices; None if each window keeps its own contents in this epoch."""
@@ -206,7 +201,8 @@ class ColumnarOperator:
             by_arrays.counters.late_dropped += sum(map(len, late))
             late = []
         by_arrays.counters.open_windows += len(resting)
-        tables = [PaneRows.concat(panes or [self._no_panes()]).table(keys, result)]
+        no_panes = PaneRows.empty(results=self._contents.results(self._contents.empty()))
+        tables = [PaneRows.concat(panes or [no_panes]).table(keys, result)]
         others = [resting]
         counters = by_arrays.counters
         if by_row is not None:
@@ -224,9 +220,6 @@ class ColumnarOperator:
             next_timer=pc.min(pc.list_flatten(state["event_time_timers"])).as_py() if len(state) else None,
             rows_by_row=0 if by_row is None else by_row.rows_by_row,
         )
-
-    def _no_panes(self) -> PaneRows:
-        return PaneRows.empty(results=self._contents.results(self._contents.empty()))
 
 
 def _too_far(timestamps: Int64s) -> bool:

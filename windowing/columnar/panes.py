@@ -11,7 +11,7 @@ from tidegate.windowing.aggregates.vectorised import Int64s
 from tidegate.windowing.columnar.hashing import window_ids
 from tidegate.windowing.columnar.key_codes import KeyCodes
 from tidegate.windowing.epochs.arrays import ParallelArrays
-from tidegate.windowing.epochs.outcome import pane_table
+from tidegate.windowing.epochs.outcome import result_table
 from tidegate.windowing.panes import Timing
 from tidegate.windowing.state.rows import emitted_type
 
@@ -24,14 +24,12 @@ _OPS = ("+", "-")
 class PaneRows(ParallelArrays):
     """Panes and retractions, one per row, with an array for each result column.
 
-    The identity is the window at its first firing. A timing is an index into `TIMINGS`. `is_retraction` is 1 or 0.
+    A timing is an index into `TIMINGS`. `is_retraction` is 1 or 0.
     """
 
     codes: Int64s
     starts: Int64s
     ends: Int64s
-    identity_starts: Int64s
-    identity_ends: Int64s
     panes: Int64s
     timings: Int64s
     is_retraction: Int64s
@@ -40,17 +38,17 @@ class PaneRows(ParallelArrays):
 
     def table(self, keys: KeyCodes, result: pa.StructType) -> pa.Table:
         """Return the rows in the format of `Outcome.panes`."""
-        return pane_table(
+        return result_table(
             keys.schema,
             keys.take(self.codes),
-            window_id=pa.array(window_ids(keys.hashes[self.codes], self.identity_starts, self.identity_ends)),
+            dict(zip(result.names, self.results, strict=True)),
+            window_id=pa.array(window_ids(keys.hashes[self.codes], self.starts, self.ends)),
             window_start=pa.array(self.starts),
             window_end=pa.array(self.ends),
             pane=pa.array(self.panes.astype(np.int32)),
             timing=_named(self.timings, TIMINGS),
             op=_named(self.is_retraction, _OPS),
             watermark=pa.array(self.watermarks),
-            results=dict(zip(result.names, self.results, strict=True)),
         )
 
     def emitted(self, result: pa.StructType, present: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Array:
@@ -62,10 +60,7 @@ class PaneRows(ParallelArrays):
         values = pa.StructArray.from_arrays(self.results, fields=list(result))
         entries = pa.StructArray.from_arrays(
             [
-                pa.array(self.identity_starts),
-                pa.array(self.identity_ends),
-                pa.array(self.starts),
-                pa.array(self.ends),
+                *(pa.array(self.starts), pa.array(self.ends)) * 2,
                 pa.array(self.panes.astype(np.int32)),
                 _named(self.timings, TIMINGS),
                 values,

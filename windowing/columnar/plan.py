@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
-
 from tidegate.windowing.aggregates.bound import AggregateColumns
-from tidegate.windowing.aggregates.vectorised import Int64s, valid_of
-from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.columnar.slices import Slicing, slicing_of
 from tidegate.windowing.compute import Compute, WindowJoin, Windows
-from tidegate.windowing.epochs.elements import Elements
-from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.time import Millis, show_duration
 
@@ -60,11 +52,9 @@ def choose_operator(windows: Compute) -> OperatorChoice:
             f"{kind} and every aggregate have array forms; sessions that a late element may join are computed row by "
             "row",
         )
-    early = (
-        "; a backfill in event order is computed row by row, since its watermark moves between any two elements"
-        if early_interval(windows) is not None
-        else ""
-    )
+    early = ""
+    if early_interval(windows) is not None:
+        early = "; a backfill in event order is computed row by row, since its watermark moves between any two elements"
     slicing = slicing_of(windows)
     slices = ""
     if isinstance(slicing, Slicing):
@@ -75,12 +65,6 @@ def choose_operator(windows: Compute) -> OperatorChoice:
     elif slicing is not None:
         slices = f"; windows overlap without sharing slices, so an element is kept in each of its windows: {slicing}"
     return OperatorChoice(True, f"{kind}, the trigger and every aggregate have array forms{early}{slices}", slicing)
-
-
-def is_purging(windows: Windows) -> bool:
-    """Return True if arrays leave a window empty after firing it."""
-    firing = windows.effective_trigger.array_firing
-    return firing is not None and firing.purges
 
 
 def early_interval(windows: Windows) -> Millis | None:
@@ -96,7 +80,8 @@ def _needs_rows(windows: Windows) -> str | None:
         return f"windows of {type(assigner).__name__} do not end by event time"
     if assigner.needs_rows is not None:
         return assigner.needs_rows
-    if assigner.array_assignment is None and gaps_of(assigner) is None:
+    has_gaps = assigner.gap_of_every_element is not None or assigner.column_of_gaps is not None
+    if assigner.array_assignment is None and not (assigner.forms_sessions and has_gaps):
         return f"{type(assigner).__name__} assigns windows one element at a time"
     if trigger.array_firing is None:
         return f"trigger {trigger!r} has no array form"
@@ -124,31 +109,3 @@ def _not_vectorised(windows: Windows) -> str | None:
         return f"aggregate function {type(bound).__name__} is not a VectorisedAggregate"
     rows = (name for name, function in zip(bound.names, bound.functions, strict=True) if not function.has_array_form)
     return f"aggregate {next(rows)!r} is not a VectorisedAggregate"
-
-
-@dataclass(frozen=True)
-class Gaps:
-    """The gap after each element, in milliseconds, for which a session stays open; elements may have different ones."""
-
-    of: Callable[[Elements], Int64s]
-    vary: bool
-
-
-def gaps_of(assigner: WindowAssigner) -> Gaps | None:
-    """Return the gaps of an assigner of sessions, or None if arrays can't compute them."""
-    if not assigner.forms_sessions or assigner.needs_rows is not None:
-        return None
-    gap, column = assigner.gap_of_every_element, assigner.column_of_gaps
-    if gap is not None:
-        return Gaps(lambda elements: np.full(len(elements), gap), vary=False)
-    return None if column is None else Gaps(lambda elements: _of_column(elements, column), vary=True)
-
-
-def _of_column(elements: Elements, column: str) -> Int64s:
-    values = elements.columns[column]
-    gaps = np.asarray(values.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False))
-    wrong = np.flatnonzero(~valid_of(values) | (gaps <= 0))
-    if len(wrong):
-        gap = values[int(wrong[0])].as_py()
-        raise IllegalArgument("gap", gap, f"column {column!r} must hold milliseconds above zero")
-    return gaps

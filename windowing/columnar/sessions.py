@@ -18,17 +18,18 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
+from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s, valid_of
+from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.columnar.clusters import Clusters, cluster
 from tidegate.windowing.columnar.contents import Contents
 from tidegate.windowing.columnar.kernel import KernelOutput, LateRows, Rules, count
 from tidegate.windowing.columnar.order import begins, shifted
 from tidegate.windowing.columnar.panes import LATE, ON_TIME, PaneRows
-from tidegate.windowing.columnar.plan import Gaps
 from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
 from tidegate.windowing.epochs.arrays import ParallelArrays, joined, taken
 from tidegate.windowing.epochs.elements import Elements
 from tidegate.windowing.epochs.timeline import Timeline
+from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.panes import Accumulation, Timing
 from tidegate.windowing.time import MIN_TIMESTAMP
 
@@ -54,28 +55,26 @@ _SAFE = 2
 """Smallest distance from the watermark, milliseconds, at which an element can't touch a session that has fired."""
 
 
-@dataclass(frozen=True)
-class Routed:
-    """What is left to the row operator: indices of elements, and of windows in flight."""
-
-    elements: Int64s
-    in_flight: Int64s
-
-
 class SessionKernel:
     """Sessions over one epoch."""
 
-    def __init__(self, gaps: Gaps, rules: Rules, timeline: Timeline) -> None:
-        self._gaps = gaps
+    def __init__(self, assigner: WindowAssigner, rules: Rules, timeline: Timeline) -> None:
+        self._assigner = assigner
+        self._gaps_vary = assigner.gap_of_every_element is None
         self._rules = rules
         self._timeline = timeline
 
-    def run(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> tuple[KernelOutput, Routed]:
-        """Return the output for the clusters that arrays compute exactly, and what is left to the row operator."""
+    def run(
+        self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int
+    ) -> tuple[KernelOutput, Int64s, Int64s]:
+        """Return the output for the clusters that arrays compute exactly.
+
+        The rest is left to the row operator: indices of elements, and of windows in flight.
+        """
         output = KernelOutput()
         alone = np.ones(len(in_flight), np.bool_)
         if not len(elements):
-            return output, Routed(np.empty(0, np.int64), self._untouched(in_flight, alone, output))
+            return output, np.empty(0, np.int64), self._untouched(in_flight, alone, output)
         clusters = self._clusters(codes, elements, in_flight, keys)
         fresh = self._fresh(in_flight)
         exact = self._exact(clusters, fresh)
@@ -84,7 +83,7 @@ class SessionKernel:
         if exact.any():
             self._run_clusters(clusters.select(exact), elements, in_flight, output)
         by_row = np.concatenate([left.rows[left.in_flight], self._untouched(in_flight, alone, output)])
-        return output, Routed(left.rows[~left.in_flight], by_row)
+        return output, left.rows[~left.in_flight], by_row
 
     def _clusters(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> Clusters:
         """Return the clusters with at least one element."""
@@ -96,7 +95,7 @@ class SessionKernel:
         clusters = cluster(
             codes,
             elements.timestamps,
-            self._gaps.of(elements),
+            self._gaps(elements),
             self._timeline.commits_of(elements.timestamps, elements.commits),
             self._timeline.seen_by(elements.timestamps, elements.commits),
             in_flight,
@@ -105,6 +104,20 @@ class SessionKernel:
         if not len(near):
             return clusters
         return clusters.select(clusters.of.any(~clusters.in_flight))
+
+    def _gaps(self, elements: Elements) -> Int64s:
+        """Return the gap after each element, in milliseconds, for which a session stays open."""
+        gap, column = self._assigner.gap_of_every_element, self._assigner.column_of_gaps
+        if gap is not None:
+            return np.full(len(elements), gap)
+        assert column is not None, "the planner only accepts gaps with an array form"
+        values = elements.columns[column]
+        gaps = np.asarray(values.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False))
+        wrong = np.flatnonzero(~valid_of(values) | (gaps <= 0))
+        if len(wrong):
+            gap = values[int(wrong[0])].as_py()
+            raise IllegalArgument("gap", gap, f"column {column!r} must hold milliseconds above zero")
+        return gaps
 
     def _fresh(self, in_flight: InFlight) -> Bools:
         """Return a flag for each window in flight: whether it has never fired and waits for its end."""
@@ -122,7 +135,7 @@ class SessionKernel:
             never_fired[window] = fresh[clusters.rows[window]]
         # Among elements of one time with different gaps, their order decides the counts and which of them are late.
         tied = np.zeros(len(window), np.bool_)
-        if self._gaps.vary:
+        if self._gaps_vary:
             tied = ~begins(clusters.codes, clusters.starts, clusters.commits) & begins(clusters.ends)
         simple = of.all(safe & never_fired & ~tied)
         if simple.all():
@@ -155,7 +168,7 @@ class SessionKernel:
             clusters = clusters.without(late)
         if not len(clusters.of):
             return
-        growths = clusters.growths(self._gaps.vary)
+        growths = clusters.growths(self._gaps_vary)
         lasting = int(self._rules.lateness > 0)
         # A session sets a timer for its end, unless that has passed, and one for its cleanup.
         timers = count(growths & (clusters.reach - 1 > clusters.watermarks)) + lasting * count(growths)
@@ -242,8 +255,6 @@ def fire_sessions(sessions: Sessions, rules: Rules, timeline: Timeline, output: 
         codes=fired.codes,
         starts=fired.starts,
         ends=fired.ends,
-        identity_starts=fired.starts,
-        identity_ends=fired.ends,
         panes=np.zeros(len(fired), np.int64),
         timings=np.where(late, LATE, ON_TIME),
         is_retraction=np.zeros(len(fired), np.int64),

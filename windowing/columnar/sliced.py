@@ -219,8 +219,6 @@ class SlicedKernel:
                 codes=fired.codes,
                 starts=fired.starts,
                 ends=fired.ends,
-                identity_starts=fired.starts,
-                identity_ends=fired.ends,
                 panes=np.zeros(rows, np.int64),
                 timings=np.full(rows, ON_TIME),
                 is_retraction=np.zeros(rows, np.int64),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +17,13 @@ from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.assigners.arrays import Assigned
 from tidegate.windowing.columnar.hashing import key_groups
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
-from tidegate.windowing.columnar.order import numbers_of
+from tidegate.windowing.columnar.order import begins, numbers_of
 from tidegate.windowing.columnar.plan import choose_operator
 from tidegate.windowing.columnar.state import Int32s
 from tidegate.windowing.compute import JoinKind, WindowJoin
 from tidegate.windowing.epochs.elements import Elements
 from tidegate.windowing.epochs.feed import order_of
-from tidegate.windowing.epochs.outcome import Outcome, late_table, nothing, output_table
+from tidegate.windowing.epochs.outcome import LATE_COLUMNS, Outcome, nothing, result_table
 from tidegate.windowing.epochs.results import ResultColumns
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.errors import UnsupportedOperation
@@ -137,13 +136,14 @@ class ColumnarWindowJoin:
         firsts = np.full(len(elements), _NONE)
         firsts[assigned.rows[::-1]] = np.arange(len(assigned.rows))[::-1]
         places = pa.array(firsts[late], mask=firsts[late] == _NONE)
-        return late_table(
-            row=pa.array(rows[late]),
-            reason=pa.array([LATE] * len(late), pa.string()),
-            watermark=pa.array(seen[late]),
-            window_start=pa.array(assigned.starts).take(places),
-            window_end=pa.array(assigned.ends).take(places),
-        )
+        columns = {
+            "row": pa.array(rows[late]),
+            "reason": pa.array([LATE] * len(late), pa.string()),
+            "watermark": pa.array(seen[late]),
+            "window_start": pa.array(assigned.starts).take(places),
+            "window_end": pa.array(assigned.ends).take(places),
+        }
+        return pa.table(columns, schema=LATE_COLUMNS)
 
     def _outputs(self, windows: _Windows, fired: Bools, keys: KeyCodes) -> pa.Table:
         owners, left, right = windows.pairs(self._kind, fired)
@@ -157,12 +157,12 @@ class ColumnarWindowJoin:
                 chosen = (left, right)[place]
                 column = windows.values[place].take(pa.array(chosen, mask=chosen == _NONE))
             results[field.name] = column.cast(field.type)
-        return output_table(
+        return result_table(
             self._state.key,
             keys.take(windows.codes[owners]),
+            results,
             timestamp=pa.array(windows.ends[owners] - 1),
             output=pa.nulls(len(owners), pa.string()),
-            results=results,
         )
 
     def _rows(self, windows: _Windows, kept: Bools, keys: KeyCodes) -> pa.Table:
@@ -174,9 +174,9 @@ class ColumnarWindowJoin:
     def _rows_of_side(self, place: int, windows: _Windows, kept: Bools, keys: KeyCodes, groups: Int32s) -> pa.Table:
         counts = windows.counts[place]
         owners = np.flatnonzero(kept & (counts > 0))
-        counts, begins = counts[owners], windows.begins(place)[owners]
+        counts = counts[owners]
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        entries, _ = numbers_of(begins, counts)
+        entries, _ = numbers_of(windows.begins(place)[owners], counts)
         elements = windows.values[place].take(pa.array(windows.places[entries]))
         codes, ends = windows.codes[owners], windows.ends[owners]
         one_each = pa.array(np.arange(len(owners) + 1), pa.int32())
@@ -196,14 +196,10 @@ class ColumnarWindowJoin:
         return pa.table(
             [
                 columns[field.name].cast(field.type) if field.name in columns else pa.nulls(len(owners), field.type)
-                for field in self._schema
+                for field in self._state.columns
             ],
-            schema=self._schema,
+            schema=self._state.columns,
         )
-
-    @cached_property
-    def _schema(self) -> pa.Schema:
-        return self._state.columns
 
 
 @dataclass(frozen=True)
@@ -242,9 +238,8 @@ class _Windows:
         """
         order = np.lexsort((places, sides, starts, codes, ends))
         codes, starts, ends, sides = codes[order], starts[order], ends[order], sides[order]
-        begins = np.ones(len(order), np.bool_)
-        begins[1:] = (np.diff(codes) != 0) | (np.diff(starts) != 0) | (np.diff(ends) != 0)
-        firsts, owners = np.flatnonzero(begins), np.cumsum(begins) - 1
+        first = begins(codes, starts, ends)
+        firsts, owners = np.flatnonzero(first), np.cumsum(first) - 1
         right = np.bincount(owners, sides, len(firsts)).astype(np.int64)
         return cls(
             values=values,

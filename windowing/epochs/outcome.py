@@ -66,71 +66,26 @@ class EpochOperator(Protocol):
         """
 
 
-def pane_table(
-    key: KeySchema,
-    keys: Sequence[pa.Array],
-    *,
-    window_id: pa.Array,
-    window_start: pa.Array,
-    window_end: pa.Array,
-    pane: pa.Array,
-    timing: pa.Array,
-    op: pa.Array,
-    watermark: pa.Array,
-    results: Mapping[str, pa.Array],
+LATE_COLUMNS = pa.schema(
+    [("row", pa.int64()), ("reason", pa.string())]
+    + [(name, pa.int64()) for name in ("watermark", "window_start", "window_end")]
+)
+"""Columns of `Outcome.late`."""
+
+
+def result_table(
+    key: KeySchema, keys: Sequence[pa.Array], results: Mapping[str, pa.Array], **columns: pa.Array
 ) -> pa.Table:
-    """Return rows in the format of `Outcome.panes`."""
-    columns = {
-        "window_id": window_id,
-        "window_start": window_start,
-        "window_end": window_end,
-        "pane": pane,
-        "timing": timing,
-        "op": op,
-        "watermark": watermark,
-    }
-    return pa.table(key_columns(key, keys) | columns | result_columns(results))
-
-
-def output_table(
-    key: KeySchema, keys: Sequence[pa.Array], *, timestamp: pa.Array, output: pa.Array, results: Mapping[str, pa.Array]
-) -> pa.Table:
-    """Return rows in the format of `Outcome.outputs`."""
-    columns = {"timestamp": timestamp, "output": output}
-    return pa.table(key_columns(key, keys) | columns | result_columns(results))
-
-
-def late_table(
-    *, row: pa.Array, reason: pa.Array, watermark: pa.Array, window_start: pa.Array, window_end: pa.Array
-) -> pa.Table:
-    """Return rows in the format of `Outcome.late`."""
-    return pa.table(
-        {
-            "row": row,
-            "reason": reason,
-            "watermark": watermark,
-            "window_start": window_start,
-            "window_end": window_end,
-        }
-    )
-
-
-def key_columns(key: KeySchema, keys: Sequence[pa.Array]) -> dict[str, pa.Array]:
-    """Return the key columns of a table of an outcome, by name."""
-    return {f"{KEY_PREFIX}{name}": column for name, column in zip(key.names, keys, strict=True)}
-
-
-def result_columns(results: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """Return the columns of results in a table of an outcome, by name."""
-    return {f"{VALUE_PREFIX}{name}": column for name, column in results.items()}
+    """Return rows in the format of `Outcome.panes` or `Outcome.outputs`, whose own columns are named."""
+    of_key = {f"{KEY_PREFIX}{name}": column for name, column in zip(key.names, keys, strict=True)}
+    of_results = {f"{VALUE_PREFIX}{name}": column for name, column in results.items()}
+    return pa.table(of_key | columns | of_results)
 
 
 @cache
 def no_late() -> pa.Table:
     """Return an empty table of late elements. It is created on first use, because creating arrays imports pandas."""
-    columns = [("row", pa.int64()), ("reason", pa.string())]
-    times = [(name, pa.int64()) for name in ("watermark", "window_start", "window_end")]
-    return pa.schema([*columns, *times]).empty_table()
+    return LATE_COLUMNS.empty_table()
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.windowing.compute import Compute, Join, Windows
-from tidegate.windowing.epochs.outcome import late_table, no_late, output_table, pane_table
+from tidegate.windowing.epochs.outcome import LATE_COLUMNS, no_late, result_table
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.keys import KeySchema, window_identity
 from tidegate.windowing.operators.records import ElementResult, LateElement, SideOutput, WindowPair, WindowResult
@@ -40,22 +40,16 @@ class ResultColumns:
             fields = pa.struct(list(declared.items()))
         return cls(fields, side_outputs)
 
-    def of_windows(self, values: Sequence[Any]) -> dict[str, pa.Array]:
-        """Return the columns of the results of windows."""
-        return self._columns(values)
+    def columns(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array]:
+        """Return the columns of result rows by name."""
+        return {field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in self.fields}
 
-    def of_outputs(self, records: Sequence[ElementResult | SideOutput]) -> dict[str, pa.Array]:
-        """Return the columns of the output of process functions and joins.
+    def row(self, record: ElementResult | SideOutput) -> Mapping[str, Any]:
+        """Return the row of an output of a process function or join.
 
         Raises:
             IllegalArgument: a side output was not declared.
         """
-        return self._columns([self._row(record) for record in records])
-
-    def _columns(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, pa.Array]:
-        return {field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in self.fields}
-
-    def _row(self, record: ElementResult | SideOutput) -> Mapping[str, Any]:
         value = record.value
         if isinstance(record, SideOutput):
             if record.tag not in self.side_outputs:
@@ -77,9 +71,10 @@ def panes_of(records: Sequence[WindowResult], key: KeySchema, results: ResultCol
     hashes = {owner: key.hash_of(owner) for owner in {record.key for record in records}}
     bounds = [start_and_end(record.window) for record in records]
     ids = [window_identity(hashes[record.key], *(record.identity or (0, 0))) for record in records]
-    return pane_table(
+    return result_table(
         key,
         _keys(records, key),
+        results.columns([record.value for record in records]),
         window_id=pa.array(ids, pa.int64()),
         window_start=pa.array([start for start, _ in bounds], pa.int64()),
         window_end=pa.array([end for _, end in bounds], pa.int64()),
@@ -87,19 +82,18 @@ def panes_of(records: Sequence[WindowResult], key: KeySchema, results: ResultCol
         timing=pa.array([record.timing.value for record in records], pa.string()),
         op=pa.array([record.op for record in records], pa.string()),
         watermark=pa.array([record.watermark for record in records], pa.int64()),
-        results=results.of_windows([record.value for record in records]),
     )
 
 
 def outputs_of(records: Sequence[ElementResult | SideOutput], key: KeySchema, results: ResultColumns) -> pa.Table:
     """Return results of functions and joins in the format of `Outcome.outputs`."""
     tags = [record.tag if isinstance(record, SideOutput) else None for record in records]
-    return output_table(
+    return result_table(
         key,
         _keys(records, key),
+        results.columns([results.row(record) for record in records]),
         timestamp=pa.array([record.timestamp for record in records], pa.int64()),
         output=pa.array(tags, pa.string()),
-        results=results.of_outputs(records),
     )
 
 
@@ -108,13 +102,14 @@ def late_of(records: Sequence[LateElement], rows: Sequence[int]) -> pa.Table:
     if not records:
         return no_late()
     bounds = [start_and_end(record.window) for record in records]
-    return late_table(
-        row=pa.array(rows, pa.int64()),
-        reason=pa.array([record.reason for record in records], pa.string()),
-        watermark=pa.array([record.watermark for record in records], pa.int64()),
-        window_start=pa.array([start for start, _ in bounds], pa.int64()),
-        window_end=pa.array([end for _, end in bounds], pa.int64()),
-    )
+    columns = {
+        "row": rows,
+        "reason": [record.reason for record in records],
+        "watermark": [record.watermark for record in records],
+        "window_start": [start for start, _ in bounds],
+        "window_end": [end for _, end in bounds],
+    }
+    return pa.table(columns, schema=LATE_COLUMNS)
 
 
 def refuse_side_outputs(outputs: Sequence[ElementResult | SideOutput]) -> None:

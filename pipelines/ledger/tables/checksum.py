@@ -105,7 +105,7 @@ class _HashedColumn:
         # Each distinct text is hashed once: texts repeat, because a key has many windows.
         encoded = column if pa.types.is_dictionary(column.type) else _texts(column).dictionary_encode()
         texts = _texts(encoded.dictionary)
-        of_texts = hash_values(texts, "a text", np.full(len(texts), seed))
+        of_texts = hash_values(texts, texts.type, "a text", np.full(len(texts), seed))
         places = encoded.indices.fill_null(0) if encoded.indices.null_count else encoded.indices
         return cls(places.to_numpy(zero_copy_only=False), seed, valid, of_texts)
 
