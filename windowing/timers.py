@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from tidegate.windowing.errors import IllegalState, UnsupportedOperation
+from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 Slot: TypeAlias = tuple[Any, Any]
@@ -160,9 +160,6 @@ class TimerQueue:
         return True
 
 
-# TimersSnapshot(...) takes twice as long, and a snapshot has one for each window.
-_new = tuple.__new__
-
 VOID_NAMESPACE = ()
 """Namespace of every timer of an operator whose timers belong to the key alone."""
 
@@ -182,86 +179,69 @@ class Triggerable(Protocol):
         """Handle a due processing-time timer of `slot` = (key, namespace)."""
 
 
-class TimersSnapshot(NamedTuple):
-    """Timers of a slot as its state row keeps them: ascending times, int64 epoch milliseconds."""
-
-    event_time: list[Millis]
-    processing_time: list[Millis]
-
-
-@dataclass(slots=True)
-class KeyContext:
-    """The current key, to which timers and state belong. None on a non-keyed stream."""
-
-    current_key: Any = None
-    keyed: bool = True
+Timers: TypeAlias = tuple[list[Millis], list[Millis]]
+"""Event-time and processing-time timers of a slot as its state row keeps them: ascending times, int64 epoch ms."""
 
 
 @dataclass(slots=True)
 class InternalTimerService:
-    """Timers of an operator in both time domains, with namespaces."""
+    """Timers of an operator in both time domains, with namespaces.
 
-    key_context: KeyContext
+    Args:
+        target: the operator that the service calls back.
+        current_key: key to which new timers belong.
+        keyed: False on a stream without a key.
+    """
+
+    target: Triggerable
+    current_key: Any = None
+    keyed: bool = True
     event_time: TimerQueue = field(default_factory=TimerQueue)
     processing_time: TimerQueue = field(default_factory=TimerQueue)
     current_watermark: Millis = MIN_TIMESTAMP
     current_processing_time: Millis = 0
-    _target: Triggerable | None = None
-
-    def start(self, target: Triggerable) -> None:
-        """Set the operator that the service calls back."""
-        self._target = target
 
     def register_event_time_timer(self, namespace: Any, time: Millis) -> None:
         """Register a callback at watermark `time`. A timer in the past fires at the next watermark."""
-        self.event_time.add(time, (self.key_context.current_key, namespace))
+        self.event_time.add(time, (self.current_key, namespace))
 
     def delete_event_time_timer(self, namespace: Any, time: Millis) -> None:
         """Delete a timer. Nothing happens if it is not registered."""
-        self.event_time.remove(time, (self.key_context.current_key, namespace))
+        self.event_time.remove(time, (self.current_key, namespace))
 
     def register_processing_time_timer(self, namespace: Any, time: Millis) -> None:
         """Register a callback at processing time `time`. A timer in the past fires at the next advance of the clock."""
-        self.processing_time.add(time, (self.key_context.current_key, namespace))
+        self.processing_time.add(time, (self.current_key, namespace))
 
     def delete_processing_time_timer(self, namespace: Any, time: Millis) -> None:
         """Delete a timer. Nothing happens if it is not registered."""
-        self.processing_time.remove(time, (self.key_context.current_key, namespace))
+        self.processing_time.remove(time, (self.current_key, namespace))
 
     def advance_watermark(self, watermark: Millis) -> None:
         """Advance event time, never back, and fire due timers. Callbacks already see the new watermark."""
-        target = self._started()
         self.current_watermark = max(self.current_watermark, watermark)
-        self.event_time.drain(self.current_watermark, target.on_event_time)
+        self.event_time.drain(self.current_watermark, self.target.on_event_time)
 
     def advance_processing_time(self, clock: Millis, within: bool = False) -> None:
         """Advance processing time, never back, and fire due timers; see `KeyedOperator.process_processing_time`."""
-        target = self._started()
         self.current_processing_time = max(self.current_processing_time, clock)
-        self.processing_time.drain(self.current_processing_time - within, target.on_processing_time)
+        self.processing_time.drain(self.current_processing_time - within, self.target.on_processing_time)
 
-    def snapshot(self) -> dict[Slot, TimersSnapshot]:
+    def snapshot(self) -> dict[Slot, Timers]:
         """Return the timers of each slot that has timers. Slots with event-time timers come first."""
-        slots: dict[Slot, TimersSnapshot] = {}
+        slots: dict[Slot, Timers] = {}
         for domain, queue in enumerate((self.event_time, self.processing_time)):
             for time, slot in queue:
                 timers = slots.get(slot)
                 if timers is None:
-                    timers = slots[slot] = _new(TimersSnapshot, ([], []))
+                    timers = slots[slot] = ([], [])
                 timers[domain].append(time)
         return slots
 
-    def restore(self, slot: Slot, snapshot: TimersSnapshot) -> None:
+    def restore(self, slot: Slot, timers: Timers) -> None:
         """Restore the timers of a slot. Overdue timers fire at the next advance of their time domain."""
-        if snapshot.event_time:
-            self.event_time.put_back(slot, snapshot.event_time)
-        if snapshot.processing_time:
-            self.processing_time.put_back(slot, snapshot.processing_time)
-
-    def _started(self) -> Triggerable:
-        if self._target is None:
-            raise IllegalState("the timer service was not started: call start(...) before advancing time")
-        return self._target
+        self.event_time.put_back(slot, timers[0])
+        self.processing_time.put_back(slot, timers[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +279,6 @@ class TimerService:
         self._keyed().delete_event_time_timer(VOID_NAMESPACE, time)
 
     def _keyed(self) -> InternalTimerService:
-        if not self._internal.key_context.keyed:
+        if not self._internal.keyed:
             raise UnsupportedOperation(ON_NON_KEYED_STREAM)
         return self._internal

@@ -35,7 +35,7 @@ from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, K
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions import AggregateFunction
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators.join import join_schema
+from tidegate.windowing.operators.joins import join_schema
 from tidegate.windowing.operators.process import process_schema
 from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES
 from tidegate.windowing.operators.window.snapshot import state_schema

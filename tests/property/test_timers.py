@@ -12,7 +12,7 @@ from tidegate.windowing import AfterCount, AfterProcessingTime, AfterWatermark, 
 from tidegate.windowing.assigners import SlidingEventTimeWindows
 from tidegate.windowing.testing import window_harness
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
-from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot
+from tidegate.windowing.timers import InternalTimerService, Slot
 
 KEYS, NAMESPACES, TIMES = st.sampled_from("ab"), st.sampled_from([(0, 5), (5, 9)]), st.integers(0, 40)
 Timer = tuple[Millis, str, Any]
@@ -29,9 +29,7 @@ class TimersAreASet(RuleBasedStateMachine):
         self.service = self.made()
 
     def made(self) -> InternalTimerService:
-        service = InternalTimerService(KeyContext())
-        service.start(self)
-        return service
+        return InternalTimerService(self)
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
         timer = (time, *slot)
@@ -48,7 +46,7 @@ class TimersAreASet(RuleBasedStateMachine):
 
     def change(self, register: bool, timer: Timer) -> None:
         time, key, namespace = timer
-        self.service.key_context.current_key = key
+        self.service.current_key = key
         if register:
             self.service.register_event_time_timer(namespace, time)
             self.model.add(timer)

@@ -27,7 +27,7 @@ from tidegate.windowing.epochs.elements import Elements
 from tidegate.windowing.epochs.row_operator import RowOperator, make_operator
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators.join import join_schema
+from tidegate.windowing.operators.joins import join_schema
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 

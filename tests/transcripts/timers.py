@@ -9,7 +9,7 @@ from tests.transcripts.keygroups import flink_group
 from tests.transcripts.steps import expect_same, expect_subsequence, walk
 from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, subtask_of
 from tidegate.windowing.time import Millis
-from tidegate.windowing.timers import VOID_NAMESPACE, InternalTimerService, KeyContext, Slot, TimerQueue, TimerService
+from tidegate.windowing.timers import VOID_NAMESPACE, InternalTimerService, Slot, TimerQueue, TimerService
 
 _ACTIONS = ("register_event", "register_processing", "delete_event", "delete_processing")
 _STEPS: dict[str, set[str]] = {
@@ -39,9 +39,7 @@ class Subtask:
     def __init__(self, case: TimerCase, number: int) -> None:
         self.case = case
         self.number = number
-        self.context = KeyContext(case.key)
-        self.service = InternalTimerService(self.context)
-        self.service.start(self)
+        self.service = InternalTimerService(self, case.key)
         self.fired: list[dict[str, Any]] = []
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
@@ -51,7 +49,7 @@ class Subtask:
         self._fire("processing", time, slot)
 
     def _fire(self, domain: str, time: Millis, slot: Slot) -> None:
-        self.context.current_key = slot[0]
+        self.service.current_key = slot[0]
         self.fired.append({**_timer_text(self.case, time, slot), "subtask": self.number})
         for reaction in self.case.on_fire.get(domain, ()):
             if reaction.get("at", time) == time:
@@ -152,10 +150,10 @@ class TimerCase:
         self.key = ("long", raw["long"]) if isinstance(raw, dict) else raw
         self.keys[self.key] = raw
         for subtask in self.subtasks:
-            subtask.context.current_key = self.key
+            subtask.service.current_key = self.key
 
     def _owner(self) -> Subtask:
-        return self._owner_of(self.subtasks[0].context.current_key)
+        return self._owner_of(self.subtasks[0].service.current_key)
 
     def _owner_of(self, key: Any) -> Subtask:
         group = flink_group(self.raw_key(key), self.max_parallelism)
@@ -180,7 +178,7 @@ class TimerCase:
     def _restore(self, parallelism: int, with_time: bool) -> None:
         old = self.subtasks
         slots = [item for subtask in old for item in subtask.service.snapshot().items()]
-        self.key = old[0].context.current_key
+        self.key = old[0].service.current_key
         self.subtasks = [Subtask(self, number) for number in range(parallelism)]
         for slot, snapshot in slots:
             self._owner_of(slot[0]).service.restore(slot, snapshot)

@@ -12,7 +12,7 @@ from tests.transcripts.timers import count, poll
 from tidegate.windowing.operators.window.cleanup import WindowCell
 from tidegate.windowing.operators.window.contexts import WindowTriggerContext
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
-from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot, TimerQueue
+from tidegate.windowing.timers import InternalTimerService, Slot, TimerQueue
 from tidegate.windowing.triggers import Trigger
 from tidegate.windowing.windows import Window
 
@@ -47,7 +47,8 @@ class TriggerCase:
     def __init__(self, trigger: Trigger) -> None:
         self.trigger = trigger
         self.cells: dict[Window, WindowCell] = {}
-        self.timers = InternalTimerService(KeyContext(_KEY))
+        # The case fires the timers itself, so the service has nobody to call back.
+        self.timers = InternalTimerService(self, _KEY)  # type: ignore[arg-type]
         self.context = WindowTriggerContext(self.timers)
         self.context.current_processing_time = MIN_TIMESTAMP
 

@@ -50,7 +50,6 @@ from tidegate.windowing.functions import AggregateFunction, KeyedProcessFunction
 from tidegate.windowing.keys import KeySchema, key_group_range
 from tidegate.windowing.state import StateTtlConfig, ValueStateDescriptor
 from tidegate.windowing.testing import ManualClock, RecordingOutput, keyed_process_harness, window_harness
-from tidegate.windowing.timers import InternalTimerService, KeyContext
 from tidegate.windowing.watermarks import (
     BoundedOutOfOrdernessWatermarks,
     BoundedOutOfOrdernessWithIdleAdvance,
@@ -239,11 +238,6 @@ def test_timers_of_another_subtask_are_not_restored() -> None:
         assert keys
         assert all(run.key.key_group_of(key, run.max_parallelism) in groups for key in keys)
     assert run.event_time_timers == 20
-
-
-def test_a_service_that_was_not_started_is_refused() -> None:
-    with pytest.raises(IllegalState, match="start"):
-        InternalTimerService(KeyContext()).advance_watermark(5)
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())])], ids=str)

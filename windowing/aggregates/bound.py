@@ -17,6 +17,7 @@ from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.facts import check_together
 from tidegate.windowing.functions.aggregate import AggregateFunction, TimedAggregateFunction, checked
 from tidegate.windowing.time import Millis
+from tidegate.windowing.type_names import name_of
 
 
 class Aggregate(ABC):
@@ -58,6 +59,18 @@ def column_type(schema: pa.Schema | None, column: str, aggregate: str) -> pa.Dat
     if column not in schema.names:
         raise IllegalArgument(aggregate, column, f"the input has no such column; it has {schema.names}")
     return schema.field(column).type
+
+
+def boolean(schema: pa.Schema | None, column: str, aggregate: str) -> str:
+    """Return the name of a column after checking that it is boolean.
+
+    Raises:
+        IllegalArgument: the column has another type.
+    """
+    kind = column_type(schema, column, aggregate)
+    if kind is not None and not pa.types.is_boolean(kind):
+        raise IllegalArgument(aggregate, column, f"it has type {name_of(kind)}; give a boolean column")
+    return column
 
 
 class AggregateColumns(TimedAggregateFunction):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.windowing.aggregates.bound import Aggregate, OfColumn
+from tidegate.windowing.aggregates.bound import OfColumn
 from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks
 from tidegate.windowing.aggregates.vectorised import Bools, ExactlyMerging, Groups, Int64s, valid_of
 from tidegate.windowing.errors import MissingTimestamp
@@ -38,17 +38,8 @@ class Last(OfColumn):
 
 
 @dataclass(frozen=True, slots=True)
-class MinBy(Aggregate):
-    """Value of `column` in the element with the smallest `by`; the smallest value if several have it. May be null.
-
-    Elements whose `by` is null are ignored, as in Spark.
-    """
-
-    column: str
+class _OfColumnBy(OfColumn):
     by: str
-
-    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return _ByColumn(schema, self.column, self.by, "MinBy", largest=False)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -56,21 +47,25 @@ class MinBy(Aggregate):
 
 
 @dataclass(frozen=True, slots=True)
-class MaxBy(Aggregate):
+class MinBy(_OfColumnBy):
+    """Value of `column` in the element with the smallest `by`; the smallest value if several have it. May be null.
+
+    Elements whose `by` is null are ignored, as in Spark.
+    """
+
+    def bind(self, schema: pa.Schema | None) -> AggregateFunction:
+        return _ByColumn(schema, self.column, self.by, "MinBy", largest=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MaxBy(_OfColumnBy):
     """Value of `column` in the element with the largest `by`; the largest value if several have it. May be null.
 
     Elements whose `by` is null are ignored, as in Spark.
     """
 
-    column: str
-    by: str
-
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         return _ByColumn(schema, self.column, self.by, "MaxBy", largest=True)
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return (self.column, self.by)
 
 
 class _Chosen(ExactlyMerging):

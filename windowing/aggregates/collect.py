@@ -100,9 +100,6 @@ class _CollectSet(ExactlyMerging):
             distinct.setdefault(order_key(value), value + 0.0 if type(value) is float else value)
         return [distinct[key] for key in sorted(distinct)]
 
-    def get_result(self, accumulator: list[Any]) -> list[Any]:
-        return accumulator
-
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         values = columns[self._column]
         kept = np.flatnonzero(valid_of(values))
@@ -111,9 +108,6 @@ class _CollectSet(ExactlyMerging):
     def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
         entries, owners = entries_of(accumulators, groups)
         return self._sets(entries, owners, len(groups))
-
-    def finish(self, accumulators: pa.Array) -> pa.Array:
-        return accumulators
 
     def _sets(self, values: pa.Array, owners: Int64s, groups: int) -> pa.Array:
         rank = ranks(values)

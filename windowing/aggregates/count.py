@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.windowing.aggregates.bound import Aggregate, OfColumn, column_type
+from tidegate.windowing.aggregates.bound import Aggregate, OfColumn, boolean, column_type
 from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, valid_of
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
-from tidegate.windowing.type_names import name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +41,7 @@ class CountIf(OfColumn):
     """Number of elements whose boolean `column` is true and not null. The result is int64, never null."""
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        kind = column_type(schema, self.column, "CountIf.column")
-        if kind is not None and not pa.types.is_boolean(kind):
-            raise IllegalArgument("CountIf.column", self.column, f"it has type {name_of(kind)}; give a boolean column")
-        return _CountTrue(self.column)
+        return _CountTrue(boolean(schema, self.column, "CountIf.column"))
 
 
 class _CountElements(ExactlyMerging):
@@ -61,17 +57,11 @@ class _CountElements(ExactlyMerging):
     def merge(self, accumulator: int, other: int) -> int:
         return accumulator + other
 
-    def get_result(self, accumulator: int) -> int:
-        return accumulator
-
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         return pa.array(groups.sizes, pa.int64())
 
     def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
         return pa.array(groups.sum(accumulators.to_numpy()), pa.int64())
-
-    def finish(self, accumulators: pa.Array) -> pa.Array:
-        return accumulators
 
 
 class _CountValues(_CountElements):

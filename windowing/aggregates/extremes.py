@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.windowing.aggregates.bound import OfColumn, column_type
+from tidegate.windowing.aggregates.bound import OfColumn, boolean
 from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks
 from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, masked, valid_of
-from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
-from tidegate.windowing.type_names import name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +55,6 @@ class Extreme(ExactlyMerging):
             larger = other > accumulator
         return other if larger == self._largest else accumulator
 
-    def get_result(self, accumulator: Any) -> Any:
-        return accumulator
-
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         return self.combine(columns[self._column], groups)
 
@@ -86,9 +81,6 @@ class Extreme(ExactlyMerging):
         if self._largest:
             return masked(np.maximum.reduceat(numbers, groups.starts), has_value, kind)
         return masked((np.fmin if floats else np.minimum).reduceat(numbers, groups.starts), has_value, kind)
-
-    def finish(self, accumulators: pa.Array) -> pa.Array:
-        return accumulators
 
 
 def _neutral(kind: pa.DataType, largest: bool) -> Any:
@@ -121,15 +113,3 @@ class AllTrue(OfColumn):
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         return Extreme(boolean(schema, self.column, "AllTrue.column"), pa.bool_(), largest=False)
-
-
-def boolean(schema: pa.Schema | None, column: str, aggregate: str) -> str:
-    """Return the name of a column after checking that it is boolean.
-
-    Raises:
-        IllegalArgument: the column has another type.
-    """
-    kind = column_type(schema, column, aggregate)
-    if kind is not None and not pa.types.is_boolean(kind):
-        raise IllegalArgument(aggregate, column, f"it has type {name_of(kind)}; give a boolean column")
-    return column

@@ -144,9 +144,6 @@ class _Sum(ExactlyMerging):
         numbers = accumulators.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
         return masked(sum_int64(numbers, groups, self._column), _have_values(accumulators, groups), kind)
 
-    def finish(self, accumulators: pa.Array) -> pa.Array:
-        return accumulators
-
 
 class _DoubleSum(ExactlyMerging):
     accumulator_type = result_type = rest_type = pa.float64()

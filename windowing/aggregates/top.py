@@ -113,9 +113,6 @@ class _TopN(ExactlyMerging):
         entries, owners = entries_of(accumulators, groups)
         return self._lists(entries.flatten(), owners, len(groups))
 
-    def finish(self, accumulators: pa.Array) -> pa.Array:
-        return accumulators
-
     def _lists(self, entries: list[pa.Array], owners: Int64s, groups: int) -> pa.Array:
         """Return the list of each group.
 

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -174,7 +174,16 @@ class VectorisedAggregate(AggregateFunction):
 
 
 class ExactlyMerging(VectorisedAggregate):
-    """A `VectorisedAggregate` for which merging partial accumulators gives the result of all elements, in any order."""
+    """A `VectorisedAggregate` for which merging partial accumulators gives the result of all elements, in any order.
+
+    By default, an accumulator is the result.
+    """
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        return accumulators
 
     @property
     def merges_exactly(self) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 
 from tidegate.windowing.panes import Timing
-from tidegate.windowing.timers import InternalTimerService
 
 
 @dataclass(slots=True)
@@ -35,14 +34,6 @@ class Counters:
     open_windows: int = 0
     never_emitted: int = 0
     fed: int = 0
-
-    def count_timers(self, timers: InternalTimerService) -> Counters:
-        """Set the counts of timers from the queues of both domains, and return these counters."""
-        queues = timers.event_time, timers.processing_time
-        self.timers_registered = sum(queue.added for queue in queues)
-        self.timers_fired = sum(queue.fired for queue in queues)
-        self.timers_deleted = sum(queue.deleted for queue in queues)
-        return self
 
     def by_name(self) -> dict[str, int]:
         """Return the counts that a pipeline records, by name."""

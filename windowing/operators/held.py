@@ -9,7 +9,7 @@ matters. Sources: Flink's `CepOperator`, which buffers and sorts in the same way
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from math import copysign
 from typing import Any, TypeAlias
@@ -44,7 +44,7 @@ class HeldElements:
         self._by_time: dict[Millis, dict[Any, list[Held]]] = {}
         self._sides = {side: number for number, side in enumerate(types)}
         self._columns = {side: None if kind is None else tuple(kind.names) for side, kind in types.items()}
-        self._orders = {side: None if kind is None else ValueOrder(kind) for side, kind in types.items()}
+        self._orders = {side: value_order(kind) for side, kind in types.items()}
 
     def add(self, key: Any, time: Millis, side: Side, value: Any) -> None:
         """Hold an element until the watermark reaches `time`."""
@@ -97,11 +97,7 @@ class HeldElements:
         """Return elements sorted by input, then by value; elements of an unknown type keep their order of arrival."""
         if len(elements) == 1:
             return elements
-        return sorted(elements, key=lambda element: (self._sides[element[0]], self._order(element)))
-
-    def _order(self, element: Held) -> tuple[Any, ...]:
-        order = self._orders[element[0]]
-        return () if order is None else order.key(element[1])
+        return sorted(elements, key=lambda element: (self._sides[element[0]], self._orders[element[0]](element[1])))
 
     def _parts(self, time: Millis, side: Side, value: Any) -> Iterator[Any]:
         """Yield the time, side and columns of an element; the columns of the other input are null."""
@@ -148,25 +144,24 @@ def held_contents(types: ElementTypes) -> tuple[tuple[str, pa.DataType | None], 
     return tuple(columns)
 
 
-class ValueOrder:
-    """A total order of values: Arrow's order of their columns, then an order of what Arrow can't sort.
+def value_order(kind: pa.StructType | None) -> Callable[[Any], tuple[Any, ...]]:
+    """Return the sort key of a total order of values: Arrow's order of their columns, then that of what it can't sort.
 
     Arrow sorts nulls last and NaN after the numbers. It treats -0.0 and 0.0 as equal and does not sort nested columns.
-    A function can distinguish such values, so they break the ties here. The values are mappings.
+    A function can distinguish such values, so they break the ties here. The values are mappings. Values of an unknown
+    type have no order.
     """
+    fields = list(kind or ())
+    plain_names = [field.name for field in fields if not pa.types.is_nested(field.type)]
+    nested_names = [field.name for field in fields if pa.types.is_nested(field.type)]
 
-    __slots__ = ("_nested", "_plain")
-
-    def __init__(self, kind: pa.StructType) -> None:
-        self._plain = [field.name for field in kind if not pa.types.is_nested(field.type)]
-        self._nested = [field.name for field in kind if pa.types.is_nested(field.type)]
-
-    def key(self, value: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the sort key of a value."""
-        plain = [value[name] for name in self._plain]
+    def key(value: Any) -> tuple[Any, ...]:
+        plain = [value[name] for name in plain_names]
         signs = [copysign(1, item) for item in plain if isinstance(item, float)]
-        nested = [_nested_key(value[name]) for name in self._nested]
+        nested = [_nested_key(value[name]) for name in nested_names]
         return (*map(_plain_key, plain), *nested, *signs)
+
+    return key
 
 
 def _plain_key(value: Any) -> tuple[Any, ...]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from tidegate.windowing.compute import CoProcess, KeyedProcess
 from tidegate.windowing.declared import row_checker
 from tidegate.windowing.errors import IllegalArgument, IllegalState, MissingTimestamp, UnsupportedOperation
-from tidegate.windowing.functions.process import OnTimerContext, ProcessContext
+from tidegate.windowing.functions.process import KeyedCoProcessFunction, KeyedProcessFunction, ProcessContext
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.held import ElementTypes, HeldElements, Side, held_contents
 from tidegate.windowing.operators.protocol import KeyedOperator
@@ -21,28 +21,12 @@ from tidegate.windowing.operators.window.contexts import StateStore
 from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from tidegate.windowing.state.rows import KEY, StateRow, StateSchema
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, TimeDomain
-from tidegate.windowing.timers import (
-    VOID_NAMESPACE,
-    InternalTimerService,
-    Slot,
-    TimerService,
-    TimersSnapshot,
-)
+from tidegate.windowing.timers import VOID_NAMESPACE, InternalTimerService, Slot, TimerService
 
 ElementHook: TypeAlias = Callable[[Any, ProcessContext], Iterable[Any] | None]
 
-
-class ProcessFunction(Protocol):
-    """The hooks that process functions with one and with two inputs share."""
-
-    result_type: Any
-    side_outputs: Mapping[str, Any]
-
-    def on_timer(self, timestamp: Millis, ctx: OnTimerContext) -> Iterable[Any] | None:
-        """Handle a timer that fired."""
-
-    def states(self) -> Sequence[StateDescriptor]:
-        """Return the declared state."""
+ProcessFunction: TypeAlias = KeyedProcessFunction | KeyedCoProcessFunction
+"""A process function, with one input or two. Both have the same state, timers and side outputs."""
 
 
 class HookContext:
@@ -67,7 +51,7 @@ class HookContext:
 
     @property
     def current_key(self) -> Any:
-        return self._timers.key_context.current_key
+        return self._timers.current_key
 
     @property
     def time_domain(self) -> TimeDomain:
@@ -79,7 +63,7 @@ class HookContext:
         return self._timer_service
 
     def get_state(self, descriptor: StateDescriptor) -> Any:
-        if not self._timers.key_context.keyed:
+        if not self._timers.keyed:
             raise UnsupportedOperation(
                 f"state {descriptor.name!r}: keyed state is only supported on keyed streams: give the stream a key "
                 "(a constant one if all elements belong together)"
@@ -96,7 +80,7 @@ class HookContext:
 
     def enter(self, key: Any, timestamp: Millis | None, domain: TimeDomain | None = None) -> None:
         """Switch to an element (no domain) or a timer of `key`."""
-        self._timers.key_context.current_key = key
+        self._timers.current_key = key
         self.timestamp, self._domain = timestamp, domain
 
     def leave(self) -> None:
@@ -224,8 +208,7 @@ class ProcessOperator(KeyedOperator):
 
     def restore_state(self, rows: Iterable[StateRow]) -> None:
         for row in rows:
-            timers = TimersSnapshot(row.event_time_timers, row.processing_time_timers)
-            self.timers.restore((row.key, VOID_NAMESPACE), timers)
+            self.timers.restore((row.key, VOID_NAMESPACE), (row.event_time_timers, row.processing_time_timers))
             if row.user_state:
                 self._context.cells[row.key] = dict(row.user_state)
             if row.contents is not None and self._held is not None:

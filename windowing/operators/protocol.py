@@ -10,7 +10,7 @@ from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.records import Record
 from tidegate.windowing.state.rows import StateRow
 from tidegate.windowing.time import Millis
-from tidegate.windowing.timers import InternalTimerService, KeyContext, Slot
+from tidegate.windowing.timers import InternalTimerService, Slot
 
 
 class KeyedOperator(ABC):
@@ -26,14 +26,17 @@ class KeyedOperator(ABC):
 
     def __init__(self, *, keyed: bool = True) -> None:
         self.output: list[Record] = []
-        self.timers = InternalTimerService(KeyContext(keyed=keyed))
-        self.timers.start(self)
+        self.timers = InternalTimerService(self, keyed=keyed)
         self._counters = Counters()
 
     @property
     def counters(self) -> Counters:
         """Counts since the operator was created, timers included."""
-        return self._counters.count_timers(self.timers)
+        counters, queues = self._counters, (self.timers.event_time, self.timers.processing_time)
+        counters.timers_registered = sum(queue.added for queue in queues)
+        counters.timers_fired = sum(queue.fired for queue in queues)
+        counters.timers_deleted = sum(queue.deleted for queue in queues)
+        return counters
 
     @property
     def next_event_time(self) -> Millis | None:

@@ -7,12 +7,10 @@ import pyarrow as pa
 from tidegate.windowing.compute import CoProcess, IntervalJoin, KeyedProcess, WindowJoin, Windows
 from tidegate.windowing.functions import KeyedCoProcessFunction, KeyedProcessFunction
 from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, KeySchema
-from tidegate.windowing.operators.interval_join import IntervalJoinOperator
-from tidegate.windowing.operators.join import join_schema
+from tidegate.windowing.operators.joins import IntervalJoinOperator, WindowJoinOperator, join_schema
 from tidegate.windowing.operators.process import KeyedCoProcessOperator, KeyedProcessOperator, process_schema
 from tidegate.windowing.operators.window import WindowOperator
 from tidegate.windowing.operators.window.snapshot import state_schema
-from tidegate.windowing.operators.window_join import WindowJoinOperator
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.testing.harness import ManualClock, OperatorHarness, RecordingOutput, Snapshot
 

@@ -21,13 +21,13 @@ from tidegate.windowing.time import (
     positive_millis,
     saturating_add,
 )
-from tidegate.windowing.watermarks.bounded import (
+from tidegate.windowing.watermarks.generator import (
     AscendingTimestampsWatermarks,
     BoundedOutOfOrdernessWatermarks,
     BoundedOutOfOrdernessWithIdleAdvance,
     NoWatermarks,
+    WatermarkGenerator,
 )
-from tidegate.windowing.watermarks.generator import WatermarkGenerator
 from tidegate.windowing.watermarks.idleness import Clock, WatermarksWithIdleness
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, millis_in, part_of
 

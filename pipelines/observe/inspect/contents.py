@@ -16,7 +16,7 @@ from tidegate.pipelines.ledger.tables.checksum import hashes_of_rows
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.columnar.slices import as_windows
-from tidegate.windowing.operators.join import WINDOW_JOIN
+from tidegate.windowing.operators.joins import WINDOW_JOIN
 from tidegate.windowing.state.rows import BUCKET, KEY
 
 _INTERNAL = {

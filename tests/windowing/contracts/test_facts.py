@@ -44,7 +44,7 @@ from tidegate.windowing.facts import is_fact
 from tidegate.windowing.functions import AggregateFunction
 from tidegate.windowing.triggers import EndOfStreamTrigger, NeverTrigger, Term, Trigger
 from tidegate.windowing.watermarks import WatermarkGenerator
-from tidegate.windowing.watermarks.bounded import (
+from tidegate.windowing.watermarks.generator import (
     AscendingTimestampsWatermarks,
     BoundedOutOfOrdernessWithIdleAdvance,
     NoWatermarks,

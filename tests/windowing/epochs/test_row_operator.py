@@ -38,7 +38,7 @@ from tidegate.windowing.epochs.row_operator import RowOperator, make_operator
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.functions import ProcessWindowFunction
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators.join import join_schema
+from tidegate.windowing.operators.joins import join_schema
 from tidegate.windowing.operators.process import process_schema
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import PanePolicy

@@ -23,7 +23,7 @@ from tidegate.windowing import (
 )
 from tidegate.windowing.errors import UnboundedStateWarning
 from tidegate.windowing.functions import ReduceElements
-from tidegate.windowing.operators.interval_join import IntervalJoinOperator
+from tidegate.windowing.operators.joins import IntervalJoinOperator
 from tidegate.windowing.operators.process import KeyedProcessOperator
 from tidegate.windowing.operators.window import WindowOperator
 from tidegate.windowing.panes import Timing
@@ -78,14 +78,6 @@ def test_restored_timers_are_not_registered_again() -> None:
     second = WindowOperator(first.windows)
     second.restore_state(first.state_rows())
     assert (second.counters.timers_registered, second.counters.open_windows) == (0, 1)
-
-
-def test_the_watermark_lag_is_the_clock_less_the_watermark() -> None:
-    operator = WindowOperator(Windows(TumblingEventTimeWindows.of(10), reduce=plus))
-    operator.process_processing_time(1_000)
-    assert operator.watermark_lag is None
-    operator.process_watermark(990)
-    assert operator.watermark_lag == 10
 
 
 class OneTimer(KeyedProcessFunction):

@@ -11,7 +11,7 @@ from typing import Any
 
 from tidegate.windowing.panes import EmittedPane
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
-from tidegate.windowing.timers import InternalTimerService, Slot, TimerQueue, TimersSnapshot
+from tidegate.windowing.timers import InternalTimerService, Slot, TimerQueue, Timers
 from tidegate.windowing.triggers import Trigger
 from tidegate.windowing.windows import Window
 
@@ -97,9 +97,9 @@ class Cleanup:
         timers.silent.discard((time, slot))
         return True
 
-    def restore(self, slot: Slot, cell: WindowCell, timers: TimersSnapshot) -> None:
+    def restore(self, slot: Slot, cell: WindowCell, timers: Timers) -> None:
         """Set the cleanup timer of a restored window by the current lateness, which may differ from the snapshot's."""
-        times = timers.event_time if self._event_time else timers.processing_time
+        times = timers[0] if self._event_time else timers[1]
         cleanup = self.time(slot[1])
         if cleanup == MAX_TIMESTAMP or cleanup in times:
             return

@@ -109,14 +109,6 @@ class TimedAggregatedContents(AggregatedContents):
         return self._add(value, timestamp, self._create() if contents is None else contents)
 
 
-def aggregated(aggregate: AggregateFunction) -> Contents:
-    """Return the kind of contents of an aggregate function."""
-    aggregate = checked(aggregate)
-    if aggregate.takes_time:
-        return TimedAggregatedContents(aggregate)
-    return AggregatedContents(aggregate)
-
-
 def contents_of(windows: Windows) -> Contents:
     """Return the kind of contents that windows have."""
     if windows.evictor is not None:
@@ -124,5 +116,6 @@ def contents_of(windows: Windows) -> Contents:
     if windows.reduce is not None:
         return ReducedContents(windows.reduce)
     if windows.aggregate is not None:
-        return aggregated(windows.bound_aggregate)
+        aggregate = checked(windows.bound_aggregate)
+        return TimedAggregatedContents(aggregate) if aggregate.takes_time else AggregatedContents(aggregate)
     return ListContents()

@@ -26,7 +26,7 @@ from tidegate.windowing.operators.window.firing import Firing
 from tidegate.windowing.operators.window.snapshot import from_rows, to_rows
 from tidegate.windowing.panes import Accumulation, PanePolicy
 from tidegate.windowing.state.rows import StateRow
-from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 from tidegate.windowing.timers import Slot
 from tidegate.windowing.triggers import TriggerResult
 from tidegate.windowing.windows import TimeWindow, Window
@@ -329,12 +329,6 @@ class WindowOperator(KeyedOperator):
         counters = super().counters
         counters.open_windows = len(self.cells)
         return counters
-
-    @property
-    def watermark_lag(self) -> Millis | None:
-        """Milliseconds from the watermark to the clock; None before the first watermark."""
-        watermark = self._context.current_watermark
-        return None if watermark == MIN_TIMESTAMP else self._context.current_processing_time - watermark
 
     @property
     def stagger_offset(self) -> Millis | None:

@@ -21,7 +21,7 @@ from tidegate.windowing.operators.window.contexts import WindowOperatorState
 from tidegate.windowing.panes import Accumulation, PanePolicy
 from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from tidegate.windowing.state.rows import DISCARDED, KEY, REST, SLICE, WINDOW, StateRow, StateSchema
-from tidegate.windowing.timers import Slot, TimersSnapshot
+from tidegate.windowing.timers import Slot
 from tidegate.windowing.windows import TimeWindow, Window
 
 _FIRE, _FIRE_AND_PURGE = "fire", "fire_and_purge"
@@ -145,10 +145,8 @@ def from_rows(operator: WindowOperatorState, rows: Iterable[StateRow]) -> None:
         if row.namespace == DISCARDED:
             operator.cells.setdefault(slot, WindowCell()).discarded = contents
             continue
-        kept = TimersSnapshot(
-            [time for time in row.event_time_timers if not operator.cleanup.is_left_over(time, slot)],
-            row.processing_time_timers,
-        )
+        event_time = [time for time in row.event_time_timers if not operator.cleanup.is_left_over(time, slot)]
+        kept = (event_time, row.processing_time_timers)
         operator.timers.restore(slot, kept)
         if row.state_window is None:
             continue
