@@ -18,7 +18,7 @@ from tests.test_contributing import faults, named
 from tests.test_import_rules import imports
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.definition.config.settings import PipelineEntry
-from tidegate.pipelines.project.restore import restore
+from tidegate.pipelines.project.snapshots import restore
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text()

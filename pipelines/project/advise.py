@@ -93,7 +93,6 @@ class Advice(Answer):
     """What other time settings would have done to the rows of a pipeline's source.
 
     Args:
-        pipeline: name of the pipeline.
         commits: number of commits of the source that added rows.
         changed: number of commits that changed rows, which are left out.
         rows: number of usable rows.
@@ -183,7 +182,6 @@ _TITLES = {
     "gap": "gap of sessions",
 }
 _COLUMNS = ("late", "share", "wrong at first", "waits", "waits (99 %)", "by the clock", "open at most", "open now")
-_OF_PARTITIONS = ("partition", "late", "held back (commits)", "behind by")
 _RIGHT = ("late", "share", "wrong at first", "open at most", "open now")
 
 

@@ -112,7 +112,6 @@ class Backfilled(Answer):
     """The outcome of a backfill.
 
     Args:
-        pipeline: name of the pipeline.
         epoch: its newest epoch; None if no interval was given.
         runs: the intervals.
     """
@@ -312,7 +311,6 @@ class Replayed(Answer):
     """The outcome of a replay.
 
     Args:
-        pipeline: name of the pipeline.
         epochs: its epochs.
     """
 
@@ -346,7 +344,6 @@ class BackfillPlan(Answer):
     """The plan of a backfill.
 
     Args:
-        pipeline: name of the pipeline.
         planned: the intervals, each with what a run would do.
         changes: intervals whose rows changed in the source, which would be corrected first; None if nothing changed.
     """

@@ -64,7 +64,6 @@ class Backups(Answer):
     """The backups of a pipeline, newest first.
 
     Args:
-        pipeline: name of the pipeline.
         place: folder or URI of all backups.
         backups: the backups.
         never_run: a note if there is no backup and the pipeline has never run; else None.
@@ -122,7 +121,6 @@ class BackupDeleted(Answer):
     """A backup that was removed.
 
     Args:
-        pipeline: name of the pipeline.
         deleted: name of the backup.
         files: number of files that were removed.
         is_rest: True if there were only leftovers of an interrupted removal.

@@ -1,4 +1,4 @@
-"""Branches: a copy of a pipeline with other settings, which runs alongside it on the same source. Starts no JVM."""
+"""Branches: a copy of a pipeline with other settings, which runs alongside it, and its promotion. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tidegate.pipelines.definition.branch_settings import check_setting, with_settings
+from tidegate.pipelines.definition.branch_settings import check_setting, differing, with_settings
 from tidegate.pipelines.definition.branches import BranchNote, branches_of, no_branch, read_note
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.names import branch_of, check_name, pipeline_of
-from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.backups.branch import make_branch, remove_branch, remove_folder
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.snapshots.promote import promote as run
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
@@ -31,7 +32,6 @@ class Branch(Answer):
     """A branch of a pipeline.
 
     Args:
-        pipeline: name of the pipeline.
         name: name of the branch, `PIPELINE@BRANCH`, under which every command accepts it.
         settings: the changed settings by name, milliseconds.
         of_epoch: the epoch of the pipeline whose snapshot it started from.
@@ -61,7 +61,6 @@ class Branches(Answer):
     """The branches of a pipeline by name.
 
     Args:
-        pipeline: name of the pipeline.
         branches: the complete ones.
         broken: names of the others, whose creation or deletion was interrupted.
     """
@@ -94,7 +93,6 @@ class BranchDeleted(Answer):
     """A branch that was removed.
 
     Args:
-        pipeline: name of the pipeline.
         deleted: name of the branch, `PIPELINE@BRANCH`.
     """
 
@@ -207,3 +205,58 @@ def _described(branch: PipelineTables) -> Branch:
 def said(settings: Mapping[str, Millis]) -> str:
     """Return settings as human-readable text."""
     return ", ".join(f"{name}={show_duration(value)}" for name, value in settings.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted(Answer):
+    """A branch whose results and state have become the pipeline's.
+
+    Args:
+        branch: name of the branch, `PIPELINE@BRANCH`; it stays until it is deleted.
+        epoch: epoch of the promotion.
+        timeline: its timeline.
+        parent: the epoch that the pipeline and the branch share.
+        watermark: current watermark of the pipeline, int64 epoch milliseconds.
+    """
+
+    pipeline: str
+    branch: str
+    epoch: int
+    timeline: int
+    parent: int
+    watermark: Millis
+
+    def shown(self) -> Iterator[Shown]:
+        yield (
+            f"{self.branch} is promoted by epoch {self.epoch} of {self.pipeline}, on timeline {self.timeline}; "
+            f"watermark {show_millis(self.watermark)}. Readers of changes get the differing windows as corrections"
+        )
+        yield f"the branch stays until `tidegate branch {self.pipeline} {branch_of(self.branch)} --delete`"
+
+
+def promote(config: Config, pipeline: str, branch: str) -> Promoted:
+    """Make the results and the state of a branch the pipeline's; errors as for `promote` of the ledger.
+
+    Raises:
+        Refused: the code of the pipeline does not have the branch's settings.
+    """
+    tables, other, note = found_branch(config, pipeline, branch)
+    if differ := differing(load_pipeline(config, pipeline), note.settings):
+        has = ", ".join(f"{name} {_shown(value)}" for name, value in differ.items())
+        raise Refused(
+            f"the code of pipeline {pipeline!r} has {has}, but {other.pipeline} was run with {said(note.settings)}. "
+            f"First change the code to the settings of the branch and deploy it; then promote"
+        )
+    with Lease(tables, "promote", system_clock) as ours, Lease(other, "promote", system_clock) as theirs:
+
+        def check() -> None:
+            ours.check()
+            theirs.check()
+
+        manifest = run(tables, other, note, system_clock(), check)
+    assert manifest.parent is not None, "a promotion has the shared epoch as its parent"
+    return Promoted(pipeline, other.pipeline, manifest.epoch, manifest.timeline, manifest.parent, manifest.watermark)
+
+
+def _shown(value: Millis | None) -> str:
+    return "none" if value is None else show_duration(value)

@@ -36,7 +36,6 @@ class Vacuumed(Answer):
     """Files that were removed.
 
     Args:
-        pipeline: name of the pipeline.
         dry_run: True if they would be removed.
         clearing: the files by table, and the epochs whose snapshots can no longer be restored.
     """
@@ -92,7 +91,6 @@ class Optimized(Answer):
     """Files that were merged.
 
     Args:
-        pipeline: name of the pipeline.
         files: by table, the numbers of files before and after.
         never_run: a note if the pipeline has never run; else None.
     """
@@ -127,7 +125,6 @@ class WindowsBuilt(Answer):
     """Table `windows` after a rebuild.
 
     Args:
-        pipeline: name of the pipeline.
         table: path of the table.
         epoch: the newest epoch that it includes.
         windows: number of its windows.
@@ -165,7 +162,6 @@ class StateUpgraded(Answer):
     """Table `state` after its upgrade to version 2.
 
     Args:
-        pipeline: name of the pipeline.
         table: path of the table.
         version: version of the state that the next epoch writes.
         upgraded: False if the table already had that version.

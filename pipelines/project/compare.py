@@ -63,7 +63,6 @@ class Comparison(Answer):
     """The current windows of a pipeline and of a branch of it, compared since the branch was created.
 
     Args:
-        pipeline: name of the pipeline.
         branch: name of the branch, `PIPELINE@BRANCH`.
         settings: the changed settings of the branch, milliseconds.
         equal: number of windows with the same results.

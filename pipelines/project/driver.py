@@ -19,7 +19,6 @@ class Alive(Answer):
     """A stream that is alive.
 
     Args:
-        pipeline: name of the pipeline.
         age: seconds since its last heartbeat.
     """
 
@@ -34,7 +33,6 @@ class StoppedDriver(Answer):
     """A driver that was stopped.
 
     Args:
-        pipeline: name of the pipeline.
         stopped: description of the driver.
     """
 
@@ -49,7 +47,6 @@ class Unlocked(Answer):
     """A lease that was removed from a driver.
 
     Args:
-        pipeline: name of the pipeline.
         taken_from: description of the driver.
     """
 

@@ -27,7 +27,6 @@ class Erased(Answer):
     """A key that was erased.
 
     Args:
-        pipeline: name of the pipeline.
         epoch: epoch of the erasure; None if nothing held the key, so nothing changed.
         rows: number of erased rows by table; for a savepoint, by `savepoint NAME`.
         files: number of reports, pages, logs and alarms that were removed.

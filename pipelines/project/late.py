@@ -45,7 +45,6 @@ class LateSummary(Answer):
     """Counts of late rows.
 
     Args:
-        pipeline: name of the pipeline.
         rows: number of late rows.
         open: number of those that are not yet in a window.
         groups: the counts of each group, with its values of `keys`; lateness is in milliseconds.
@@ -82,7 +81,6 @@ class Reopened(Answer):
     """The outcome of a reopening.
 
     Args:
-        pipeline: name of the pipeline.
         epoch: epoch that reopened the rows; None if there were none.
         rows: number of late rows that were added to their windows.
         panes: number of panes that were emitted.
@@ -114,7 +112,6 @@ class Pruned(Answer):
     """Late and rejected rows that were removed.
 
     Args:
-        pipeline: name of the pipeline.
         removed: by table, the number of rows.
     """
 

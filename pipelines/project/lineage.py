@@ -20,7 +20,6 @@ class Lineage(Answer):
     """Datasets by their OpenLineage names, with their facets.
 
     Args:
-        pipeline: name of the pipeline.
         inputs: the datasets that are read.
         outputs: the datasets that are written.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.advise import Advice
     from tidegate.pipelines.project.backfill import Backfilled, BackfillPlan, Replayed, Span
     from tidegate.pipelines.project.backups import BackupCreated, BackupDeleted, BackupRestored, Backups
-    from tidegate.pipelines.project.branches import Branch, BranchDeleted, Branches
+    from tidegate.pipelines.project.branches import Branch, BranchDeleted, Branches, Promoted
     from tidegate.pipelines.project.clean import Optimized, StateUpgraded, Vacuumed, WindowsBuilt
     from tidegate.pipelines.project.compare import Comparison
     from tidegate.pipelines.project.driver import Alive, StoppedDriver, Unlocked
@@ -35,16 +35,13 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.late import LateSummary, Pruned, Reopened
     from tidegate.pipelines.project.lineage import Lineage
     from tidegate.pipelines.project.listing import Pipelines
-    from tidegate.pipelines.project.promote import Promoted
     from tidegate.pipelines.project.rename import RenamedTables
-    from tidegate.pipelines.project.restore import Restored
     from tidegate.pipelines.project.results import Results, View
     from tidegate.pipelines.project.runs import Report, Runs
     from tidegate.pipelines.project.savepoints import Savepoint, SavepointDeleted, Savepoints
-    from tidegate.pipelines.project.snapshots import SnapshotCheck, SnapshotContent, SnapshotDiff, Snapshots
+    from tidegate.pipelines.project.snapshots import Restored, SnapshotCheck, SnapshotContent, SnapshotDiff, Snapshots
     from tidegate.pipelines.project.source import SourceReset
-    from tidegate.pipelines.project.stream import Streamed
-    from tidegate.pipelines.project.together import StreamedTogether
+    from tidegate.pipelines.project.stream import Streamed, StreamedTogether
     from tidegate.pipelines.project.trace import Trace
     from tidegate.pipelines.project.verify import Verified
     from tidegate.pipelines.project.why import Why
@@ -272,7 +269,7 @@ class Project:
             LeaseHeld: another driver is running the pipeline.
         """
         from tidegate.pipelines.project.given import length_of, size_of
-        from tidegate.pipelines.project.stream import StreamOptions, stream
+        from tidegate.pipelines.project.stream import StreamOptions, stream, stream_together
         from tidegate.pipelines.run.next_commits import EpochLimits
 
         if end_of_input and interval is not None:
@@ -288,8 +285,6 @@ class Project:
             patience,
         )
         if not isinstance(pipeline, str):
-            from tidegate.pipelines.project.together import stream_together
-
             return stream_together(self._config, pipeline, options, stop or StopRequest(), self._teller)
         return stream(self._config, pipeline, options, stop or StopRequest(), self._teller(pipeline))
 
@@ -773,7 +768,7 @@ class Project:
             pipeline: name of the pipeline.
             branch: name of the branch, without that of the pipeline.
         """
-        from tidegate.pipelines.project.promote import promote
+        from tidegate.pipelines.project.branches import promote
 
         return promote(self._config, pipeline, branch)
 
@@ -806,7 +801,7 @@ class Project:
                 raise UsageError("--with-tables is for a pipeline without tables: leave out the other options")
             return self.backup_restore(pipeline, str(target).removeprefix("savepoint:"), place=place)
         _check_without_tables(place)
-        from tidegate.pipelines.project.restore import restore
+        from tidegate.pipelines.project.snapshots import restore
 
         return restore(self._config, pipeline, str(target), keep_stale, give_up_results)
 

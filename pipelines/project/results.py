@@ -32,7 +32,6 @@ from tidegate.pipelines.storage.warehouse import arrow_schema, read_table, store
 _log = logging.getLogger(__name__)
 
 View: TypeAlias = Literal["final", "latest", "windows", "all"]
-VIEWS: tuple[View, ...] = get_args(View)
 Format: TypeAlias = Literal["csv", "jsonl", "parquet", "arrow"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
@@ -42,7 +41,6 @@ class Results(Answer):
     """Rows of a view of table `results`.
 
     Args:
-        pipeline: name of the pipeline.
         view: `final`, `latest`, `windows` or `all`.
         rows: the rows, in order.
         total: number of rows of the view; `rows` are the first of them.

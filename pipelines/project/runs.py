@@ -31,7 +31,6 @@ class Runs(Answer):
     """Rows of table `epochs`, newest first.
 
     Args:
-        pipeline: name of the pipeline.
         epochs: the rows; `phases` has the seconds of each step.
         total: number of epochs in the table.
         never_run: a note if the pipeline has never run; else None.
@@ -97,7 +96,6 @@ class Report(Answer):
     """A page that was written.
 
     Args:
-        pipeline: name of the pipeline.
         file: path or URI of the page.
     """
 

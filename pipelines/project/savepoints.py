@@ -50,7 +50,6 @@ class Savepoints(Answer):
     """The savepoints of a pipeline, newest first.
 
     Args:
-        pipeline: name of the pipeline.
         savepoints: those that can be read.
         broken: those that can't be read.
         never_run: a note if the pipeline has never run; else None.
@@ -90,7 +89,6 @@ class SavepointDeleted(Answer):
     """A savepoint that was removed.
 
     Args:
-        pipeline: name of the pipeline.
         deleted: name of the savepoint.
     """
 

@@ -1,4 +1,4 @@
-"""The snapshots of a pipeline: their list, content and differences, and which of them the code can continue from."""
+"""The snapshots of a pipeline: their list, content and differences, what the code can continue from, and a restore."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.open_input import bind_to_source
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.compatibility import check_left_behind
 from tidegate.pipelines.ledger.snapshots.compatibility import compare as compare_code
+from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, no_snapshot_yet, state_rows
 from tidegate.pipelines.ledger.snapshots.line import come_back_whole
+from tidegate.pipelines.ledger.snapshots.restore import restore as run
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.tables.damaged_log import set_aside_damaged
 from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.contents import Change, Difference, key_group_counts, window_rows
@@ -39,7 +44,6 @@ class Snapshots(Answer):
     """The snapshots that can be restored, newest first.
 
     Args:
-        pipeline: name of the pipeline.
         snapshots: for each, the version of table `state`, its time, the fields of its manifest, and `results`: True if
             a restore brings back all its results.
         never_run: a note if the pipeline has never run; else None.
@@ -91,7 +95,6 @@ class SnapshotContent(Answer):
     """The content of a snapshot.
 
     Args:
-        pipeline: name of the pipeline.
         version: version of table `state`.
         manifest: its manifest.
         windows: the first rows of its windows and window slices, or of the keys and elements that it holds instead of
@@ -171,7 +174,6 @@ class SnapshotDiff(Answer):
     """The differences between two snapshots.
 
     Args:
-        pipeline: name of the pipeline.
         before: manifest of the first one.
         after: manifest of the second one.
         difference: windows and timers that were added, removed or changed.
@@ -259,7 +261,6 @@ class SnapshotCheck(Answer):
     """The result of checking that the current code can continue from a snapshot.
 
     Args:
-        pipeline: name of the pipeline.
         epoch: epoch of the snapshot; None for a start at the beginning of the source.
         compatible: True.
         same_code: True if the code computes the same results as the code of the snapshot.
@@ -357,3 +358,57 @@ def _windows(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Gr
 def _held(times: list[int] | None) -> str:
     """Describe the elements of a key that wait for the watermark."""
     return f"{len(times)} from {show_millis(times[0])} on" if times else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored(Answer):
+    """The outcome of a restore.
+
+    Args:
+        manifest: manifest of the newest snapshot.
+        given_up: descriptions of published rows that are lost.
+        set_aside: damaged log entries, and tables whose files were restored.
+    """
+
+    manifest: Manifest
+    given_up: tuple[str, ...]
+    set_aside: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.manifest.short(), "given_up": list(self.given_up), "set_aside": list(self.set_aside)}
+
+    def shown(self) -> Iterator[Shown]:
+        manifest = self.manifest
+        yield from self.set_aside
+        if manifest.kind == "restore" and manifest.parent is not None:
+            yield (
+                f"{manifest.pipeline} is back at the snapshot of epoch {manifest.parent}, now epoch {manifest.epoch} "
+                f"on timeline {manifest.timeline}; watermark {show_millis(manifest.watermark)}"
+            )
+        else:
+            yield f"epoch {manifest.epoch} is already the newest snapshot of {manifest.pipeline}: nothing to do"
+        yield from (f"given up: {text}" for text in self.given_up)
+
+
+def restore(config: Config, pipeline: str, target: str, keep_stale: bool, give_up_results: bool) -> Restored:
+    """Make a snapshot the newest one of a pipeline; see `find_snapshot` for how to name it."""
+    tables = PipelineTables.of(config, pipeline)
+    given_up: list[str] = []
+
+    def schemas() -> dict[str, pa.Schema]:
+        from tidegate.pipelines.definition.load import load_pipeline
+        from tidegate.pipelines.epoch.open_input import bind_to_source
+
+        return bind_to_source(config, load_pipeline(config, pipeline)).table_schemas
+
+    if not tables.exist:
+        # Without tables the call can only fail, and it should fail before it creates a table for its lease.
+        find_snapshot(tables, target)
+    with Lease(tables, "restore", system_clock) as lease:
+        set_aside = set_aside_damaged(tables, lease.check)
+        snapshot = find_snapshot(tables, target)
+        set_aside = [*set_aside, *put_back(tables, give_up_results)]
+        manifest = run(
+            tables, snapshot, system_clock(), keep_stale, given_up.append if give_up_results else None, schemas
+        )
+    return Restored(manifest, tuple(given_up), tuple(set_aside))

@@ -24,7 +24,6 @@ class SourceReset(Answer):
     """New positions in the sources of a pipeline.
 
     Args:
-        pipeline: name of the pipeline.
         epoch: epoch that set them; None if nothing changed.
         positions: the positions.
         dry_run: True if they were only computed.

@@ -108,7 +108,6 @@ class Trace(Answer):
     """The history of a key.
 
     Args:
-        pipeline: name of the pipeline.
         key: the key, by column.
         epoch: the newest epoch.
         elements: its rows, as they arrived.

@@ -53,7 +53,6 @@ class Verified(Answer):
     """The outcome of a verification.
 
     Args:
-        pipeline: name of the pipeline.
         epoch: its newest epoch.
         sample: share of the keys whose windows were recomputed, 0 to 1.
         seed: seed of the sample.

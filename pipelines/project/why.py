@@ -41,7 +41,6 @@ class Why(Answer):
     """Open windows and what each waits for. Times are int64 epoch milliseconds.
 
     Args:
-        pipeline: name of the pipeline.
         epoch: its newest epoch.
         watermark: the watermark at the end of the epoch.
         processing_time: the clock of the epoch.

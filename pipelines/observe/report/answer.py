@@ -50,7 +50,8 @@ Shown = str | Grid
 class Answer:
     """The base of the values that calls of a project return. Subclasses are frozen dataclasses.
 
-    If one sentence describes the answer, it is in `says`, with fields in braces; other answers have a method `shown`.
+    Their field `pipeline` is the name of the pipeline. If one sentence describes the answer, it is in `says`, with
+    fields in braces; other answers have a method `shown`.
     """
 
     __slots__ = ()

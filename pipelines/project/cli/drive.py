@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.project.cli.screen import Screen, engine_option, log_option, with_screen
+from tidegate.pipelines.project.cli.screen import Screen, engine_option, log_option, patience_option, with_screen
 from tidegate.pipelines.run.stopping import StopRequest
 
-_patience = click.FloatRange(min=0)
 _count = click.IntRange(min=1)
 
 
@@ -40,13 +39,7 @@ _count = click.IntRange(min=1)
     type=_count,
     help="Source commits in one epoch, with --order arrival. Default: all.",
 )
-@click.option(
-    "--patience",
-    type=_patience,
-    default=0,
-    show_default=True,
-    help="Seconds to wait for another running backfill; this one then continues where that one ended.",
-)
+@patience_option("Seconds to wait for another running backfill; this one then continues where that one ended.")
 @click.option("--dry-run", is_flag=True, help="Show what would happen to each interval; change nothing.")
 @engine_option
 @log_option
@@ -100,13 +93,7 @@ def backfill(
 @click.option("--max-files-per-epoch", type=_count, help="Limit on the source files in one epoch.")
 @click.option("--max-bytes-per-epoch", help="Approximate limit on the bytes of source files in one epoch, such as 1g.")
 @click.option("--max-commits-per-epoch", type=_count, help="Limit on the source commits in one epoch.")
-@click.option(
-    "--patience",
-    type=_patience,
-    default=0,
-    show_default=True,
-    help="Seconds to wait for a running stream with --available-now, which ends on its own.",
-)
+@patience_option("Seconds to wait for a running stream with --available-now, which ends on its own.")
 @engine_option
 @log_option
 @with_screen
@@ -157,13 +144,7 @@ def _request_of_signals() -> StopRequest:
 
 @click.command()
 @click.argument("pipeline")
-@click.option(
-    "--patience",
-    type=_patience,
-    default=600,
-    show_default=True,
-    help="Seconds to wait for its current epoch.",
-)
+@patience_option("Seconds to wait for its current epoch.", 600)
 @with_screen
 def stop(screen: Screen, pipeline: str, patience: float) -> None:
     """Ask the driver of PIPELINE to end after its current epoch, and wait until it has ended."""

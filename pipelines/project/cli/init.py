@@ -1,7 +1,4 @@
-"""`tidegate init` creates a new project: settings, a pipeline with its test, sample data and a DAG file.
-
-`tidegate schema` prints what an editor needs to check and complete the settings.
-"""
+"""Commands that prepare a project or a machine: `init`, `schema`, `flights` and `setup`."""
 
 from __future__ import annotations
 
@@ -13,10 +10,14 @@ from pathlib import Path
 import click
 from deltalake import write_deltalake
 
+from tidegate.extras import require
 from tidegate.pipelines import examples
 from tidegate.pipelines.definition.config.file import SCHEMA_FILE, json_schema
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.examples.flights.source import DAYS as FLIGHT_DAYS
+from tidegate.pipelines.examples.flights.source import FIRST_DAY, load_flights
 from tidegate.pipelines.examples.starter import DAYS, clicks_of
 from tidegate.pipelines.project.cli.screen import Screen, with_screen
 
@@ -87,3 +88,42 @@ def schema(screen: Screen) -> None:
 
 def _schema_text() -> str:
     return json.dumps(json_schema(), indent=2) + "\n"
+
+
+@click.command()
+@click.option("--days", default=31, show_default=True, help=f"How many days of 2013 to write, 1 to {FLIGHT_DAYS}.")
+@with_screen
+def flights(screen: Screen, days: int) -> None:
+    """Write table `flights` into the warehouse: real flights from New York, the source of the example pipelines.
+
+    The table has one commit for each day of arrival, in the order in which the records would have arrived. An existing
+    table is left unchanged.
+    """
+    warehouse = warehouse_of(screen.config())
+    path = warehouse.path("flights")
+    rows = load_flights(path, days, warehouse.options_of(path))
+    screen.show({"table": path, "rows": rows}, f"{path} holds {rows} records of flights, from {FIRST_DAY}")
+
+
+@click.command()
+@with_screen
+def setup(screen: Screen) -> None:
+    """Check Java, fetch Delta's jars for Spark, and make Spark start faster; needed once per machine.
+
+    The last step takes a minute and 200 MB next to the jars: it creates an archive of Spark's classes, with which every
+    run starts in about half the time. Runs work without it.
+    """
+    require("the set-up of Spark", "pyspark", "delta")
+    from tidegate.pipelines.engine.spark.class_archive import archive_file, make_archive
+    from tidegate.pipelines.engine.spark.jars import check_java, resolve_jars
+
+    java = check_java()
+    jars = resolve_jars()
+    if not archive_file(java).exists():
+        screen.tell("preparing Spark for fast starts, once: about a minute")
+    archive = make_archive(java, "tidegate.pipelines.run.warm_up", screen.tell)
+    screen.show(
+        {"jars": [str(jar) for jar in jars], "classes": None if archive is None else str(archive)},
+        f"Java is installed, and {len(jars)} jars are in {jars[0].parent}",
+        "Spark starts quickly" if archive else "This Java can't create a class archive: Spark works, but starts slowly",
+    )

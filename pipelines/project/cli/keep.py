@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.project.cli.screen import Screen, engine_option, key_of, with_screen
+from tidegate.pipelines.project.cli.screen import Screen, engine_option, key_of, patience_option, with_screen
 
 
 @click.group()
@@ -38,13 +38,7 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
 @click.option("--start", help="Only late rows whose window begins at this time or later; without a zone, it is in UTC.")
 @click.option("--end", help="Only late rows whose window begins before this time.")
 @click.option("--ask-stream", is_flag=True, hidden=True)
-@click.option(
-    "--patience",
-    type=click.FloatRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seconds to wait for a running stream with --available-now, which ends on its own.",
-)
+@patience_option("Seconds to wait for a running stream with --available-now, which ends on its own.")
 @engine_option
 @with_screen
 def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], ask_stream: bool, **options: Any) -> None:

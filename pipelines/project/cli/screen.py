@@ -142,6 +142,16 @@ def limit_option(default: int, text: str = "How many to show; 0 for all.") -> Ca
     return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=True, help=text)
 
 
+def rows_option(text: str) -> Callable[[F], F]:
+    """Return the option `--rows` of a command that shows differences."""
+    return click.option("--rows", type=click.IntRange(min=0), default=20, show_default=True, help=text)
+
+
+def patience_option(text: str, default: int = 0) -> Callable[[F], F]:
+    """Return the option `--patience` of a command that may wait for another driver."""
+    return click.option("--patience", type=click.FloatRange(min=0), default=default, show_default=True, help=text)
+
+
 def key_of(texts: Sequence[str]) -> KeyText | None:
     """Return the key from a command's option or arguments; None for no key."""
     from tidegate.pipelines.project.given import KeyText

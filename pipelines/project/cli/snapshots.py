@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tidegate.pipelines.project.cli.screen import Screen, engine_option, with_screen
+from tidegate.pipelines.project.cli.screen import Screen, engine_option, rows_option, with_screen
 
 
 @click.group()
@@ -29,7 +29,7 @@ def list_snapshots(screen: Screen, pipeline: str) -> None:
 @snapshot.command()
 @click.argument("pipeline")
 @click.argument("target", default="latest")
-@click.option("--rows", type=click.IntRange(min=0), default=20, show_default=True, help="How many windows to show.")
+@rows_option("How many windows to show.")
 @click.option("--key-group", type=click.IntRange(min=0), help="Only windows of this key group.")
 @click.option("--checksums", is_flag=True, help="Add a checksum of each key group: equal rows have equal checksums.")
 @with_screen
@@ -45,13 +45,7 @@ def show(screen: Screen, pipeline: str, target: str, **options: Any) -> None:
 @click.argument("pipeline")
 @click.argument("first", metavar="ONE")
 @click.argument("second", metavar="[OTHER]", default="latest")
-@click.option(
-    "--rows",
-    type=click.IntRange(min=0),
-    default=20,
-    show_default=True,
-    help="How many of each kind to show; 0 for all.",
-)
+@rows_option("How many of each kind to show; 0 for all.")
 @with_screen
 def diff(screen: Screen, pipeline: str, first: str, second: str, rows: int) -> None:
     """Show the windows and timers that were added, removed or changed between snapshots ONE and OTHER of PIPELINE.
@@ -150,13 +144,7 @@ def branch(screen: Screen, pipeline: str, name: str | None, settings: tuple[str,
 @click.command()
 @click.argument("pipeline")
 @click.argument("branch")
-@click.option(
-    "--rows",
-    type=click.IntRange(min=0),
-    default=20,
-    show_default=True,
-    help="How many of the windows that differ to show; 0 for all.",
-)
+@rows_option("How many of the windows that differ to show; 0 for all.")
 @with_screen
 def compare(screen: Screen, pipeline: str, branch: str, rows: int) -> None:
     """Show the windows in which BRANCH differs from PIPELINE since it began, by how much and why."""

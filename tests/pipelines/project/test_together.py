@@ -20,8 +20,7 @@ from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.project.progress import Teller
-from tidegate.pipelines.project.stream import StreamOptions
-from tidegate.pipelines.project.together import stream_together
+from tidegate.pipelines.project.stream import StreamOptions, stream_together
 from tidegate.pipelines.run.stopping import StopRequest
 
 NAMES = ("sessions", "hours", "lost")
