@@ -7,6 +7,7 @@ warehouse is a folder may read a source in a bucket, and vice versa.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -288,15 +289,7 @@ class Warehouse:
         try:
             if isinstance(writing, fs.LocalFileSystem):
                 writing.create_dir(write_root, recursive=True)
-                with suppress(FileNotFoundError):
-                    # Writing to a hard-linked file would also change the other table.
-                    os.unlink(copy)
-                if share and isinstance(reading, fs.LocalFileSystem) and _has_second_name(original, copy):
-                    return
-                with reading.open_input_stream(original) as reader, writing.open_output_stream(copy) as writer:
-                    while block := reader.read(_BLOCK):
-                        writer.write(block)
-                self.make_durable(target, [as_name], folder=False)
+                self._copy_beside(reading, original, copy, share)
             elif reading == writing:
                 # The store copies it on its side.
                 reading.copy_file(original, copy)
@@ -308,6 +301,27 @@ class Warehouse:
                 f"file {name} of table {source} is missing: it was removed while it was being copied. Run the command "
                 "again"
             ) from error
+
+    def _copy_beside(self, reading: fs.FileSystem, original: str, copy: str, share: bool) -> None:
+        """Copy a file under a name of its own, then give it its name, so that a copy of before stays until then.
+
+        Another command may have made that copy and removed the original, or it may be a hard link to the original,
+        which must not be written. What a kill leaves has a data file's suffix, so vacuum removes it.
+        """
+        folder, _, name = copy.rpartition("/")
+        beside = f"{folder}/copying-{uuid.uuid4().hex}-{name}"
+        try:
+            if not (share and isinstance(reading, fs.LocalFileSystem) and _has_second_name(original, beside)):
+                with reading.open_input_stream(original) as reader, open(beside, "xb") as writer:
+                    while block := reader.read(_BLOCK):
+                        writer.write(block)
+                    writer.flush()
+                    os.fsync(writer.fileno())
+            os.replace(beside, copy)
+        finally:
+            # A full disk leaves a part of it, and `replace` leaves both names if they are links to one file.
+            with suppress(FileNotFoundError):
+                os.unlink(beside)
 
     def move_file(self, path: str, name: str, target: str, as_name: str) -> bool:
         """Move a file within the warehouse, replacing any file of that name; return False if it is missing.

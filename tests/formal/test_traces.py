@@ -100,7 +100,7 @@ def hanging_over_a_restore(step: str) -> Callable[[Lake], None]:
     return act
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(150, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("count", [4, pytest.param(60, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
 def test_drivers_that_take_turns_follow_the_protocol(traced: Traced, count: int) -> None:
     schedules = [drawn(seed, "abc" if seed % 4 == 0 else "ab") for seed in range(count)]
     traces = [traced(taking_turns(schedule)) for schedule in schedules]

@@ -70,6 +70,22 @@ def test_a_warehouse_may_have_spaces_and_letters_of_any_alphabet_in_its_path(tmp
     assert len(read_table(warehouse, warehouse.open(warehouse.path("t")))) == 1000
 
 
+def test_a_copy_stays_whole_until_it_is_copied_again(tmp_path: Path) -> None:
+    """A rename that hung copied a file again whose original the same command, given again, had removed by then."""
+    warehouse, folder, target = Warehouse(str(tmp_path)), str(tmp_path / "t"), str(tmp_path / "copy")
+    warehouse.write_parquet(folder, "a.parquet", ROWS)
+    for share in (True, True, False):
+        warehouse.copy_file(folder, "a.parquet", target, "a.parquet", share)
+        assert [*warehouse.names(target)] == ["a.parquet"]
+    warehouse.copy_file(folder, "a.parquet", target, "a.parquet", share=True)
+    warehouse.copy_file(folder, "a.parquet", target, "a.parquet")
+    assert pq.read_table(f"{folder}/a.parquet") == ROWS, "writing the copy must not change the original by a hard link"
+    warehouse.delete_file(folder, "a.parquet")
+    with pytest.raises(Refused, match="is missing"):
+        warehouse.copy_file(folder, "a.parquet", target, "a.parquet")
+    assert pq.read_table(f"{target}/a.parquet") == ROWS
+
+
 def test_an_empty_table_has_its_columns(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "t"), ROWS.slice(0, 0))
     rows = read_table(Warehouse(str(tmp_path)), DeltaTable(str(tmp_path / "t")))

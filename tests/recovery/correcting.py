@@ -20,6 +20,7 @@ from tests.lake import DAY0, LOCAL, Clock, Lake
 from tests.pipelines.changes.pipelines import HOUR, PIPELINES
 from tests.recovery.killing import killing_after
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut
 from tidegate.pipelines.run.stream import Stream
@@ -59,6 +60,7 @@ def pipeline_of(name: str) -> Pipeline:
 def work(lake: Lake, name: str, run: str, tell: Callable[[str], None] = lambda step: None) -> None:
     """Read what is there: as a stream, or with the next interval of a backfill."""
     with lake.driver(LOCAL, pipeline_of(name), tell) as driver:
+        driver.windows = WindowsTable()
         if run == "stream":
             Stream(driver, lambda manifest: None).run_available()
         else:

@@ -26,6 +26,7 @@ from tests.recovery.arrivals import STEPS
 from tests.recovery.correcting import HOURS_BEFORE, Task, killed, pipeline_of, work
 from tests.recovery.test_kills import victim
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.driver import Driver
@@ -87,6 +88,7 @@ class Killed:
             work(changing.lake, name, run)
         if run == "backfill":
             with changing.lake.driver(LOCAL, pipeline_of(name)) as driver:
+                driver.windows = WindowsTable()
                 list(backfill(driver, cut(DAY0, DAY0 + HOURS_BEFORE * HOUR, None)))
         for _ in range(changes):
             changing.happen()

@@ -143,6 +143,21 @@ def test_a_compaction_on_top_does_not_hide_it(by_hand: ByHand) -> None:
 
 
 @pytest.mark.long
+def test_a_table_that_was_set_back_to_a_compaction_is_refused(by_hand: ByHand) -> None:
+    """A walk found it: files with names of a compaction made the RESTORE that added them again look like one."""
+    hours(by_hand, 8, 9, 10)
+    compact(by_hand.tables, "results")
+    hours(by_hand, 11)
+    compact(by_hand.tables, "results")
+    hours(by_hand, 12)
+    before = contents(by_hand)
+    set_back(by_hand, "results", versions=3)
+    with pytest.raises(Refused, match=REFUSED):
+        recover(by_hand.tables)
+    back_to(by_hand, "latest")
+    assert contents(by_hand) == before
+
+
 def test_any_number_of_commits_on_top_does_not_hide_it(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9, 10, 11)
     before = contents(by_hand)

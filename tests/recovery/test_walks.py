@@ -108,11 +108,13 @@ class WindowsWalk(Walk):
 
     def _windows_changed(self) -> None:
         tables, path = self.by_hand.tables, self.by_hand.tables.path(windows.NAME)
-        way = self.draw.choice(("set back", "optimized", "deleted", "gone", "compacted"))
         handle = tables.open(windows.NAME)
+        earlier = [version for version in TableLog(tables, windows.NAME).recent if version < handle.version()]
+        ways = ("set back", "optimized", "deleted", "gone", "compacted")
+        way = self.draw.choice(ways if earlier else ways[1:])
         self.told.append(f"[windows {way}]")
         if way == "set back":
-            handle.restore(self.draw.choice(TableLog(tables, windows.NAME).recent[-4:]))
+            handle.restore(self.draw.choice(earlier[-4:]))
         elif way == "optimized":
             handle.optimize.compact()
         elif way == "deleted":

@@ -168,6 +168,11 @@ def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) 
 
 def moves_rows(table: str, entry: LogEntry) -> bool:
     """Return True if a commit leaves the published rows unchanged, and only moves them to other files."""
-    # Compactions by old versions of tidegate wrote no mark into their commits.
-    is_old = bool(entry.added) and all(path.startswith(f"{table}-compacted-") for path in entry.added)
-    return COMPACTION in entry.info or entry.info.get("operation") == "OPTIMIZE" or is_old
+    operation = entry.info.get("operation")
+    # Compactions by old versions of tidegate wrote no mark into their commits; a RESTORE adds files of before again.
+    is_old = (
+        operation != "RESTORE"
+        and bool(entry.added)
+        and all(path.startswith(f"{table}-compacted-") for path in entry.added)
+    )
+    return COMPACTION in entry.info or operation == "OPTIMIZE" or is_old

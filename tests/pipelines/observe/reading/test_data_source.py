@@ -283,7 +283,7 @@ def test_rows_that_are_not_kept_can_not_be_taken_back(visits: ByHand) -> None:
     query.run()
     restore(visits.tables, before, to_millis(at("20:00")))
     with Lease(visits.tables, "vacuum", Clock()):
-        vacuum(visits.tables, Retention(snapshots=1, age=0), to_millis(at("20:00", day=1000)))
+        vacuum(visits.tables, Retention(snapshots=1, age=0), to_millis(at("20:00", day=100_000)))
     with pytest.raises(Refused, match=r"retain_log_hours.*Start the query with a new checkpoint folder and an empty"):
         query.run()
     anew = Query(visits.folder / "new checkpoint", visits.folder / "empty target", query.options)
@@ -317,7 +317,7 @@ def test_a_query_that_stood_still_until_nobody_knows_what_was_forgotten_is_refus
     anew = Query(visits.folder / "new checkpoint", visits.folder / "empty target", query.options)
     anew.run()
     with Lease(visits.tables, "vacuum", Clock()):
-        vacuum(visits.tables, Retention(1, 0, epochs=0), to_millis(at("20:00", day=1000)))
+        vacuum(visits.tables, Retention(1, 0, epochs=0), to_millis(at("20:00", day=100_000)))
     assert visits.rows("epochs")["epoch"].to_pylist() == [7]
     visits.epoch(("dan", at("16:00"), 1), watermark=at("16:30"))
     with pytest.raises(Refused, match=r"epochs from 7 on \(retain_epochs_days.*Start the query with a new checkpoint"):
