@@ -70,7 +70,10 @@ def test_snapshots_are_removed_once_a_tenth_more_than_what_stays_has_gathered(by
     [
         (Refused("somebody commits to results at this moment"), "somebody commits to results at this moment"),
         (FilesMissing("a file of epoch 2 is gone."), "a file of epoch 2 is gone"),
-        (OSError(28, "No space left on device"), r"maintenance of the tables of sessions failed: .*No space left on device"),
+        (
+            OSError(28, "No space left on device"),
+            r"maintenance of the tables of sessions failed: .*No space left on device",
+        ),
     ],
     ids=["another at the tables", "a missing file", "a full disk"],
 )
