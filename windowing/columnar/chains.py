@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
 from tidegate.windowing.columnar.contents import Contents
-from tidegate.windowing.columnar.kernel import KernelOutput, Rules, count
+from tidegate.windowing.columnar.kernel import EARLY, LATE, ON_TIME, TIMINGS, KernelOutput, PaneRows, Rules, count
 from tidegate.windowing.columnar.order import begins, is_every_row, numbers_of, rearranged, sort_order
-from tidegate.windowing.columnar.panes import EARLY, LATE, ON_TIME, TIMINGS, PaneRows
 from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
 from tidegate.windowing.epochs.arrays import ParallelArrays, joined, taken
 from tidegate.windowing.epochs.timeline import Timeline

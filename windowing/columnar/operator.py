@@ -22,10 +22,9 @@ from tidegate.windowing.aggregates.exact import SumOutOfRange
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.columnar.aligned import AlignedKernel
 from tidegate.windowing.columnar.contents import ColumnarContents
-from tidegate.windowing.columnar.kernel import KernelOutput, Rules
+from tidegate.windowing.columnar.kernel import KernelOutput, PaneRows, Rules
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.columnar.order import sort_order
-from tidegate.windowing.columnar.panes import PaneRows
 from tidegate.windowing.columnar.plan import choose_operator
 from tidegate.windowing.columnar.sessions import SessionKernel
 from tidegate.windowing.columnar.sliced import SlicedKernel

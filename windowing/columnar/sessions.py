@@ -22,9 +22,8 @@ from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s, vali
 from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.columnar.clusters import Clusters, cluster
 from tidegate.windowing.columnar.contents import Contents
-from tidegate.windowing.columnar.kernel import KernelOutput, LateRows, Rules, count
+from tidegate.windowing.columnar.kernel import LATE, ON_TIME, KernelOutput, LateRows, PaneRows, Rules, count
 from tidegate.windowing.columnar.order import begins, shifted
-from tidegate.windowing.columnar.panes import LATE, ON_TIME, PaneRows
 from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
 from tidegate.windowing.epochs.arrays import ParallelArrays, joined, taken
 from tidegate.windowing.epochs.elements import Elements

@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
 from tidegate.windowing.columnar.contents import ColumnarContents, Contents
-from tidegate.windowing.columnar.kernel import KernelOutput, LateRows, Rules
+from tidegate.windowing.columnar.kernel import ON_TIME, KernelOutput, LateRows, PaneRows, Rules
 from tidegate.windowing.columnar.order import begins, numbers_of, rearranged, sort_groups, sort_order
-from tidegate.windowing.columnar.panes import ON_TIME, PaneRows
 from tidegate.windowing.columnar.slices import OpenWindows, Slicing, are_slices, count_windows
 from tidegate.windowing.columnar.state import CodedRows, InFlight, timer_lists
 from tidegate.windowing.epochs.arrays import ParallelArrays, joined, taken

@@ -22,9 +22,8 @@ from tidegate.windowing.columnar.plan import choose_operator
 from tidegate.windowing.columnar.state import Int32s
 from tidegate.windowing.compute import JoinKind, WindowJoin
 from tidegate.windowing.epochs.elements import Elements
-from tidegate.windowing.epochs.feed import order_of
 from tidegate.windowing.epochs.outcome import LATE_COLUMNS, Outcome, nothing, result_table
-from tidegate.windowing.epochs.row_operator import ResultColumns
+from tidegate.windowing.epochs.row_operator import ResultColumns, order_of
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.operators.counters import Counters

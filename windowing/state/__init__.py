@@ -9,10 +9,11 @@ from tidegate.windowing.state.descriptors import (
     MergingState,
     ReducingStateDescriptor,
     StateDescriptor,
+    StateTtlConfig,
+    UpdateType,
     ValueState,
     ValueStateDescriptor,
 )
-from tidegate.windowing.state.ttl import StateTtlConfig, UpdateType
 
 __all__ = [
     "AggregatingStateDescriptor",

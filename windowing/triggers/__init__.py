@@ -2,17 +2,18 @@
 
 from tidegate.windowing.triggers.after import AfterCount, AfterProcessingTime, AfterWatermark
 from tidegate.windowing.triggers.base import ArrayFiring, OnMergeContext, Trigger, TriggerContext, TriggerResult
-from tidegate.windowing.triggers.combinators import AfterAll, AfterAny, AfterEach, OrFinally, Repeatedly
-from tidegate.windowing.triggers.continuous import ContinuousEventTimeTrigger, ContinuousProcessingTimeTrigger
-from tidegate.windowing.triggers.count import CountTrigger, DeltaTrigger
-from tidegate.windowing.triggers.terms import Term
-from tidegate.windowing.triggers.timeout import ProcessingTimeoutTrigger, PurgingTrigger
-from tidegate.windowing.triggers.window_end import (
+from tidegate.windowing.triggers.by_time import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
     EndOfStreamTrigger,
     EventTimeTrigger,
     NeverTrigger,
     ProcessingTimeTrigger,
 )
+from tidegate.windowing.triggers.combinators import AfterAll, AfterAny, AfterEach, OrFinally, Repeatedly
+from tidegate.windowing.triggers.count import CountTrigger, DeltaTrigger
+from tidegate.windowing.triggers.terms import Term
+from tidegate.windowing.triggers.timeout import ProcessingTimeoutTrigger, PurgingTrigger
 
 __all__ = [
     "AfterAll",

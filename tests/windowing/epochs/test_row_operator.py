@@ -27,8 +27,7 @@ from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.columnar import ColumnarOperator, run_in_passes
 from tidegate.windowing.columnar.chains import Chains
 from tidegate.windowing.columnar.clusters import Clusters
-from tidegate.windowing.columnar.kernel import LateRows
-from tidegate.windowing.columnar.panes import PaneRows
+from tidegate.windowing.columnar.kernel import LateRows, PaneRows
 from tidegate.windowing.columnar.sessions import Sessions
 from tidegate.windowing.columnar.state import InFlight
 from tidegate.windowing.compute import Compute
