@@ -22,6 +22,7 @@ from tidegate.windowing.functions import (
     ProcessWindowFunction,
     ReduceElements,
 )
+from tidegate.windowing.functions.process import ProcessFunction
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.time import MAX_TIMESTAMP, Duration, Millis, millis, non_negative_millis
 from tidegate.windowing.triggers import CountTrigger, PurgingTrigger, Trigger
@@ -426,7 +427,7 @@ def _check_time_sorted(time_sorted: object) -> None:
         raise IllegalArgument("time_sorted", time_sorted, "give True (by event time) or False (as elements come)")
 
 
-def _check_function(function: KeyedProcessFunction | KeyedCoProcessFunction, kind: type) -> None:
+def _check_function(function: ProcessFunction, kind: type) -> None:
     if not isinstance(function, kind):
         raise IllegalArgument("function", function, f"give an instance of a {kind.__name__}")
     names = [state.name for state in function.states()]

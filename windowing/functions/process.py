@@ -56,29 +56,14 @@ class OnTimerContext(ProcessContext, Protocol):
         """Clock of the timer that fired."""
 
 
-class KeyedProcessFunction(ABC):
-    """A function from the elements and timers of a key to results. Methods yield results or return a list.
-
-    The result of an element gets the element's timestamp, the result of an event-time timer gets the timer's time, and
-    the result of a processing-time timer has no timestamp.
-
-    Example:
-        >>> class Inactivity(KeyedProcessFunction):
-        ...     def process_element(self, value, ctx):
-        ...         ctx.timer_service().register_event_time_timer(ctx.timestamp + 1000)
-        ...     def on_timer(self, timestamp, ctx):
-        ...         yield {"quiet_since": timestamp - 1000}
-    """
+class ProcessFunction:
+    """What process functions with one input and with two share: results, side outputs, timers and state."""
 
     result_type: Any = None
     """Arrow struct type of a result; needed if results go to a table."""
 
     side_outputs: Mapping[str, Any] = {}
     """Arrow struct type of the values of each side output; needed if results go to a table."""
-
-    @abstractmethod
-    def process_element(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
-        """Return the results of an element, if any. Called for each element."""
 
     def on_timer(self, timestamp: Millis, ctx: OnTimerContext) -> Iterable[Any] | None:
         """Return the results of a timer, if any. Called when a timer of the key fires.
@@ -94,17 +79,30 @@ class KeyedProcessFunction(ABC):
         return ()
 
 
-class KeyedCoProcessFunction(ABC):
+class KeyedProcessFunction(ProcessFunction, ABC):
+    """A function from the elements and timers of a key to results. Methods yield results or return a list.
+
+    The result of an element gets the element's timestamp, the result of an event-time timer gets the timer's time, and
+    the result of a processing-time timer has no timestamp.
+
+    Example:
+        >>> class Inactivity(KeyedProcessFunction):
+        ...     def process_element(self, value, ctx):
+        ...         ctx.timer_service().register_event_time_timer(ctx.timestamp + 1000)
+        ...     def on_timer(self, timestamp, ctx):
+        ...         yield {"quiet_since": timestamp - 1000}
+    """
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Return the results of an element, if any. Called for each element."""
+
+
+class KeyedCoProcessFunction(ProcessFunction, ABC):
     """A function from the elements of two inputs, and timers, to results. Methods yield results or return a list.
 
     Results get timestamps as in `KeyedProcessFunction`.
     """
-
-    result_type: Any = None
-    """Arrow struct type of a result; needed if results go to a table."""
-
-    side_outputs: Mapping[str, Any] = {}
-    """Arrow struct type of the values of each side output; needed if results go to a table."""
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
@@ -113,19 +111,6 @@ class KeyedCoProcessFunction(ABC):
     @abstractmethod
     def process_element2(self, value: Any, ctx: ProcessContext) -> Iterable[Any] | None:
         """Return the results of an element, if any. Called for each element of the right input."""
-
-    def on_timer(self, timestamp: Millis, ctx: OnTimerContext) -> Iterable[Any] | None:
-        """Return the results of a timer, if any. Called when a timer fires that was set for an element of either input.
-
-        Args:
-            timestamp: the time of the timer, int64 epoch milliseconds.
-            ctx: the context for the timer's key.
-        """
-        return None
-
-    def states(self) -> Sequence[StateDescriptor]:
-        """Return descriptors of the state that this function keeps for a key, for the snapshot's columns."""
-        return ()
 
 
 _FIRST = ValueStateDescriptor("first", pa.int64())

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidegate.windowing.compute import CoProcess, KeyedProcess
 from tidegate.windowing.declared import row_checker
 from tidegate.windowing.errors import IllegalArgument, IllegalState, MissingTimestamp, UnsupportedOperation
-from tidegate.windowing.functions.process import KeyedCoProcessFunction, KeyedProcessFunction, ProcessContext
+from tidegate.windowing.functions.process import ProcessContext, ProcessFunction
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.held import ElementTypes, HeldElements, Side, held_contents
 from tidegate.windowing.operators.protocol import KeyedOperator
@@ -24,9 +24,6 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis, TimeDomain
 from tidegate.windowing.timers import VOID_NAMESPACE, InternalTimerService, Slot, TimerService
 
 ElementHook: TypeAlias = Callable[[Any, ProcessContext], Iterable[Any] | None]
-
-ProcessFunction: TypeAlias = KeyedProcessFunction | KeyedCoProcessFunction
-"""A process function, with one input or two. Both have the same state, timers and side outputs."""
 
 
 class HookContext:

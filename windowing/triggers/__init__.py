@@ -1,6 +1,5 @@
 """Triggers, which decide when a window fires."""
 
-from tidegate.windowing.triggers.after import AfterCount, AfterProcessingTime, AfterWatermark
 from tidegate.windowing.triggers.base import ArrayFiring, OnMergeContext, Trigger, TriggerContext, TriggerResult
 from tidegate.windowing.triggers.by_time import (
     ContinuousEventTimeTrigger,
@@ -10,7 +9,16 @@ from tidegate.windowing.triggers.by_time import (
     NeverTrigger,
     ProcessingTimeTrigger,
 )
-from tidegate.windowing.triggers.combinators import AfterAll, AfterAny, AfterEach, OrFinally, Repeatedly
+from tidegate.windowing.triggers.combinators import (
+    AfterAll,
+    AfterAny,
+    AfterCount,
+    AfterEach,
+    AfterProcessingTime,
+    AfterWatermark,
+    OrFinally,
+    Repeatedly,
+)
 from tidegate.windowing.triggers.count import CountTrigger, DeltaTrigger
 from tidegate.windowing.triggers.terms import Term
 from tidegate.windowing.triggers.timeout import ProcessingTimeoutTrigger, PurgingTrigger
