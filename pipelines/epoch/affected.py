@@ -21,6 +21,7 @@ from tidegate.pipelines.definition.event_columns import FIRST_TIME, KEY_PREFIX, 
 from tidegate.pipelines.definition.row_sets import distinct
 from tidegate.pipelines.epoch.changed_rows import ChangedRows
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes
+from tidegate.pipelines.epoch.file_measure import SliceCounts
 from tidegate.pipelines.epoch.panes import (
     NearPanes,
     are_among,
@@ -34,7 +35,7 @@ from tidegate.pipelines.epoch.panes import (
     to_retract,
     whole_panes,
 )
-from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, clock_of
+from tidegate.pipelines.epoch.plan import EpochPlan, clock_of
 from tidegate.pipelines.epoch.recompute_plan import (
     Asked,
     RecomputePlan,

@@ -202,6 +202,26 @@ def _count_dropped(
         yield _Counted(DROPPED, int(np.count_nonzero(~timely)), largest=None)
 
 
+@dataclass(frozen=True)
+class SliceCounts:
+    """Counts of a slice's rows before the tasks run; `size` is the bytes of usable rows, 0 if they are not known."""
+
+    usable: int = 0
+    dropped: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    size: int = 0
+
+    @property
+    def total(self) -> int:
+        """All rows."""
+        return self.usable + self.dropped + sum(self.rejected.values())
+
+    def __add__(self, other: SliceCounts) -> SliceCounts:
+        statuses = {**self.rejected, **other.rejected}
+        rejected = {status: self.rejected.get(status, 0) + other.rejected.get(status, 0) for status in statuses}
+        return SliceCounts(self.usable + other.usable, self.dropped + other.dropped, rejected, self.size + other.size)
+
+
 @dataclass
 class Measures:
     """Counts of rows, and the event times of each commit by source partition.
@@ -243,6 +263,7 @@ class Measures:
         return self.counts.get(OK, 0)
 
     @property
-    def rejected(self) -> dict[str, int]:
-        """Number of rejected rows by reason."""
-        return {status: rows for status, rows in self.counts.items() if status not in (OK, DROPPED)}
+    def slice_counts(self) -> SliceCounts:
+        """The counts for a plan."""
+        rejected = {status: rows for status, rows in self.counts.items() if status not in (OK, DROPPED)}
+        return SliceCounts(self.usable, self.counts.get(DROPPED, 0), rejected, self.size)

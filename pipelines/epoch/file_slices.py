@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME
-from tidegate.pipelines.epoch.file_measure import Measures
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
+from tidegate.pipelines.epoch.file_measure import Measures, SliceCounts
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.plan import SliceCounts
 from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
@@ -122,7 +121,7 @@ def of_interval(
             inside.parts if seen.usable else (),
             (),
             rejecting(every, seen),
-            SliceCounts(seen.usable, seen.counts.get(DROPPED, 0), seen.rejected, seen.size),
+            seen.slice_counts,
         )
     within = source.measure(inside, with_rejects=False, with_times=False)
     before = of_added(source, recent, FIRST_TIME, interval.start)
@@ -131,12 +130,7 @@ def of_interval(
         inside.parts if within.usable else (),
         before.parts if seen.usable else (),
         rejecting(before, seen),
-        SliceCounts(
-            usable=within.usable + seen.usable,
-            dropped=within.counts.get(DROPPED, 0) + seen.counts.get(DROPPED, 0),
-            rejected=seen.rejected,
-            size=within.size + seen.size,
-        ),
+        within.slice_counts + seen.slice_counts,
     )
 
 

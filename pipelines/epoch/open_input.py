@@ -34,7 +34,7 @@ from tidegate.pipelines.engine.choose import engine_of
 from tidegate.pipelines.engine.spark.jvm import function_names
 from tidegate.pipelines.epoch.file_measure import Measures, measure_files
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.manifest import Manifest, is_on
 from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable
 from tidegate.pipelines.ledger.tables.pipeline_tables import DeltaType, PipelineTables, merged_type
 from tidegate.pipelines.sources.base import ChangingSource, Source, SparkSource
@@ -49,19 +49,6 @@ from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 from tidegate.windowing.time import Millis
 
 _FOUND = pa.schema([("number", pa.int64()), ("place", pa.int64()), ("accepted", pa.int64()), ("text", pa.string())])
-
-
-def rejected_ahead(
-    tables: PipelineTables, manifest: Manifest, source: pa.Schema, renamed: Mapping[str, str]
-) -> pa.Table | None:
-    """Return the rows that the lineage of a snapshot rejected because their time was ahead, or None."""
-    if not tables.warehouse.exists(tables.path(rejects.NAME)):
-        return None
-    where = (pc.field("reason") == rejects.AHEAD) & ~pc.field("stale")
-    rows = read_table(tables.warehouse, tables.look(rejects.NAME), where=where)
-    on_line = [any(first <= epoch <= last for first, last in manifest.line) for epoch in rows["epoch"].to_pylist()]
-    rows = rows.filter(pa.array(on_line, pa.bool_()))
-    return input_rows(rows, rejects.TRAILING, source, renamed) if len(rows) else None
 
 
 def rejecting_again(files: FileSlice, rejected: pa.Table, engine: Engine) -> FileSlice:
@@ -249,9 +236,18 @@ class OpenInput:
     def rejected_ahead(self, manifest: Manifest) -> pa.Table | None:
         """Return the rows of this input that a snapshot's lineage rejected because their time was ahead, or None."""
         bound, tables = self.bound, PipelineTables(self.warehouse, self.bound.pipeline.name)
-        rows = rejected_ahead(tables, manifest, bound.source, bound.renamed.get(rejects.NAME, {}))
+        if not tables.warehouse.exists(tables.path(rejects.NAME)):
+            return None
+        where = (pc.field("reason") == rejects.AHEAD) & ~pc.field("stale")
+        found = read_table(tables.warehouse, tables.look(rejects.NAME), where=where)
+        found = found.filter(
+            pa.array([is_on(manifest.line, epoch) for epoch in found["epoch"].to_pylist()], pa.bool_())
+        )
+        if not len(found):
+            return None
+        rows = input_rows(found, rejects.TRAILING, bound.source, bound.renamed.get(rejects.NAME, {}))
         side = self.input.side
-        if rows is None or side is None:
+        if side is None:
             return rows
         structs = rows.filter(pc.equal(rows["side"], side))[side].combine_chunks()
         return pa.Table.from_arrays(structs.flatten(), schema=pa.schema(list(structs.type))) if len(structs) else None
@@ -307,10 +303,9 @@ class OpenInput:
             update={"version": version, "own": {**position.own, **self.log.of_position(version)}}
         )
 
-    def position(self, version: int, frontier: Millis | None = None, files: int = 0) -> dict[str, Position]:
-        """Return a position in this input, in the form of a manifest."""
-        fields = dict(self.log.of_position(version))
-        return {self.table: Position(version=version, frontier=frontier, files=files, own=fields)}
+    def position(self, version: int, frontier: Millis | None = None, files: int = 0) -> Position:
+        """Return a position in this input."""
+        return Position(version=version, frontier=frontier, files=files, own=dict(self.log.of_position(version)))
 
 
 def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:

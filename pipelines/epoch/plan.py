@@ -21,6 +21,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.closed import closed_by
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes
+from tidegate.pipelines.epoch.file_measure import SliceCounts
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Interval, Kind, Manifest, PartitionWatermark, Shard, StaleInterval
@@ -53,26 +54,6 @@ class SliceRows:
         """Return the rows of parts of files. `late` is, by commit, the time up to which its rows may be late."""
         usable, rejected = files.of(events, late), files.of(unusable)
         return cls(usable if usable.parts else None, rejected if rejected.parts else None)
-
-
-@dataclass(frozen=True)
-class SliceCounts:
-    """Counts of a slice's rows before the tasks run; `size` is the bytes of usable rows, 0 if they are not known."""
-
-    usable: int = 0
-    dropped: int = 0
-    rejected: dict[str, int] = field(default_factory=dict)
-    size: int = 0
-
-    @property
-    def total(self) -> int:
-        """All rows."""
-        return self.usable + self.dropped + sum(self.rejected.values())
-
-    def __add__(self, other: SliceCounts) -> SliceCounts:
-        statuses = {**self.rejected, **other.rejected}
-        rejected = {status: self.rejected.get(status, 0) + other.rejected.get(status, 0) for status in statuses}
-        return SliceCounts(self.usable + other.usable, self.dropped + other.dropped, rejected, self.size + other.size)
 
 
 _NO_ROWS, _NO_COUNTS = SliceRows(), SliceCounts()

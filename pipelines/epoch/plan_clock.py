@@ -14,7 +14,6 @@ from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import Basis, EpochPlan
-from tidegate.pipelines.epoch.plan_commits import settled_position
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis, millis
@@ -34,9 +33,7 @@ def plan_clock(basis: Basis) -> EpochPlan | None:
     clock = max(basis.now, manifest.processing_time)
     times = EventTimes.of(pipeline, manifest)
     watermark = times.advance(clock)
-    positions = {
-        table: position for input_ in source.inputs for table, position in settled_position(input_, manifest).items()
-    }
+    positions = {input_.table: input_.passed(manifest.position_in(input_.table)) for input_ in source.inputs}
     recorded = clock - manifest.processing_time < millis(pipeline.checkpoint_interval, "checkpoint_interval")
     must_pass = _must_pass(source, manifest, positions, clock) or source.skipped(manifest, positions) > 0
     if recorded and not _is_due(manifest, watermark, clock) and not must_pass:

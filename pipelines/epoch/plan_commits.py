@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tidegate.pipelines.definition.event_columns import DROPPED
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.closed import closed_by
 from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes, SeenEvents
 from tidegate.pipelines.epoch.file_slices import may_be_late, rejecting
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceCounts, SliceRows
+from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceRows
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
@@ -118,28 +117,16 @@ def plan_commits(basis: Basis, commits: Sequence[ReadCommit]) -> EpochPlan:
     )
     closed = MIN_TIMESTAMP if manifest is None else closed_by(basis.tables, source.bound, manifest)
     late = may_be_late(measures, [before, *(step.watermark for step in steps)], source.bound.lateness, closed)
-    positions = {
-        table: position for input_ in source.inputs for table, position in _position(input_, commits, manifest).items()
-    }
+    positions = {input_.table: _position(input_, commits, manifest) for input_ in source.inputs}
     rows = SliceRows.of(files, files.parts if measures.usable else (), late, rejecting(files, measures))
-    counts = SliceCounts(measures.usable, measures.counts.get(DROPPED, 0), measures.rejected, measures.size)
-    return basis.plan("stream", positions, steps, times, rows, counts)
+    return basis.plan("stream", positions, steps, times, rows, measures.slice_counts)
 
 
-def _position(source: OpenInput, commits: Sequence[ReadCommit], manifest: Manifest | None) -> dict[str, Position]:
-    reads = _commits_of(source, commits)
+def _position(source: OpenInput, commits: Sequence[ReadCommit], manifest: Manifest | None) -> Position:
+    reads = [read for read in commits if read.number == source.number]
     if not reads:
-        return source.position(-1) if manifest is None else settled_position(source, manifest)
+        return source.position(-1) if manifest is None else source.passed(manifest.position_in(source.table))
     version = reads[-1].commit.version
     if not reads[-1].complete:
         return source.position(version - 1, files=reads[-1].end)
     return source.position(source.passed_version(version))
-
-
-def _commits_of(source: OpenInput, commits: Sequence[ReadCommit]) -> list[ReadCommit]:
-    return [read for read in commits if read.number == source.number]
-
-
-def settled_position(source: OpenInput, manifest: Manifest) -> dict[str, Position]:
-    """Return the position of an unread input, moved past the versions without data that follow it."""
-    return {source.table: source.passed(manifest.position_in(source.table))}

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tidegate.pipelines.definition.event_columns import DROPPED
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes, SeenEvents
+from tidegate.pipelines.epoch.file_measure import SliceCounts
 from tidegate.pipelines.epoch.file_slices import of_added, of_interval, of_version
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceCounts, SliceRows, clock_of
+from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceRows, clock_of
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, StaleInterval
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, lineage
@@ -54,11 +54,7 @@ def plan_interval(
     stragglers = [part for input_ in sliced for part in input_.before]
     # An element at the end of the interval may still join a session that ends there.
     order = EventOrder.of(source.bound.compute)
-    positions = {
-        table: position
-        for input_ in source.inputs
-        for table, position in input_.position(input_.log.head, interval.end).items()
-    }
+    positions = {input_.table: input_.position(input_.log.head, interval.end) for input_ in source.inputs}
     stale = [*(head.manifest.stale if head is not None else ()), *replaced]
     rows = SliceRows.of(
         source.files,
@@ -86,8 +82,7 @@ def rows_added_since(source: OpenInput, interval: Interval, since: int) -> int:
     if not recent:
         return 0
     added = of_added(source, recent, interval.start, interval.end)
-    measures = source.measure(added, with_rejects=False, with_times=False)
-    return measures.usable + measures.counts.get(DROPPED, 0)
+    return source.measure(added, with_rejects=False, with_times=False).slice_counts.total
 
 
 def plan_hand_over(basis: Basis) -> EpochPlan:
@@ -124,17 +119,10 @@ def plan_hand_over(basis: Basis) -> EpochPlan:
     parts = [part for rest, measured in zip(rests, measures, strict=True) if measured.usable for part in rest.parts]
     step = times.end_together([measured.largest.get(0, {}) for measured in measures], clock, seen)
     positions = {
-        table: position
+        input_.table: input_.position(input_.passed_version(manifest.position_in(input_.table).version))
         for input_ in source.inputs
-        for table, position in input_.position(
-            input_.passed_version(manifest.position_in(input_.table).version)
-        ).items()
     }
-    counts = SliceCounts(
-        usable=sum(measured.usable for measured in measures),
-        dropped=sum(measured.counts.get(DROPPED, 0) for measured in measures),
-        size=sum(measured.size for measured in measures),
-    )
+    counts = sum((measured.slice_counts for measured in measures), SliceCounts())
     return basis.plan("stream", positions, (step,), times, SliceRows.of(source.files, parts), counts)
 
 

@@ -28,7 +28,7 @@ from tidegate.pipelines.definition.event_columns import (
 )
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.definition.source import SourceDescription
-from tidegate.pipelines.sources.rules import LONGEST_GAP, OF_TIME, ArrowRows, RuleSettings, gap_column, rejected
+from tidegate.pipelines.sources.rules import LONGEST_GAP, Bools, Int64s, RuleSettings, gap_column, rejected
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.operators.two_inputs import value_column
 from tidegate.windowing.time import Millis, to_millis
@@ -127,19 +127,20 @@ def status(
     columns = {name: pa.array([None if row[name] is None else True]) for name in key}
     if gap is not None:
         columns[gap] = pa.array([None if row[gap] is None else _clipped(row[gap], 0, LONGEST_GAP + 1)], pa.int64())
-    broken = rejected(settings, _judged(time, committed, pa.table(columns)))
+    broken = rejected(settings, *_judged(time), committed, pa.table(columns))
     return next(iter(broken), OK)
 
 
 def is_timely(bound: BoundPipeline, time: Millis | None, committed: Millis | None) -> bool:
     """Return True if a row with this event time breaks no rule about event time."""
     settings = RuleSettings((), bound.pipeline.max_ahead_millis, None, ())
-    return not rejected(settings, _judged(time, committed, pa.table({})), OF_TIME)
+    return not rejected(settings, *_judged(time), committed)
 
 
-def _judged(time: Millis | None, committed: Millis | None, columns: pa.Table) -> ArrowRows:
+def _judged(time: Millis | None) -> tuple[Int64s, Bools]:
+    """Return an event time, and whether there is one, as arrays."""
     times = np.array([0 if time is None else _clipped(time, FIRST_TIME - 1, LAST_TIME)])
-    return ArrowRows(times, np.array([time is not None]), columns, committed)
+    return times, np.array([time is not None])
 
 
 def _clipped(number: int, first: int, last: int) -> int:

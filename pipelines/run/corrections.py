@@ -91,17 +91,17 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
     first = FirstRun.of(driver.tables)
     changed = _changed(source, head, first, version - 1, version)
     moved: dict[str, object] = {}
-    positions = source.position(source.log.settled(version))
+    position = source.position(source.log.settled(version))
     if changed.largest:
         times = EventTimes.of(source.bound.pipeline, head.manifest)
         step = times.step(source.number, changed.largest, commit.time)
         if step.watermark > head.manifest.watermark:
             times = EventTimes.of(source.bound.pipeline, head.manifest)
             step = times.step(source.number, changed.largest, commit.time, complete=False)
-            positions = source.position(version - 1, files=len(commit.files))
+            position = source.position(version - 1, files=len(commit.files))
         moved = {"partitions": times.partitions, "processing_time": step.clock}
-    rows = SourceRows(driver.engine, source, head, driver.tables, source.position(version)[source.table], lambda: first)
-    manifest = _recompute(driver, source, head, changed, rows, {**moved, "positions": positions})
+    rows = SourceRows(driver.engine, source, head, driver.tables, source.position(version), lambda: first)
+    manifest = _recompute(driver, source, head, changed, rows, {**moved, "positions": {source.table: position}})
     assert manifest is not None, "the position moves in any case"
     return manifest
 
@@ -125,8 +125,8 @@ def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: b
     first = FirstRun.of(driver.tables)
     changed = changed_since(source, head, position, first)
     moved = source.position(source.log.head, position.frontier)
-    rows = SourceRows(driver.engine, source, head, driver.tables, moved[source.table], lambda: first)
-    return _recompute(driver, source, head, changed, rows, {"positions": moved})
+    rows = SourceRows(driver.engine, source, head, driver.tables, moved, lambda: first)
+    return _recompute(driver, source, head, changed, rows, {"positions": {source.table: moved}})
 
 
 def changed_since(source: OpenInput, head: Snapshot, position: Position, first: FirstRun | None) -> ChangedRows:

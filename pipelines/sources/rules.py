@@ -5,9 +5,9 @@ The reason of a rejected row is that of the first rule that it breaks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,123 +41,61 @@ class RuleSettings:
     times: tuple[tuple[str, pa.DataType], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ArrowRows:
-    """Rows that the rules check.
+def rejected(
+    settings: RuleSettings, times: Int64s, valid: Bools | None, committed: Millis | None, table: pa.Table | None = None
+) -> dict[str, Bools]:
+    """Return flags of the rejected rows by reason; a reason without rows has no entry.
 
     Args:
+        settings: settings of the rules.
         times: event times, int64 epoch milliseconds.
         valid: True for each event time that is not null; None if none is null.
-        table: columns of the rows. If a column is absent, its values break no rule.
         committed: commit time, int64 epoch milliseconds; None if no row can be ahead.
+        table: columns of the rows. If a column is absent, its values break no rule; without a table, only the rules
+            about event time are checked.
     """
-
-    times: Int64s
-    valid: Bools | None
-    table: pa.Table
-    committed: Millis | None
-
-
-class Rule(NamedTuple):
-    """Rule that rejects a row for a reason; `broken` is None if no row can break it.
-
-    `of_time` is True if it depends only on the event time.
-    """
-
-    reason: str
-    broken: Callable[[RuleSettings, ArrowRows], Bools | None]
-    of_time: bool = False
-
-
-def _null_key(settings: RuleSettings, rows: ArrowRows) -> Bools | None:
-    flags: Bools | None = None
-    for name in _present(settings.key, rows):
-        if rows.table[name].null_count:
-            missing = _flags(rows.table[name].is_null())
-            flags = missing if flags is None else flags | missing
-    return flags
-
-
-def _null_time(settings: RuleSettings, rows: ArrowRows) -> Bools | None:
-    return None if rows.valid is None else ~rows.valid
-
-
-def _time_out_of_range(settings: RuleSettings, rows: ArrowRows) -> Bools | None:
-    times = rows.times
-    if not len(times) or (int(times.min()) >= FIRST_TIME and int(times.max()) < LAST_TIME):
-        return None
-    return (times < FIRST_TIME) | (times >= LAST_TIME)
-
-
-def _ahead(settings: RuleSettings, rows: ArrowRows) -> Bools | None:
-    if rows.committed is None or not len(rows.times):
-        return None
-    latest = rows.committed + settings.max_ahead
-    return rows.times > latest if int(rows.times.max()) > latest else None
-
-
-def _null_gap(settings: RuleSettings, rows: ArrowRows) -> Bools | None:
-    gaps = _gaps(settings, rows)
-    return None if gaps is None or not gaps.null_count else _flags(gaps.is_null())
-
-
-def _gap_out_of_range(settings: RuleSettings, rows: ArrowRows) -> Bools | None:
-    gaps = _gaps(settings, rows)
-    return None if gaps is None else ~within(gaps, 1, LONGEST_GAP + 1)
-
-
-def _gaps(settings: RuleSettings, rows: ArrowRows) -> pa.ChunkedArray | None:
-    if settings.gap is None or settings.gap not in rows.table.column_names:
-        return None
-    return rows.table[settings.gap].cast(pa.int64())
-
-
-def _value_out_of_range(settings: RuleSettings, rows: ArrowRows) -> Bools | None:
-    far: Bools | None = None
-    for name in _present([name for name, _ in settings.times], rows):
-        flags = far_rows(rows.table[name])
-        far = flags if far is None else far | flags
-    return far
-
-
-RULES = (
-    Rule(rejects.NULL_KEY, _null_key),
-    Rule(rejects.NULL_TIMESTAMP, _null_time, of_time=True),
-    Rule(rejects.OUT_OF_RANGE, _time_out_of_range, of_time=True),
-    Rule(rejects.AHEAD, _ahead, of_time=True),
-    Rule(rejects.NULL_GAP, _null_gap),
-    Rule(rejects.GAP_OUT_OF_RANGE, _gap_out_of_range),
-    Rule(rejects.VALUE_OUT_OF_RANGE, _value_out_of_range),
-)
-
-OF_TIME = tuple(rule for rule in RULES if rule.of_time)
-"""Rules that depend only on the event time."""
-
-
-def rejected(settings: RuleSettings, rows: ArrowRows, rules: Sequence[Rule] = RULES) -> dict[str, Bools]:
-    """Return flags of the rejected rows by reason; a reason without rows has no entry."""
     by_reason: dict[str, Bools] = {}
-    usable = np.ones(len(rows.times), np.bool_)
-    for rule in rules:
-        broken = rule.broken(settings, rows)
-        if broken is None or not (broken := broken & usable).any():
-            continue
-        by_reason[rule.reason] = broken
-        usable[broken] = False
+    usable = np.ones(len(times), np.bool_)
+    for reason, flags in _broken(settings, times, valid, committed, table):
+        if (broken := flags & usable).any():
+            by_reason[reason] = by_reason[reason] | broken if reason in by_reason else broken
+            usable[broken] = False
     return by_reason
+
+
+def _broken(
+    settings: RuleSettings, times: Int64s, valid: Bools | None, committed: Millis | None, table: pa.Table | None
+) -> Iterator[tuple[str, Bools]]:
+    """Yield the reason of each rule, in order, with flags of the rows that break it, unless none can."""
+    columns = {} if table is None else dict(zip(table.column_names, table.columns, strict=True))
+    for name in settings.key:
+        if name in columns and columns[name].null_count:
+            yield rejects.NULL_KEY, flags_of(columns[name].is_null())
+    if valid is not None:
+        yield rejects.NULL_TIMESTAMP, ~valid
+    if len(times):
+        smallest, largest = int(times.min()), int(times.max())
+        if smallest < FIRST_TIME or largest >= LAST_TIME:
+            yield rejects.OUT_OF_RANGE, (times < FIRST_TIME) | (times >= LAST_TIME)
+        if committed is not None and largest > committed + settings.max_ahead:
+            yield rejects.AHEAD, times > committed + settings.max_ahead
+    if settings.gap in columns:
+        gaps = columns[settings.gap].cast(pa.int64())
+        if gaps.null_count:
+            yield rejects.NULL_GAP, flags_of(gaps.is_null())
+        yield rejects.GAP_OUT_OF_RANGE, ~within(gaps, 1, LONGEST_GAP + 1)
+    for name, _ in settings.times:
+        if name in columns:
+            yield rejects.VALUE_OUT_OF_RANGE, far_rows(columns[name])
 
 
 def are_times_usable(settings: RuleSettings, smallest: Millis, largest: Millis, committed: Millis) -> bool:
     """Return True if no event time from `smallest` to `largest`, both inclusive, breaks a rule about event time."""
-    bounds = ArrowRows(np.array([smallest, largest]), None, pa.table({}), committed)
-    return not rejected(settings, bounds, OF_TIME)
+    return not rejected(settings, np.array([smallest, largest]), None, committed)
 
 
-def _present(names: Sequence[str], rows: ArrowRows) -> list[str]:
-    return [name for name in names if name in rows.table.column_names]
-
-
-def _flags(column: pa.ChunkedArray) -> Bools:
+def flags_of(column: pa.ChunkedArray) -> Bools:
+    """Return a column of booleans without nulls as an array."""
     return np.asarray(column.to_numpy())
 
 

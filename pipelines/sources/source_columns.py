@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import LAST_TIME, ONLY_PARTITION, PARTITION, key_type, plain
 from tidegate.pipelines.definition.far_times import holds_times
-from tidegate.pipelines.sources.rules import OF_TIME, ArrowRows, Bools, Int64s, RuleSettings, rejected
+from tidegate.pipelines.sources.rules import Bools, Int64s, RuleSettings, flags_of, rejected
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import floored_millis
 
@@ -125,11 +125,11 @@ class SourceColumns:
 
     def millis(self, column: pa.ChunkedArray) -> tuple[Int64s, Bools | None]:
         """Return event times as int64 epoch milliseconds, and flags of the non-null ones (None if none is null)."""
-        valid = None if column.null_count == 0 else _flags(column.is_valid())
+        valid = None if column.null_count == 0 else flags_of(column.is_valid())
         if self.unit is None:
             millis = floored_millis(column)
             return millis if self.zone is None else instants(millis, self.zone), valid
-        numbers = _numbers(column.cast(pa.int64()))
+        numbers = np.asarray(column.cast(pa.int64()).fill_null(0).to_numpy())
         if self.unit == "ms":
             return numbers, valid
         # A number beyond the last usable time stays unusable when multiplied.
@@ -142,7 +142,7 @@ class SourceColumns:
         """
         times, valid = self.millis(column)
         timely = np.ones(len(times), np.bool_)
-        for untimely in rejected(self.rules, ArrowRows(times, valid, pa.table({}), committed), OF_TIME).values():
+        for untimely in rejected(self.rules, times, valid, committed).values():
             timely &= ~untimely
         return times, timely
 
@@ -162,14 +162,6 @@ class SourceColumns:
         """Columns of events whose values have limits: gaps, times and dates, and values that contain times or dates."""
         limited = {self.rules.gap, *(name for name, _ in self.rules.times)}
         return [name for name in dict.fromkeys((*self.key, *self.used)) if name in limited]
-
-
-def _numbers(column: pa.ChunkedArray) -> Int64s:
-    return np.asarray(column.fill_null(0).to_numpy())
-
-
-def _flags(column: pa.ChunkedArray) -> Bools:
-    return np.asarray(column.to_numpy())
 
 
 def without_metadata(schema: pa.Schema) -> pa.Schema:

@@ -13,7 +13,7 @@ from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import KEPT, plain
 from tidegate.pipelines.sources.base import OpenPart, PartReader, SparkTable
 from tidegate.pipelines.sources.commits import FilePart
-from tidegate.pipelines.sources.rules import ArrowRows, Bools, Int64s, rejected
+from tidegate.pipelines.sources.rules import Bools, Int64s, rejected
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.windowing.time import Millis
 
@@ -153,7 +153,7 @@ class SourceTable:
     ) -> JudgedRows:
         """Check the rows of a part. Every row that is an event or is counted passes through here."""
         times, valid = self.columns.millis(events[self.columns.timestamp])
-        broken = rejected(self.columns.rules, ArrowRows(times, valid, events, part.committed))
+        broken = rejected(self.columns.rules, times, valid, part.committed, events)
         if part.again and (ahead := np.isin(places, part.again)).any():
             broken = {reason: flags & ~ahead for reason, flags in broken.items()}
             broken[rejects.AHEAD] = broken.get(rejects.AHEAD, ahead) | ahead

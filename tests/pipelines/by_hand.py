@@ -21,8 +21,9 @@ from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, ROW,
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.epoch.event_times import CommitStep
+from tidegate.pipelines.epoch.file_measure import SliceCounts
 from tidegate.pipelines.epoch.operate import job_of, markers_of
-from tidegate.pipelines.epoch.plan import EpochPlan, SliceCounts, cut_shards
+from tidegate.pipelines.epoch.plan import EpochPlan, cut_shards
 from tidegate.pipelines.epoch.shard import ShardOutcome, run_shard
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, PartitionWatermark, StaleInterval
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot

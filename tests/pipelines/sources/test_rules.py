@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,7 @@ from hypothesis import strategies as st
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, OK, TIME
 from tidegate.pipelines.definition.far_times import DAYS, MICROS
-from tidegate.pipelines.sources.rules import (
-    LONGEST_GAP,
-    OF_TIME,
-    RULES,
-    ArrowRows,
-    RuleSettings,
-    are_times_usable,
-    rejected,
-)
+from tidegate.pipelines.sources.rules import LONGEST_GAP, RuleSettings, are_times_usable, rejected
 
 MAX_AHEAD = 1_000
 COMMITTED = "committed"
@@ -64,7 +57,10 @@ CHANGED = st.sampled_from(list(VALUES)).flatmap(lambda name: VALUES[name].map(la
 ROWS = st.tuples(CHANGED, st.just({}) | CHANGED).map(lambda changed: GOOD | changed[1] | changed[0])
 
 
-def by_hand(row: dict[str, Any], settings: RuleSettings, rules: Any) -> str:
+OF_TIME = (rejects.NULL_TIMESTAMP, rejects.OUT_OF_RANGE, rejects.AHEAD)
+
+
+def by_hand(row: dict[str, Any], settings: RuleSettings, rules: Sequence[str] = rejects.REASONS) -> str:
     """Return the status of a row: the reason of the first rule that it breaks, or `ok`."""
 
     def outside(value: int | None, first: int, end: int) -> bool:
@@ -81,19 +77,20 @@ def by_hand(row: dict[str, Any], settings: RuleSettings, rules: Any) -> str:
         rejects.GAP_OUT_OF_RANGE: settings.gap is not None and outside(row["gap"], 1, LONGEST_GAP + 1),
         rejects.VALUE_OUT_OF_RANGE: any(outside(row[name], *bounds[name]) for name, _ in settings.times),
     }
-    return next((rule.reason for rule in rules if broken[rule.reason]), OK)
+    return next((reason for reason in rules if broken[reason]), OK)
 
 
-def by_arrow(rows: list[dict[str, Any]], settings: RuleSettings, rules: Any) -> list[str]:
+def by_arrow(rows: list[dict[str, Any]], settings: RuleSettings, rules: Sequence[str] = rejects.REASONS) -> list[str]:
     columns = {}
     for name, kind in COLUMNS.items():
         stored = pa.int32() if pa.types.is_date(kind) else pa.int64() if pa.types.is_timestamp(kind) else kind
         columns[name] = pa.array([row[name] for row in rows], stored).cast(kind)
     times = [row[TIME] for row in rows]
     valid = None if None not in times else np.array([time is not None for time in times])
-    judged = ArrowRows(np.array([time or 0 for time in times]), valid, pa.table(columns), rows[0][COMMITTED])
+    table = None if rules == OF_TIME else pa.table(columns)
+    found = rejected(settings, np.array([time or 0 for time in times]), valid, rows[0][COMMITTED], table)
     statuses = [OK] * len(rows)
-    for reason, broken in rejected(settings, judged, rules).items():
+    for reason, broken in found.items():
         for row in np.flatnonzero(broken):
             assert statuses[row] == OK, "a row has one reason"
             statuses[row] = reason
@@ -105,7 +102,7 @@ def by_arrow(rows: list[dict[str, Any]], settings: RuleSettings, rules: Any) -> 
 def test_whole_columns_give_each_row_its_reason(rows: list[dict[str, Any]], in_commit: bool) -> None:
     rows = rows if in_commit else [row | {COMMITTED: None} for row in rows]
     for settings in (SETTINGS, RuleSettings((), 0, None, ()), RuleSettings(("user",), 5, None, TIMES[:1])):
-        for rules in (RULES, OF_TIME):
+        for rules in (rejects.REASONS, OF_TIME):
             assert by_arrow(rows, settings, rules) == [by_hand(row, settings, rules) for row in rows]
 
 
@@ -120,8 +117,8 @@ def test_each_rule_has_a_row_that_breaks_it_alone() -> None:
         rejects.VALUE_OUT_OF_RANGE: {"day": DAYS[1]},
     }
     rows = [GOOD | broken for broken in bad.values()]
-    assert by_arrow(rows, SETTINGS, RULES) == [by_hand(row, SETTINGS, RULES) for row in rows] == list(bad)
-    assert tuple(rule.reason for rule in RULES) == rejects.REASONS == tuple(bad)
+    assert by_arrow(rows, SETTINGS) == [by_hand(row, SETTINGS) for row in rows] == list(bad)
+    assert tuple(bad) == rejects.REASONS
 
 
 def test_bounds_of_event_times_show_that_no_row_between_them_breaks_a_rule() -> None:
