@@ -70,21 +70,26 @@ def task_state(dag: str, run: str, task: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Alarm:
-    """A failure callback of a pipeline's tasks.
+class _Callback:
+    """A callback of a pipeline's tasks.
 
     Args:
         config: path of tidegate.toml.
         pipeline: its name.
         prefix: beginning of the ids of its DAGs.
         owner: who the alarm is for; None for the owner in tidegate.toml.
-        state_of: returns the state of a task in Airflow.
     """
 
     config: str
     pipeline: str
     prefix: str = ""
     owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm(_Callback):
+    """A failure callback of a pipeline's tasks; `state_of` returns the state of a task in Airflow."""
+
     state_of: Callable[[str, str, str], str | None] = task_state
 
     def __call__(self, context: Any) -> None:
@@ -122,20 +127,8 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
-class AlarmEnds:
-    """A success callback of a pipeline's tasks: it ends the incident that a failure of the task began, if there is one.
-
-    Args:
-        config: path of tidegate.toml.
-        pipeline: its name.
-        prefix: beginning of the ids of its DAGs.
-        owner: who the alarm is for; None for the owner in tidegate.toml.
-    """
-
-    config: str
-    pipeline: str
-    prefix: str = ""
-    owner: str | None = None
+class AlarmEnds(_Callback):
+    """A success callback of a pipeline's tasks: it ends the incident that a failure of the task began, if any."""
 
     def __call__(self, context: Any) -> None:
         """Record the end of an incident among the alarms, and call the project's `on_failure` with it.
@@ -160,7 +153,7 @@ def raise_alarm(config: Config, pipeline: str, alarm: dict[str, Any], context: A
     Raises:
         TidegateError: one of them failed; the message names it.
     """
-    note(config, alarm)
+    artifacts_of(config).add_line(ALARMS, json.dumps(alarm), datetime.fromisoformat(alarm["at"]))
     entry, failed = config.entry(pipeline), []
     calls = [partial(_notify, config, pipeline, each, alarm, context) for each in entry.notifiers]
     if entry.on_failure is not None:
@@ -196,12 +189,8 @@ async def deadline_missed(
 ) -> None:
     """Raise the alarm of each pipeline whose run missed its deadline; Airflow's triggerer calls it once per run.
 
-    Args:
-        context: the run and its deadline, as Airflow has them.
-        config: path of tidegate.toml.
-        pipelines: the pipelines of the run.
-        prefix: beginning of the ids of their DAGs.
-        owners: by pipeline, who its alarm is for; others have the owner in tidegate.toml.
+    The context is the run and its deadline, as Airflow has them; `pipelines` are those of the run, and `owners` says by
+    pipeline who its alarm is for.
     """
     # Notifiers and `on_failure` may take minutes, and the triggerer's event loop is shared by all triggers.
     for pipeline in pipelines:
@@ -278,10 +267,12 @@ def describe(context: Any, config: Config, pipeline: str, prefix: str = "", owne
     code = getattr(error, "exit_code", None)
     task = getattr(instance, "task", None)
     result = getattr(task, "result", None)
+    checks = (result.get("checks") if isinstance(result, dict) else None) or ()
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "status": "began",
-        "severity": severity(code, instance.task_id),
+        # Critical are wrong results, a warning is a watermark that is too far behind.
+        "severity": "critical" if code == QUALITY else "warning" if instance.task_id == "watermark" else "error",
         "owner": owner or config.entry(pipeline).owner,
         # Two projects in one Airflow may have a pipeline of the same name.
         "pipeline": f"{prefix}{pipeline}",
@@ -291,7 +282,7 @@ def describe(context: Any, config: Config, pipeline: str, prefix: str = "", owne
         "log_url": getattr(instance, "log_url", None),
         "report_url": report_url(result),
         "docs_url": docs_url(result),
-        "failed": failed_checks(result),
+        "failed": [{name: check.get(name) for name in _OF_CHECK} for check in checks if not check["success"]],
         "dag": instance.dag_id,
         "run": instance.run_id,
         "task": instance.task_id,
@@ -302,22 +293,6 @@ def describe(context: Any, config: Config, pipeline: str, prefix: str = "", owne
         "reason": getattr(error, "reason", None) or (str(error) if error is not None else None),
         "message": str(error) if error is not None else None,
     }
-
-
-def severity(exit_code: int | None, task: str) -> str:
-    """Return `critical` for wrong results, `warning` for a watermark that is too far behind, else `error`."""
-    return "critical" if exit_code == QUALITY else "warning" if task == "watermark" else "error"
-
-
-def failed_checks(result: Any) -> list[dict[str, Any]]:
-    """Return the expectations that failed, with columns, limits and failing rows, from the JSON of a check."""
-    checks = result.get("checks") if isinstance(result, dict) else None
-    return [{name: check.get(name) for name in _OF_CHECK} for check in checks or () if not check["success"]]
-
-
-def note(config: Config, alarm: dict[str, Any]) -> str:
-    """Add an alarm to a project's journal, and return the address of its file."""
-    return artifacts_of(config).add_line(ALARMS, json.dumps(alarm), datetime.fromisoformat(alarm["at"]))
 
 
 def tell_project(config: Config, pipeline: str, alarm: dict[str, Any]) -> None:

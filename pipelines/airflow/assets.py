@@ -206,12 +206,7 @@ def _name_of(context: Context) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEvent:
-    """The content of a new snapshot event: the status of the pipeline after its stream has ended.
-
-    Args:
-        config: path of tidegate.toml.
-        pipeline: its name.
-    """
+    """The content of a new snapshot event: the status of the pipeline after its stream has ended."""
 
     config: str
     pipeline: str
@@ -228,12 +223,7 @@ FAILED: Final = "failed"
 
 @dataclass(frozen=True, slots=True)
 class GroupEvents:
-    """Snapshot events of a group's streams, except for the streams that failed.
-
-    Args:
-        config: path of tidegate.toml.
-        assets: by pipeline, the name of its assets.
-    """
+    """Snapshot events of a group's streams, except for those that failed; `assets` has the assets' name by pipeline."""
 
     config: str
     assets: Mapping[str, str]

@@ -30,14 +30,7 @@ _THREADS = 4
 
 
 def commits_asset(config: str, pipeline: str, look_seconds: float, prefix: str = "") -> Asset:
-    """Return the asset that changes when the source has commits that the pipeline's stream has not read.
-
-    Args:
-        config: path of tidegate.toml.
-        pipeline: a name in it.
-        look_seconds: time between two polls.
-        prefix: beginning of the ids of its DAGs.
-    """
+    """Return the asset that changes when the source has commits that the pipeline's stream has not read."""
     trigger = CommitTrigger(config, pipeline, look_seconds, prefix)
     name = f"{prefix}{pipeline}__commits"
     watcher = AssetWatcher(name=name, trigger=trigger)

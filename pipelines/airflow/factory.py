@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -33,7 +34,6 @@ from tidegate.pipelines.airflow.assets import (
 from tidegate.pipelines.airflow.documents import DOCUMENTS
 from tidegate.pipelines.airflow.groups import FailedStreams, GroupAlarm
 from tidegate.pipelines.airflow.operator import TidegateOperator
-from tidegate.pipelines.airflow.options import DagOptions
 from tidegate.pipelines.airflow.params import (
     BY_ITSELF,
     CONTINUOUS,
@@ -52,10 +52,47 @@ from tidegate.pipelines.airflow.report_link import DocsLink, PageLink, ReportLin
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
 from tidegate.pipelines.airflow.tasks import HELD, HeldPartitions, ReadStatus, StaleNote, StopStream, WatermarkWatch
 from tidegate.pipelines.definition.config import Config, PipelineEntry
+from tidegate.pipelines.definition.names import listed
+from tidegate.pipelines.errors import UsageError
+
+_OWN = {
+    "default_args": ("pre_execute",),
+    "dag_args": (
+        *("dag_id", "schedule", "start_date", "end_date", "catchup", "params", "default_args", "max_active_runs"),
+        *("description", "doc_md"),
+    ),
+    "operator_args": (
+        *("task_id", "arguments", "config", "pipeline", "shown_as", "windows", "event", "note", "announce", "links"),
+        *("only_if", "skip_if_held", "outlets", "inlets", "trigger_rule", "depends_on_past", "dag", "pre_execute"),
+    ),
+}
+"""Names that Tidegate sets itself, by argument of `project_dags`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DagOptions:
+    """The options that code passes for all DAGs of a project, in addition to tidegate.toml; see `project_dags`."""
+
+    prefix: str = ""
+    default_args: Mapping[str, Any] = field(default_factory=dict)
+    dag_args: Mapping[str, Any] = field(default_factory=dict)
+    operator_args: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.prefix and not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,99}", self.prefix):
+            raise UsageError(
+                f"prefix={self.prefix!r}: give letters, digits, _ and -, beginning with a letter, such as team_a_"
+            )
+        for argument, own in _OWN.items():
+            if taken := sorted(set(own) & set(getattr(self, argument))):
+                raise UsageError(
+                    f"{argument}: {listed(taken)} is set by Tidegate: leave it out. Schedules, start and end are in "
+                    "tidegate.toml, and default_args is a separate argument"
+                )
+
 
 _A_YEAR = 366 * 24 * 3600.0
 _LOOK_SECONDS = 5.0
-
 
 _CALLBACKS = ("on_failure_callback", "on_success_callback")
 _IN_FILE = {
@@ -341,7 +378,7 @@ class PipelineDags:
         of_group = GroupAlarm(str(self.config.file), owners, self.options.prefix)
         of_one = {**self._pipeline, "prefix": self.options.prefix, "owner": owners.get(self.name)}
         own: dict[str, Any] = {
-            "pre_execute": params.known_params(names, self._params_elsewhere(kind)),
+            "pre_execute": params.KnownParams(tuple(names), self._params_elsewhere(kind)),
             "on_failure_callback": [of_group if members else Alarm(**of_one)],
             "on_success_callback": [of_group if members else AlarmEnds(**of_one)],
         }
@@ -361,10 +398,10 @@ class PipelineDags:
             for name, entry in entries.items()
         }
 
-    def _params_elsewhere(self, kind: str) -> dict[str, str]:
+    def _params_elsewhere(self, kind: str) -> tuple[tuple[str, str], ...]:
         """Return the Params that users may look for in a DAG of this kind, with the DAG that has each."""
         restart = set(params.restart(self.entry.stream_mode)) - set(params.stream(self.entry.stream_mode))
-        return dict.fromkeys(sorted(restart), f"{self.full_name}__restart") if kind == "stream" else {}
+        return tuple((name, f"{self.full_name}__restart") for name in sorted(restart)) if kind == "stream" else ()
 
     def _deadline(self, kind: str, pipelines: Sequence[str]) -> DeadlineAlert | None:
         """Return the alert for a run that misses its deadline, measured from when the run is queued."""

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 class StreamsFailed(CommandFailed):
-    """The error of a group in which streams failed.
-
-    Args:
-        failed: by pipeline, message and exit code.
-    """
+    """The error of a group in which streams failed: by pipeline, message and exit code."""
 
     def __init__(self, failed: Mapping[str, Mapping[str, Any]]) -> None:
         super().__init__("; ".join(f"{name}: {error['message']}" for name, error in failed.items()), None)
@@ -60,12 +56,8 @@ class FailedStreams(BaseOperator):
 class GroupAlarm:
     """A callback of a group's tasks: it raises an alarm for each failed pipeline, and ends the incidents of the others.
 
-    If the command failed as a whole, each pipeline has its own alarm, because owners and notifiers differ.
-
-    Args:
-        config: path of tidegate.toml.
-        owners: by name of a pipeline, its owner.
-        prefix: beginning of the ids of their DAGs.
+    If the command failed as a whole, each pipeline has its own alarm, because owners and notifiers differ: `owners` has
+    the owner of each.
     """
 
     config: str

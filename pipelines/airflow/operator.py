@@ -24,7 +24,7 @@ from tidegate.pipelines.airflow.assets import GroupEvents, WindowEvents, event_e
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.elsewhere import Hosts
 from tidegate.pipelines.airflow.lineage import CommandLineage
-from tidegate.pipelines.airflow.run_files import FolderOfRun, name_of_task
+from tidegate.pipelines.airflow.run_files import DRIVEN, RESULT, name_of_task
 from tidegate.pipelines.definition.config import ENVIRONMENT, LEASE_NOTE, Config, load_config
 from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE, UsageError
@@ -191,11 +191,11 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             "tidegate",
             *map(str, self.arguments),
             "--output",
-            str(folder / "result.json"),
+            str(folder / RESULT),
         ]
         self.log.info("running: tidegate %s", " ".join(map(str, self.arguments)))
         environment: dict[str, str | None] = {ENVIRONMENT: self.config, "TERM": "dumb", "COLUMNS": "160"}
-        environment[LEASE_NOTE] = str(FolderOfRun(folder).driven_file)
+        environment[LEASE_NOTE] = str(folder / DRIVEN)
         environment |= environment_of(self.config)
         handle = process.start(command, folder, environment, copy=self.hosts.copy_of(name))
         self._run = self.hosts.run_of(handle)
@@ -354,8 +354,7 @@ def check_outside_bundles(config: Config) -> None:
     if relative:
         raise UsageError(
             f"{config.file} is Airflow's copy of a version of a DAG bundle, and the next version has a different "
-            f"folder: "
-            f"`{'`, `'.join(relative)}` can't be relative to it. Give an absolute path or a URI"
+            f"folder: `{'`, `'.join(relative)}` can't be relative to it. Give an absolute path or a URI"
         )
 
 

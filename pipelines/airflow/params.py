@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from types import MappingProxyType
 from typing import Any
 
 from airflow.sdk import Param
@@ -46,23 +45,14 @@ class KnownParams:
         """
         given = context["dag_run"].conf or {}
         if unknown := sorted(set(given) - set(self.names)):
-            raise AirflowFailException(
-                f"{'; '.join(map(self._describe, unknown))}. {self._list_names()}. Nothing was done"
-            )
+            names = f"It has {', '.join(self.names)}" if self.names else "It has none"
+            raise AirflowFailException(f"{'; '.join(map(self._describe, unknown))}. {names}. Nothing was done")
 
     def _describe(self, name: str) -> str:
         if (other := dict(self.elsewhere).get(name)) is not None:
             return f"{name!r} is not a Param of this DAG, but of {other}: trigger that one"
         close = get_close_matches(name, self.names, 1)
         return f"{name!r} is not a Param of this DAG{f': did you mean {close[0]}?' if close else ''}"
-
-    def _list_names(self) -> str:
-        return f"It has {', '.join(self.names)}" if self.names else "It has none"
-
-
-def known_params(params: Iterable[str], elsewhere: Mapping[str, str] = MappingProxyType({})) -> KnownParams:
-    """Return the check of run keys for a DAG with these Params."""
-    return KnownParams(tuple(params), tuple(elsewhere.items()))
 
 
 def backfill(events: bool) -> dict[str, Param]:
@@ -86,9 +76,9 @@ def backfill(events: bool) -> dict[str, Param]:
             False,
             type="boolean",
             title="Also rerun the following intervals",
-            description="After a correction of the source, later intervals are still based on the old windows of this "
-            "one. "
-            "Off: their results stay readable, marked stale, until they are rerun. On: this run also replaces them.",
+            description="After a correction of the source, later intervals are still based on the old windows of "
+            "this one. Off: their results stay readable, marked stale, until they are rerun. On: this run also "
+            "replaces them.",
         ),
         "fill_gaps": Param(
             False,

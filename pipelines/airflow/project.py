@@ -10,9 +10,8 @@ from typing import Any
 
 from airflow.sdk import DAG
 
-from tidegate.pipelines.airflow.factory import PipelineDags
+from tidegate.pipelines.airflow.factory import DagOptions, PipelineDags
 from tidegate.pipelines.airflow.operator import check_outside_bundles
-from tidegate.pipelines.airflow.options import DagOptions
 from tidegate.pipelines.definition.config import Config, load_config
 from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import UsageError
@@ -82,14 +81,10 @@ def _selected(project: Config, dags: Sequence[str], select: Sequence[str]) -> li
         raise UsageError(f'select={select!r}: give a list, such as ["{select}"]')
     found = set[str]()
     for pattern in select:
-        named = {each for each in dags if fnmatchcase(each, pattern) or fnmatchcase(_pipeline_of(each), pattern)}
+        named = {each for each in dags if fnmatchcase(each, pattern) or fnmatchcase(each.rpartition("__")[0], pattern)}
         if not named:
             raise UsageError(
                 f"select: {pattern!r} matches no pipeline and no DAG: {project.names}; DAGs are {listed(sorted(dags))}"
             )
         found |= named
     return [each for each in dags if each in found]
-
-
-def _pipeline_of(dag: str) -> str:
-    return dag.rpartition("__")[0]

@@ -25,7 +25,9 @@ _LONGEST = 240
 """Longest folder name in bytes that is used unchanged; file systems allow 255."""
 _SHOWN = 40
 
-_STATE, _RESULT, _END, _FOLLOWER, _DRIVEN = "state.json", "result.json", "end", "follower", "driven.json"
+STATE, RESULT, DRIVEN = "state.json", "result.json", "driven.json"
+"""Files that the supervisor copies: the state is also a heartbeat."""
+_END, _FOLLOWER = "end", "follower"
 
 
 def name_of_task(dag_id: str, run_id: str, task_id: str) -> str:
@@ -80,32 +82,42 @@ class RunFiles(Protocol):
     def read_log(self, position: int) -> bytes:
         """Return a part of the log from a position in bytes; empty at its end."""
 
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file; None if there is none."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, or replace it."""
+
     def result(self) -> str | None:
         """Return the JSON that the command wrote; None if there is none yet."""
+        content = self.read(RESULT)
+        return None if content is None else content.decode()
 
     def driven(self) -> str | None:
         """Return the JSON of the time during which the command held the lease; None if it never did."""
+        content = self.read(DRIVEN)
+        return None if content is None else content.decode()
 
     def request_end(self) -> None:
         """Ask the supervisor to end the command."""
+        self.write(_END, b"")
 
     def is_ending(self) -> bool:
         """Return True if somebody asked the supervisor to end the command."""
+        return self.read(_END) is not None
 
     def claim(self, number: int) -> None:
         """Record that attempt `number` of the task follows the run."""
+        self.write(_FOLLOWER, str(number).encode())
 
     def claimed_by(self) -> int:
         """Return the number of the newest attempt that follows the run; 0 if only the run's own attempt does."""
+        return int(self.read(_FOLLOWER) or 0)
 
 
 @dataclass(frozen=True, slots=True)
-class FolderOfRun:
-    """The files of a run in its own folder.
-
-    Args:
-        folder: the folder.
-    """
+class FolderOfRun(RunFiles):
+    """The files of a run in its own folder."""
 
     folder: Path
 
@@ -148,50 +160,24 @@ class FolderOfRun:
             log.seek(position)
             return log.read(PART)
 
-    def result(self) -> str | None:
+    def read(self, name: str) -> bytes | None:
         try:
-            return (self.folder / _RESULT).read_text()
+            return (self.folder / name).read_bytes()
         except FileNotFoundError:
             return None
 
-    @property
-    def driven_file(self) -> Path:
-        """Return the file in which the command records when it held the lease."""
-        return self.folder / _DRIVEN
-
-    def driven(self) -> str | None:
-        try:
-            return self.driven_file.read_text()
-        except FileNotFoundError:
-            return None
-
-    def request_end(self) -> None:
-        (self.folder / _END).touch()
-
-    def is_ending(self) -> bool:
-        return (self.folder / _END).exists()
-
-    def claim(self, number: int) -> None:
-        (self.folder / _FOLLOWER).write_text(str(number))
-
-    def claimed_by(self) -> int:
-        file = self.folder / _FOLLOWER
-        return int(file.read_text() or 0) if file.exists() else 0
+    def write(self, name: str, content: bytes) -> None:
+        (self.folder / name).write_bytes(content)
 
     def clear(self) -> None:
         """Remove the files of an earlier run, except its log."""
-        for left in (self.exit_file.name, _END, self.heartbeat.name, _RESULT, _FOLLOWER, _DRIVEN):
+        for left in (self.exit_file.name, _END, self.heartbeat.name, RESULT, _FOLLOWER, DRIVEN):
             (self.folder / left).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
-class CopyOfRun:
-    """The files of a run among the artifacts.
-
-    Args:
-        artifacts: the artifacts of the project.
-        place: folder of the run among them.
-    """
+class CopyOfRun(RunFiles):
+    """The files of a run among the artifacts of the project; `place` is their folder."""
 
     artifacts: Artifacts
     place: str
@@ -205,15 +191,11 @@ class CopyOfRun:
         return self.artifacts.address(self._part(0))
 
     def state(self) -> RunState:
-        dated = self.artifacts.dated(self._name(_STATE))
+        dated = self.artifacts.dated(f"{self.place}/{STATE}")
         if dated is None:
             return RunState(None, None, 0, {})
         about, written_at = json.loads(dated[0]), dated[1]
         return RunState(about["exit_code"], written_at, about["log_size"], about)
-
-    def write_state(self, about: Mapping[str, Any]) -> None:
-        """Write the state, which is also a heartbeat."""
-        self._write(_STATE, json.dumps(about).encode())
 
     def read_log(self, position: int) -> bytes:
         content = self.artifacts.read(self._part(position // PART))
@@ -228,51 +210,23 @@ class CopyOfRun:
                 self.artifacts.write(self._part(number), file.read(min(PART, size - number * PART)))
         return max(size, copied)
 
-    def result(self) -> str | None:
-        content = self.artifacts.read(self._name(_RESULT))
-        return None if content is None else content.decode()
+    def read(self, name: str) -> bytes | None:
+        return self.artifacts.read(f"{self.place}/{name}")
 
-    def write_result(self, content: str) -> None:
-        """Copy the JSON that the command wrote."""
-        self._write(_RESULT, content.encode())
-
-    def driven(self) -> str | None:
-        content = self.artifacts.read(self._name(_DRIVEN))
-        return None if content is None else content.decode()
-
-    def write_driven(self, content: str) -> None:
-        """Copy the time during which the command held the lease."""
-        self._write(_DRIVEN, content.encode())
-
-    def request_end(self) -> None:
-        self._write(_END, b"")
-
-    def is_ending(self) -> bool:
-        return self.artifacts.written_at(self._name(_END)) is not None
-
-    def claim(self, number: int) -> None:
-        self._write(_FOLLOWER, str(number).encode())
-
-    def claimed_by(self) -> int:
-        return int(self.artifacts.read(self._name(_FOLLOWER)) or 0)
+    def write(self, name: str, content: bytes) -> None:
+        self.artifacts.write(f"{self.place}/{name}", content)
 
     def clear(self) -> None:
         """Remove the files of an earlier run, except its log, which the copy of the new log replaces."""
-        for name in (_STATE, _END, _RESULT, _FOLLOWER, _DRIVEN):
-            self.artifacts.delete(self._name(name))
-
-    def _name(self, name: str) -> str:
-        return f"{self.place}/{name}"
+        for name in (STATE, _END, RESULT, _FOLLOWER, DRIVEN):
+            self.artifacts.delete(f"{self.place}/{name}")
 
     def _part(self, number: int) -> str:
-        return self._name(f"log-{number:06d}.txt")
-
-    def _write(self, name: str, content: bytes) -> None:
-        self.artifacts.write(self._name(name), content)
+        return f"{self.place}/log-{number:06d}.txt"
 
 
 def copies_below(artifacts: Artifacts, folder: str) -> list[CopyOfRun]:
     """Return the runs below a folder of the artifacts, the one with the newest heartbeat first."""
     names = artifacts.names(folder)
-    states = sorted((at, name) for name, at in names.items() if name.endswith(f"/{_STATE}"))
-    return [CopyOfRun(artifacts, name.removesuffix(f"/{_STATE}")) for _, name in reversed(states)]
+    states = sorted((at, name) for name, at in names.items() if name.endswith(f"/{STATE}"))
+    return [CopyOfRun(artifacts, name.removesuffix(f"/{STATE}")) for _, name in reversed(states)]

@@ -7,6 +7,7 @@ epoch); processes that remain after the grace period are killed. This module imp
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from typing import Any
 import psutil
 
 from tidegate.pipelines.airflow.process import ProcessHandle, members, send_signal
-from tidegate.pipelines.airflow.run_files import CopyOfRun, FolderOfRun
+from tidegate.pipelines.airflow.run_files import DRIVEN, RESULT, STATE, CopyOfRun, FolderOfRun
 from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.ledger.host import this_host
 from tidegate.pipelines.storage.credentials import masked
@@ -152,11 +153,11 @@ class Copying:
         try:
             self._copied = self.copy.copy_log(self.files.log, self._copied)
             # These are written before the exit code, which signals the end of the run to other hosts.
-            if exit_code is not None and (result := self.files.result()) is not None:
-                self.copy.write_result(result)
-            if exit_code is not None and (driven := self.files.driven()) is not None:
-                self.copy.write_driven(driven)
-            self.copy.write_state({**self.about, "log_size": self._copied, "exit_code": exit_code})
+            for name in (RESULT, DRIVEN) if exit_code is not None else ():
+                if (content := self.files.read(name)) is not None:
+                    self.copy.write(name, content)
+            state = {**self.about, "log_size": self._copied, "exit_code": exit_code}
+            self.copy.write(STATE, json.dumps(state).encode())
             if exit_code is None and self.copy.is_ending():
                 self.on_end()
             self._fails = False

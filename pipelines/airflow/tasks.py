@@ -20,42 +20,35 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class ReadStatus(BaseOperator):
-    """Returns the newest epoch, snapshot version and watermark of a pipeline; epoch 0 before the first.
-
-    Args:
-        pipeline: its name in tidegate.toml.
-        config: path of tidegate.toml.
-    """
+class _PipelineTask(BaseOperator):
+    """A task about one pipeline: its name in tidegate.toml, and the path of that file."""
 
     def __init__(self, *, pipeline: str, config: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
         self.config = config
 
+
+class ReadStatus(_PipelineTask):
+    """Returns the newest epoch, snapshot version and watermark of a pipeline; epoch 0 before the first."""
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the status of the pipeline."""
         return asdict(read_status(self.config, self.pipeline))
 
 
-class StopStream(BaseOperator):
+class StopStream(_PipelineTask):
     """Asks the driver that holds the lease to stop, and waits for its end; the driver may run on another host.
 
     Args:
-        pipeline: its name in tidegate.toml.
-        config: path of tidegate.toml.
         take_over: a template; if it renders to anything but `True`, no driver is stopped.
         patience: seconds to wait for the current epoch to end.
     """
 
     template_fields: Sequence[str] = ("take_over",)
 
-    def __init__(
-        self, *, pipeline: str, config: str, take_over: str = "True", patience: float = 1800, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, take_over: str = "True", patience: float = 1800, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.pipeline = pipeline
-        self.config = config
         self.take_over = take_over
         self.patience = patience
 
@@ -73,12 +66,10 @@ class StopStream(BaseOperator):
         return asdict(read_status(self.config, self.pipeline))
 
 
-class WatermarkWatch(BaseOperator):
+class WatermarkWatch(_PipelineTask):
     """Compares a pipeline's watermark with the clock, reading only the newest snapshot.
 
     Args:
-        pipeline: its name in tidegate.toml.
-        config: path of tidegate.toml.
         max_lag: the largest allowed lag of the watermark; the run's Param `max_lag_minutes` takes precedence.
         clock: returns the current time.
     """
@@ -88,15 +79,11 @@ class WatermarkWatch(BaseOperator):
     def __init__(
         self,
         *,
-        pipeline: str,
-        config: str,
         max_lag: timedelta,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.pipeline = pipeline
-        self.config = config
         self.max_lag = max_lag
         self.clock = clock
 
@@ -129,19 +116,11 @@ HELD: Final = "held"
 """Id of the task."""
 
 
-class HeldPartitions(BaseOperator):
-    """Fails with exit code 5 if critical expectations of the preceding check failed.
+class HeldPartitions(_PipelineTask):
+    """Fails with exit code 5 if critical expectations of the preceding check, task `check`, failed."""
 
-    Args:
-        pipeline: its name in tidegate.toml.
-        config: path of tidegate.toml.
-        check: id of the task that checks.
-    """
-
-    def __init__(self, *, pipeline: str, config: str, check: str, **kwargs: Any) -> None:
+    def __init__(self, *, check: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.pipeline = pipeline
-        self.config = config
         self.check = check
         self.result: dict[str, Any] | None = None
         """The parts of the check's JSON that alarms show."""
@@ -165,13 +144,7 @@ class HeldPartitions(BaseOperator):
 
 @dataclass(frozen=True, slots=True)
 class StaleNote:
-    """Names the intervals whose results are now stale, and the command that reruns them.
-
-    Args:
-        config: path of tidegate.toml.
-        pipeline: its name.
-        prefix: beginning of the DAGs' ids.
-    """
+    """Names the intervals whose results are now stale, and the command that reruns them."""
 
     config: str
     pipeline: str
