@@ -216,6 +216,10 @@ class CopyOfRun(RunFiles):
     def write(self, name: str, content: bytes) -> None:
         self.artifacts.write(f"{self.place}/{name}", content)
 
+    def is_ending(self) -> bool:
+        # Asking for the time alone is cheaper than reading, and every heartbeat asks.
+        return self.artifacts.written_at(f"{self.place}/{_END}") is not None
+
     def clear(self) -> None:
         """Remove the files of an earlier run, except its log, which the copy of the new log replaces."""
         for name in (STATE, _END, RESULT, _FOLLOWER, DRIVEN):

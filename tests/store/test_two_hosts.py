@@ -71,7 +71,7 @@ def test_a_run_on_another_host_is_followed_line_by_line_to_its_outcome(sharing: 
             lambda: far.write("first\nsecond\nthi"),
             lambda: far.write("rd\n"),
             lambda: far.write("x" * PART + "\n" + "y" * PART + "\nwithout an end"),
-            lambda: far.files.driven_file.write_text('{"since": 1}'),
+            lambda: far.files.write("driven.json", b'{"since": 1}'),
             lambda: far.end(0, {"epoch": 3}),
         )
     )
