@@ -103,6 +103,7 @@ def test_names_that_were_taken_for_ours_are_not_in_a_whole_life(shape: str) -> N
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @settings(max_examples=12, phases=[Phase.generate])
 @given(DRAWN, st.sampled_from(sorted(KINDS)), st.sampled_from(SHAPES))
 def test_no_name_of_ours_shows(names: Names, kind: str, shape: str) -> None:

@@ -49,7 +49,9 @@ def streamed(folder: Path, name: str, seed: str) -> None:
 def backfilled(folder: Path, name: str, seed: str) -> None:
     """Backfill a walk interval by interval, also of hours without rows."""
     with walking(folder, name, seed) as walk:
-        hour = 0
+        # Sliding windows begin before their first row, and from before the first interval nothing is reopened after an
+        # UPDATE or OPTIMIZE.
+        hour = -1
         while not walk.is_over:
             for _ in range(walk.changing.draw.choice((1, 2, 3))):
                 walk.happen()
@@ -58,7 +60,7 @@ def backfilled(folder: Path, name: str, seed: str) -> None:
             if name != PUTS_OUT_PARTS and walk.changing.draw.random() < 0.15:
                 # Rows that were only added are read by this run or by the next hour's, so the law holds after that.
                 walk.happen()
-                again = DAY0 + walk.changing.draw.randrange(hour + 1) * HOUR
+                again = DAY0 + walk.changing.draw.randrange(-1, hour + 1) * HOUR
                 walk.happened.append(f"again {again:%H:%M}")
                 list(backfill(walk.driver, cut(again, again + HOUR, None), and_following=True))
             hour += 1
