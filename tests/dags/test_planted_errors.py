@@ -1,18 +1,24 @@
-"""Errors planted in tables: the suite that should catch each does, the task fails, the asset is held back."""
+"""Errors planted in tables: the suite that should catch each does, the task fails, the asset is held back.
+
+Through a real scheduler: checked windows reach the asset with what is known of them; what can't be is refused.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.airflow.dag_runs import events_of, run_of, states, task_log
+from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.project.cli import run as cli
 from tidegate.pipelines.storage.artifacts import incidents_name
 from tidegate.pipelines.storage.warehouse import read_table
 
@@ -66,3 +72,66 @@ def test_once_the_table_is_put_back_the_check_passes_and_the_incident_ends(airfl
     assert events_of(airflow, ASSET)[-1]["extra"]["quality"] == "passed"
     alarms = list(map(json.loads, (airflow.runs.parent / "alarms.jsonl").read_text().splitlines()))
     assert (alarms[-1]["status"], alarms[-1]["run"]) == ("ended", run["dag_run_id"])
+
+
+@pytest.mark.long
+def test_windows_that_hold_reach_the_asset_with_what_is_known_of_them(airflow: EmbeddedAirflow) -> None:
+    run = run_of(airflow, "sessions__quality", epoch=2)
+    assert states(airflow, run) == {"quality": ("success", 1)}
+    # Another module may have told of the same windows, and they are told of once.
+    events = events_of(airflow, "sessions__final_windows")
+    # One for readers by day, one for readers of everything.
+    assert {event["partition_key"] for event in events} == {None, "2024-03-01T00:00:00"}
+    (event,) = [event for event in events if event["partition_key"] is None]
+    extra = event["extra"]
+    assert (extra["epoch"], extra["timeline"], extra["snapshot_version"]) == (2, 1, 2)
+    assert extra["quality"] == "passed"
+    assert extra["counters"]["events_in"] == 4
+    assert extra["watermark"] == 1_709_298_600_000
+    assert Path(extra["report"]).is_file()
+    address = f"{airflow.url}/tidegate/pipelines/sessions/reports/2"
+    assert extra["report_url"] == address
+    assert f"Run report: {address}" in task_log(airflow, run, "quality")
+    links = f"dags/sessions__quality/dagRuns/{run['dag_run_id']}/taskInstances/quality/links"
+    checks = f"{airflow.url}/tidegate/pipelines/sessions/checks/index.html"
+    assert airflow.call("GET", links)["extra_links"] == {
+        "Run report": address,
+        "Data Docs": checks,
+        "Pipeline": f"{airflow.url}/tidegate/#sessions",
+    }
+
+
+@pytest.mark.long
+def test_held_partitions_fail_a_task_of_their_own_until_their_windows_are_right(airflow: EmbeddedAirflow) -> None:
+    """One hour fails the suite; the other one is told at once, and the first as soon as it is acknowledged."""
+
+    def told() -> list[str | None]:
+        return [event["partition_key"] for event in events_of(airflow, "hours__final_windows")]
+
+    def alarms() -> list[tuple[Any, ...]]:
+        lines = map(json.loads, (airflow.runs.parent / "alarms.jsonl").read_text().splitlines())
+        fields = ("status", "severity", "task", "exit_code")
+        return [tuple(line[name] for name in fields) for line in lines if line["pipeline"] == "hours"]
+
+    run = run_of(airflow, "hours__quality")
+    assert (run["state"], states(airflow, run)) == ("failed", {"quality": ("success", 1), "held": ("failed", 1)})
+    assert told() == ["2024-03-01T11:00:00"]
+    assert "1 partitions of hours are held back" in task_log(airflow, run, "held")
+    assert alarms() == [("began", "critical", "held", 5)]
+    again = run_of(airflow, "hours__quality")
+    assert states(airflow, again) == {"quality": ("success", 1), "held": ("failed", 1)}
+    assert len(told()) == len(alarms()) == 1, "nothing is told twice, and the incident is the same one"
+
+    config = ["--config", airflow.settings["TIDEGATE_CONFIG"]]
+    assert cli(["quality", "acknowledge", "hours", "--where", "events > 3", "--reason", "doubled", *config]) == 0
+    conf = {
+        "dry_run": False,
+        "dag_run_id": run["dag_run_id"],
+        "task_ids": ["quality"],
+        "include_downstream": True,
+        "only_failed": False,
+    }
+    airflow.call("POST", "dags/hours__quality/clearTaskInstances", json=conf)
+    wait_until(lambda: states(airflow, run) == {"quality": ("success", 2), "held": ("success", 2)}, "the second try")
+    assert sorted(told()[1:], key=str) == ["2024-03-01T10:00:00", None]
+    assert alarms()[1:] == [("ended", "info", "held", None)]

@@ -1,22 +1,38 @@
-"""Sensors and watches read the newest snapshot and start no JVM."""
+"""Sensors and watches read the newest snapshot and start no JVM.
+
+The task that fails after a check that held back partitions: its exit code, its alarm, and its end. A supervised
+command: ended kindly, then by force, and followed or given up from another host.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
-from tests.dags.project import first_event, write_project
-from tests.expectations.quality_lake import QualityLake, at, session_lake
-from tidegate.pipelines.airflow import triggers
+from tests.dags.project import first_event, task_instance, write_project
+from tests.expectations.quality_lake import QualityLake, at, hour_lake, session_lake
+from tests.expectations.test_acknowledge import FEW, acknowledged
+from tests.expectations.test_failed_expectation import checked, project
+from tests.waiting import wait_until
+from tidegate.pipelines.airflow import process, project_dags, triggers
+from tidegate.pipelines.airflow.alarms import describe, incident_of
+from tidegate.pipelines.airflow.operator import CommandRefused
+from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, ProcessHandle, Run
+from tidegate.pipelines.airflow.run_files import FolderOfRun, name_of_task
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
-from tidegate.pipelines.airflow.tasks import StaleNote, StopStream, WatermarkWatch
+from tidegate.pipelines.airflow.tasks import HELD, HeldPartitions, StaleNote, StopStream, WatermarkWatch
 from tidegate.pipelines.airflow.triggers import SnapshotTrigger
+from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.observe.inspect.status import PipelineStatus, read_status
 
@@ -162,3 +178,184 @@ def test_a_run_that_made_results_stale_names_the_command_that_runs_them_again(tm
     assert told is not None
     assert "airflow tasks clear sessions__backfill" in told
     assert "--start-date 2024-03-01T14:00:00+00:00 --end-date 2024-03-01T15:00:00+00:00" in told, "both included"
+
+
+def result_of_check(folder: Path, printed: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The result of a check as Airflow keeps it: without its lists."""
+    printed.readouterr()
+    checked(folder, "--json", "--partitions=hour")
+    result: dict[str, Any] = json.JSONDecoder().raw_decode(printed.readouterr().out)[0]
+    return {name: value for name, value in result.items() if not isinstance(value, list)}
+
+
+def context(task: HeldPartitions, result: dict[str, Any]) -> Any:
+    pulled = {"quality": result}
+    return {"ti": task_instance("hours__backfill", HELD, "one", task=task, xcom_pull=lambda task_ids: pulled[task_ids])}
+
+
+@pytest.mark.slow
+def test_it_fails_with_what_the_check_found_until_all_is_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project(hour_lake(), tmp_path, FEW, 'hold = "partitions"\n')
+    task = HeldPartitions(task_id=HELD, check="quality", config=str(tmp_path / "tidegate.toml"), pipeline="hours")
+    given = context(task, result_of_check(tmp_path, capsys))
+    with pytest.raises(CommandRefused, match="epoch 2: 1 partitions of hours are held back") as failed:
+        task.execute(given)
+    config = load_config(tmp_path / "tidegate.toml")
+    alarm = describe(given | {"exception": failed.value}, config, "hours")
+    assert (alarm["exit_code"], alarm["severity"]) == (5, "critical")
+    (check,) = alarm["failed"]
+    assert (check["columns"], check["limits"], check["failing"]) == ("events", "max_value 3.0", 1)
+    assert check["examples"][0]["key"] == "user a"
+    assert "user a" in alarm["reason"]
+    assert incident_of(given["ti"]) == "hours__backfill/held", "the next interval's check also looks at these windows"
+    assert acknowledged(tmp_path, "events = 4") == 0
+    given = context(task, result_of_check(tmp_path, capsys))
+    assert task.execute(given)["held"] == 0
+    assert describe(given, config, "hours")["failed"] == []
+
+
+@pytest.mark.parametrize("hold", ["asset", "partitions"])
+@pytest.mark.slow
+def test_it_follows_each_check_that_makes_events_if_partitions_are_held_back(hold: str, tmp_path: Path) -> None:
+    dags: dict[str, DAG] = project_dags(write_project(tmp_path, hold=f'"{hold}"', reopen_schedule='"0 5 * * *"'))
+    kinds = ("backfill", "quality", "late")
+    followers = {kind: dags[f"sessions__{kind}"].get_task("quality").downstream_task_ids for kind in kinds}
+    assert followers == dict.fromkeys(kinds, {HELD} if hold == "partitions" else set())
+
+
+COMMAND = """
+import signal, subprocess, sys, time
+from pathlib import Path
+
+child = '''
+import signal, sys, time
+from pathlib import Path
+signal.signal(signal.SIGTERM, lambda *ignored: Path("child-was-asked").touch())
+Path("child-works").touch()
+while True:
+    time.sleep(600)
+'''
+signal.signal(signal.SIGTERM, (lambda *ignored: sys.exit(0)) if "kind" in sys.argv else signal.SIG_IGN)
+subprocess.Popen([sys.executable, "-c", child])
+while True:
+    time.sleep(600)
+"""
+"""A driver with a process of its own, as Spark has one; neither ends by itself."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent.parent))
+    return tmp_path
+
+
+def at_work(folder: Path, *how: str, grace: float = 0.5) -> ProcessHandle:
+    """The command, once both of its processes are at work."""
+    handle = process.start([sys.executable, "-c", COMMAND, *how], folder / "run", grace=grace)
+    wait_until(lambda: (folder / "child-works").exists(), "the command at work")
+    return handle
+
+
+def elsewhere(handle: ProcessHandle) -> ProcessHandle:
+    """The same command, looked at from another host."""
+    return replace(handle, host="another")
+
+
+@pytest.mark.parametrize("how", ["kind", "deaf"])
+def test_a_command_is_ended_with_all_that_it_started_even_if_nobody_waits_for_it(how: str, folder: Path) -> None:
+    handle = at_work(folder, how)
+    session = process.members(handle)
+    assert len(session) == 3
+    Run(handle).end()
+    wait_until(lambda: Run(handle).status() == FAILED, "its end")
+    assert Run(handle).exit_code() == 143
+    assert not [member for member in session if member.is_running() and member.status() != "zombie"]
+
+
+def test_a_command_runs_on_when_the_clock_is_set(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system takes the time of its boot from the clock, and psutil the start of a process from that."""
+    handle, booted = at_work(folder, "kind"), psutil.boot_time()
+    monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: booted + 30)
+    assert Run(handle).status() == RUNNING
+    assert not Run(replace(handle, folder=str(folder / "other"))).is_alive(), "its number belongs to another run"
+    Run(handle).end()
+    wait_until(lambda: Run(handle).status() == FAILED, "its end")
+
+
+def test_only_the_command_is_asked_so_that_it_can_end_its_epoch_with_the_processes_that_it_has(folder: Path) -> None:
+    handle = at_work(folder, "deaf")
+    Run(handle).stop()
+    assert not (folder / "child-was-asked").exists()
+
+
+def test_a_command_is_ended_from_another_host_by_its_folder(folder: Path) -> None:
+    handle = at_work(folder, "kind")
+    assert Run(elsewhere(handle)).status() == RUNNING
+    Run(elsewhere(handle)).end()
+    wait_until(lambda: Run(elsewhere(handle)).status() == FAILED, "its end")
+    assert Run(handle).exit_code() == 143
+
+
+def test_a_command_whose_host_gives_no_sign_of_life_is_lost_after_a_minute(folder: Path) -> None:
+    handle = at_work(folder, "kind")
+    Run(handle).stop()
+    FolderOfRun(folder / "run").exit_file.unlink()
+    beat = FolderOfRun(folder / "run").heartbeat.stat().st_mtime
+    assert Run(elsewhere(handle), clock=lambda: beat + 59).is_alive()
+    assert not Run(elsewhere(handle), clock=lambda: beat + 61).is_alive()
+
+
+def test_a_command_that_never_gave_a_sign_of_life_is_lost_a_minute_after_its_start(tmp_path: Path) -> None:
+    handle = ProcessHandle("another", 1, started=1000.0, folder=str(tmp_path))
+    assert Run(handle, clock=lambda: 1059.0).is_alive()
+    assert not Run(handle, clock=lambda: 1061.0).is_alive()
+    assert Run(handle).status() == LOST
+
+
+def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_its_own(folder: Path) -> None:
+    (folder / "run").mkdir()
+    for left in ("exit", "end", "result.json"):
+        (folder / "run" / left).write_text("0")
+    handle = at_work(folder, "kind")
+    try:
+        assert Run(handle).status() == RUNNING
+        assert Run(handle).exit_code() is None
+        assert Run(handle).files.result() is None
+    finally:
+        Run(handle).stop()
+
+
+HOSTILE = [
+    "..",
+    ".",
+    "...",
+    "a/../../b",
+    "/etc",
+    "",
+    " ",
+    "a\0b",
+    "a\nb",
+    "k" * 300,
+    "ä" * 200,
+    "a\\b",
+    "../..",
+    "{id}",
+    "<b>",
+]
+
+
+def test_a_run_has_a_folder_of_its_own_whatever_its_id(tmp_path: Path) -> None:
+    folders = [tmp_path / name_of_task("hours__stream", run_id, "run") for run_id in HOSTILE]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        assert folder.resolve().relative_to(tmp_path.resolve()).parts[0] == "hours__stream"
+        assert len(folder.resolve().relative_to(tmp_path.resolve()).parts) == 3
+    assert len(set(folders)) == len(HOSTILE)
+
+
+def test_ids_of_airflow_stay_readable() -> None:
+    named = name_of_task("hours__stream", "scheduled__2024-03-01T00:00:00+00:00", "run")
+    assert named == "hours__stream/scheduled__2024-03-01T00_00_00_00_00/run"

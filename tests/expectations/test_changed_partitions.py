@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.expectations.test_from_the_last_proof import TAKES_AWAY, a_forgotten_key, epoch
-from tests.expectations.test_products_tables import PIPELINES
+from tests.expectations.test_quality_command import PIPELINES
 from tests.lake import Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand, Row
 from tests.pipelines.looping import available

@@ -1,10 +1,15 @@
-"""A check goes on from the last one that passed: it reads what came since, and finds as much as one over all rows."""
+"""A check goes on from the last one that passed: it reads what came since, and finds as much as one over all rows.
+
+Windows are checked by the code of their epoch: gap, size, offset and lateness may change between epochs. The suite of a
+pipeline checks every window that became final since the last passed check, and none twice.
+"""
 
 from __future__ import annotations
 
 import random
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,13 +18,17 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
-from tests.expectations.broken import broken_by_rules
-from tests.expectations.test_products_tables import PIPELINES, USERS
-from tests.lake import at, hourly_pipeline
-from tests.pipelines.by_hand import ByHand, Row
+from tests.expectations.broken import broken_by_rules, broken_in
+from tests.expectations.test_quality_command import PIPELINES, USERS
+from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
+from tests.pipelines.by_hand import START_OF_DRIVER, ByHand, Row
 from tidegate.expectations.pinned import Pinned, pin
-from tidegate.pipelines.definition import late, results
+from tidegate.expectations.run import run_suites
+from tidegate.expectations.suites import suites
+from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.prune import prune
@@ -28,7 +37,16 @@ from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.compaction import COMPACTION, compact
-from tidegate.pipelines.storage.warehouse import Warehouse
+from tidegate.pipelines.storage.artifacts import ArtifactsInFolder
+from tidegate.pipelines.storage.warehouse import Warehouse, read_table
+from tidegate.windowing import (
+    Count,
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    Windows,
+)
+from tidegate.windowing.time import to_millis
 
 NOW = 1_800_000_000_000
 
@@ -235,3 +253,212 @@ def test_a_quality_table_of_an_older_tidegate_gets_the_column(tmp_path: Path) ->
     by_hand.epoch(("ann", at("16:10"), 1), watermark=at("18:00"))
     assert checked(by_hand)[0].scope.proof is not None
     assert len(by_hand.rows(late.NAME)) == 0
+
+
+def minutes(number: int) -> timedelta:
+    return timedelta(minutes=number)
+
+
+def _sessions(draw: random.Random) -> object:
+    return EventTimeSessionWindows.with_gap(minutes(draw.choice([5, 30, 60])))
+
+
+def _hours(draw: random.Random) -> object:
+    return TumblingEventTimeWindows.of(minutes(draw.choice([30, 60])), minutes(draw.choice([0, 15])))
+
+
+def _sliding(draw: random.Random) -> object:
+    slide = draw.choice([10, 20])
+    return SlidingEventTimeWindows.of(
+        minutes(slide * draw.choice([1, 3])), minutes(slide), minutes(draw.choice([0, 5]))
+    )
+
+
+KINDS = {"sessions": _sessions, "hours": _hours, "sliding": _sliding}
+
+
+def code(assigner: object, lateness: int = 0) -> Pipeline:
+    compute = Windows(assigner, aggregate={"events": Count()}, allowed_lateness=minutes(lateness))  # type: ignore[arg-type]
+    return replace(session_pipeline(), compute=compute)
+
+
+def lived(folder: Path, kind: Callable[[random.Random], object], seed: int, check: Callable[[ByHand], None]) -> ByHand:
+    """A pipeline of five epochs, each by a code of its own."""
+    draw = random.Random(seed)
+    hand = ByHand(folder)
+    for hour in range(8, 13):
+        hand.pipeline = code(kind(draw), draw.choice([0, 30]))
+        texts = [f"{hour + draw.choice([0, 0, 1]):02}:{draw.randrange(60):02}" for _ in range(6)]
+        rows = [(draw.choice(["ann", "bob"]), at(text), 1) for text in texts]
+        hand.epoch(*rows, watermark=at(f"{hour + 1:02}:{draw.randrange(60):02}"))
+        check(hand)
+    return hand
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", KINDS)
+def test_windows_of_before_a_change_break_nothing(kind: str, seed: int, tmp_path: Path) -> None:
+    def check(hand: ByHand) -> None:
+        assert broken_in(hand.tables, hand.pipeline) == set()
+
+    lived(tmp_path, KINDS[kind], seed, check)
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_checks_that_go_on_from_each_other_pass(kind: str, tmp_path: Path) -> None:
+    def check(hand: ByHand) -> None:
+        pinned = pin(hand.tables, hand.pipeline)
+        run = run_suites(suites(pinned), pinned, hand.tables, ArtifactsInFolder(tmp_path / "docs"))
+        assert not run.is_critical, [row.message for row in run.failed]
+
+    lived(tmp_path, KINDS[kind], 7, check)
+
+
+def test_a_window_does_not_fit_a_later_code(tmp_path: Path) -> None:
+    hand = ByHand(tmp_path, code(TumblingEventTimeWindows.of(minutes(60))))
+    hand.epoch(("ann", at("10:10"), 1), watermark=at("12:00"))
+    hand.pipeline = code(TumblingEventTimeWindows.of(minutes(30)))
+    hand.epoch(("ann", at("12:10"), 1), watermark=at("14:00"))
+    rows = hand.rows("results").to_pylist()
+    early = next(row for row in rows if row["epoch"] == 1)
+    early["window_end"] = early["window_start"] + minutes(30)
+    planted = hand.rows("results").from_pylist(rows, schema=hand.rows("results").schema)
+    write_deltalake(hand.tables.path("results"), planted, mode="overwrite")
+    assert ("final windows", "expect_windows_to_be_aligned") in broken_in(hand.tables, hand.pipeline)
+
+
+def test_a_retraction_repeats_the_lateness_of_the_code_that_emitted_its_pane(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.append(("ann", at("10:10"), 1), ("ann", at("14:00"), 1))
+    lake.stream(LOCAL, hourly_pipeline())
+    lake.append(("ann", at("10:20"), 1))
+    later = hourly_pipeline(allowed_lateness=minutes(30))
+    lake.stream(LOCAL, later)
+    lake.reopen(LOCAL, later)
+    waits = [
+        row["final_at"] - row["window_end"] for row in lake.rows(later, "results").to_pylist() if row["epoch"] == 3
+    ]
+    assert len({*waits}) == 2
+    assert broken_in(lake.tables(later), later) == set()
+
+
+def test_epochs_of_an_older_version_count_as_those_of_the_next_that_kept_its_shape(tmp_path: Path) -> None:
+    hand = ByHand(tmp_path, code(TumblingEventTimeWindows.of(minutes(60))))
+    for hour in ("10", "12"):
+        hand.epoch(("ann", at(f"{hour}:10"), 1), watermark=at(f"{hour}:59"))
+    hand.pipeline = code(TumblingEventTimeWindows.of(minutes(30)))
+    hand.epoch(("ann", at("14:10"), 1), watermark=at("16:00"))
+    old = read_table(hand.warehouse, hand.tables.open("epochs")).to_pylist()
+    for row in old:
+        row[epochs.SHAPE] = None if row["epoch"] == 1 else row[epochs.SHAPE]
+    schema = read_table(hand.warehouse, hand.tables.open("epochs")).schema
+    write_deltalake(hand.tables.path("epochs"), hand.rows("epochs").from_pylist(old, schema=schema), mode="overwrite")
+    assert not [each for each in broken_in(hand.tables, hand.pipeline) if each[0] == "final windows"]
+
+
+def test_a_manifest_without_a_shape_is_read(tmp_path: Path) -> None:
+    hand = ByHand(tmp_path)
+    hand.epoch(("ann", at("10:10"), 1), watermark=at("12:00"))
+    manifest = hand.head().manifest
+    assert manifest.shape is not None
+    text = manifest.model_copy(update={"shape": None}).model_dump_json()
+    assert "shape" not in text
+    assert Manifest.parse(text).shape is None
+
+
+HOURS = ("10:00", "12:00", "14:00", "16:00")
+"""One session in each, final two hours later."""
+
+
+def streamed(folder: Path) -> ByHand:
+    """A stream of four epochs, each of which makes one window final: that of the epoch before it."""
+    by_hand = ByHand(folder)
+    for hour in HOURS:
+        by_hand.epoch(("ann", at(hour), 1), watermark=at(hour))
+    return by_hand
+
+
+def check(by_hand: ByHand, epoch: int, *, passes: bool, severity: str = "critical") -> None:
+    """Note in table quality how a check of an epoch went."""
+    number = len(quality.read(by_hand.tables))
+    moment, rule = DAY0 + timedelta(seconds=number), ("panes", "expect_panes_to_be_dense", "user")
+    row = quality.QualityRow(f"check {number}", moment, 1, epoch, *rule, severity, passes, "", 1, 1, 1)
+    quality.append(by_hand.tables, [row])
+
+
+def fresh(by_hand: ByHand, epoch: int | None = None) -> Pinned:
+    return pin(by_hand.tables, by_hand.pipeline, epoch)
+
+
+def starts(found: Pinned) -> list[str]:
+    return sorted(f"{start:%H:%M}" for start in found.fresh["window_start"])
+
+
+def test_before_the_first_check_every_final_window_is_new(tmp_path: Path) -> None:
+    assert starts(fresh(streamed(tmp_path))) == ["10:00", "12:00", "14:00"]
+
+
+def test_windows_of_all_epochs_since_a_check_are_new_to_the_next(tmp_path: Path) -> None:
+    by_hand = streamed(tmp_path)
+    check(by_hand, 2, passes=True)
+    found = fresh(by_hand)
+    assert (found.since, starts(found)) == (2, ["12:00", "14:00"])
+    assert starts(fresh(by_hand, 3)) == ["12:00"]
+    assert starts(fresh(by_hand, 2)) == ["10:00"], "to the same check again what it saw is new"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("severity", "since"), [("critical", 2), ("warning", 3), ("info", 3)])
+def test_what_a_check_held_back_is_new_to_the_next_and_what_it_only_marked_is_not(
+    severity: str, since: int, tmp_path: Path
+) -> None:
+    by_hand = streamed(tmp_path)
+    check(by_hand, 2, passes=True)
+    check(by_hand, 3, passes=False, severity=severity)
+    assert fresh(by_hand).since == since
+
+
+def test_of_several_checks_of_an_epoch_the_last_one_counts(tmp_path: Path) -> None:
+    by_hand = streamed(tmp_path)
+    check(by_hand, 3, passes=False)
+    check(by_hand, 3, passes=True)
+    assert fresh(by_hand).since == 3
+    check(by_hand, 3, passes=False)
+    assert fresh(by_hand).since is None
+
+
+def test_a_window_that_was_out_before_the_check_and_final_after_it_is_new(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, session_pipeline(allowed_lateness=timedelta(hours=1)))
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("11:00"))
+    check(by_hand, 1, passes=True)
+    by_hand.epoch(watermark=at("13:00"))
+    found = fresh(by_hand)
+    assert found.fresh["epoch"].tolist() == [1]
+    assert starts(found) == ["10:00"]
+
+
+def test_a_check_on_a_line_that_a_restore_left_says_nothing(tmp_path: Path) -> None:
+    by_hand = streamed(tmp_path)
+    for epoch in (2, 4):
+        check(by_hand, epoch, passes=True)
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), START_OF_DRIVER)
+    by_hand.epoch(("eve", at("14:30"), 1), watermark=at("16:00"))
+    found = fresh(by_hand)
+    assert (found.since, starts(found)) == (2, ["12:00", "14:00", "14:30"])
+
+
+def test_the_event_time_of_a_backfill_is_that_of_all_intervals_since(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path)
+    for day in range(3):
+        by_hand.epoch(
+            ("ann", at("10:00", day), 1),
+            watermark=at("00:00", day + 1),
+            kind="backfill",
+            interval=(at("00:00", day), at("00:00", day + 1)),
+        )
+    check(by_hand, 1, passes=True)
+    assert fresh(by_hand).interval == {"start": to_millis(at("00:00", 1)), "end": to_millis(at("00:00", 3))}
+    check(by_hand, 2, passes=True)
+    assert fresh(by_hand).interval == {"start": to_millis(at("00:00", 2)), "end": to_millis(at("00:00", 3))}

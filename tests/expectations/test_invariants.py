@@ -165,7 +165,7 @@ IN_PRODUCTS_TABLES = {
 
 AFTER_A_RESTORE = {("restored state", "expect_state_to_match_checksums")}
 
-"""Planted in test_products_tables.py, in what a restore gave back."""
+"""Planted in test_quality_command.py, in what a restore gave back."""
 
 
 @pytest.mark.parametrize(("lake", "plant", "suite", "expectation"), PLANTED)

@@ -1,9 +1,17 @@
-"""A pipeline's own suite: it is not run without new windows, and what is wrong with it is no fault of the data."""
+"""A pipeline's own suite: it is not run without new windows, and what is wrong with it is no fault of the data.
+
+Expectations about windows for suites of one's own, evaluated by Great Expectations alone. The command `quality` loads
+no library that a check doesn't use, and a suite can still use them.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import great_expectations as gx
 import great_expectations.expectations as gxe
@@ -13,8 +21,18 @@ from deltalake.exceptions import DeltaError
 
 from tests.expectations.quality_lake import hour_lake
 from tests.expectations.test_failed_expectation import checked, project
-from tests.expectations.test_fresh import check, fresh, streamed
+from tests.expectations.test_from_the_last_proof import check, fresh, streamed
 from tests.lake import at
+from tidegate.expectations import library
+from tidegate.expectations.library import (
+    ExpectColumnToChangeByAtMost,
+    ExpectSessionsToLieApart,
+    ExpectWindowsToBeAligned,
+    ExpectWindowsToBeAtLeast,
+    ExpectWindowsToBeAtMost,
+    ExpectWindowsToFollowEachOther,
+)
+from tidegate.expectations.run import any_rows
 from tidegate.expectations.suites import suites
 from tidegate.expectations.unexpected_rows import first_word, select
 from tidegate.pipelines.ledger.tables import quality
@@ -155,3 +173,131 @@ def test_without_new_windows_the_suite_is_not_run(tmp_path: Path) -> None:
     found = fresh(by_hand)
     assert found.fresh_windows == 0
     assert not any(suite.is_own for suite in suites(found, own))
+
+
+HOUR = 3_600_000
+
+
+def window(user: str | None, start: str, end: str, events: float = 1) -> dict[str, Any]:
+    day = "2024-03-01T"
+    return {
+        "user": user,
+        "window_start": pd.Timestamp(f"{day}{start}", tz="UTC"),
+        "window_end": pd.Timestamp(f"{day}{end}", tz="UTC"),
+        "events": events,
+    }
+
+
+# Out of order, as a table has them.
+GOOD = [
+    window("a", "11:00", "12:00", 2),
+    window("b", "10:00", "11:00", 9),
+    window("a", "10:00", "11:00"),
+    window(None, "10:00", "11:00"),
+]
+
+CASES = [
+    (ExpectWindowsToBeAligned(size=HOUR, slide=HOUR), window("c", "10:30", "11:30")),
+    (ExpectWindowsToBeAtLeast(length=HOUR), window("c", "10:00", "10:59")),
+    (ExpectWindowsToBeAtMost(length=HOUR), window("c", "10:00", "11:01")),
+    (ExpectWindowsToFollowEachOther(key=["user"], length=0), window("b", "12:00", "13:00")),
+    (ExpectWindowsToFollowEachOther(key=[], length=0), window("b", "12:30", "13:00")),
+    (ExpectColumnToChangeByAtMost(column="events", key=["user"], factor=2), window("b", "11:00", "12:00", 4)),
+    (ExpectColumnToChangeByAtMost(column="events", key=["user"], factor=2), window(None, "11:00", "12:00", 2.1)),
+]
+
+
+@pytest.mark.parametrize(("rule", "bad"), CASES)
+def test_a_rule_holds_for_good_windows_and_names_the_bad_one(rule: Any, bad: dict[str, Any]) -> None:
+    for rows, failing in ((GOOD, []), ([*GOOD, bad], [len(GOOD)])):
+        suite = gx.ExpectationSuite(name="own", expectations=[rule.copy(deep=True)])
+        batch = any_rows().get_batch({"dataframe": pd.DataFrame(rows)})
+        (result,) = batch.validate(suite, result_format="COMPLETE").results
+        assert result.exception_info.get("raised_exception") in (False, None)
+        assert result.result["unexpected_index_list"] == failing
+        assert result.success == (not failing)
+
+
+def test_sessions_of_a_key_lie_apart() -> None:
+    rows = pd.DataFrame([window("a", "10:00", "11:00"), window("b", "10:30", "11:00"), window("a", "11:30", "12:00")])
+    rule = ExpectSessionsToLieApart(key=["user"])
+    assert not rule.broken(rows).any()
+    touching = pd.DataFrame([window("a", "10:00", "11:00"), window("a", "11:00", "12:00")])
+    assert rule.broken(touching).tolist() == [False, True]
+
+
+def test_nothing_is_said_about_values_that_have_no_ratio() -> None:
+    rows = pd.DataFrame(
+        [
+            window("a", f"{hour}:00", f"{hour}:30", value)
+            for hour, value in ((10, 0), (11, 5), (12, -1), (13, float("nan")), (14, 5))
+        ]
+    )
+    assert not ExpectColumnToChangeByAtMost(column="events", key=["user"], factor=2).broken(rows).any()
+
+
+def test_each_has_a_description_and_names_its_arguments() -> None:
+    for name in {*library.__all__} - {"Rule"}:
+        rule = getattr(library, name)
+        assert rule.text
+        assert "Args:" in rule.__doc__
+        assert all(f"{field}:" in rule.__doc__ for field in rule.success_keys)
+
+
+ROOT = Path(__file__).parent.parent.parent
+
+SUITE = """
+import atexit
+import json
+import sys
+from pathlib import Path
+
+import great_expectations as gx
+import great_expectations.expectations as gxe
+import sqlalchemy
+
+
+def write_loaded():
+    Path(__file__).with_name("loaded.json").write_text(json.dumps(sorted(sys.modules)))
+
+
+atexit.register(write_loaded)
+suite = gx.ExpectationSuite(name="own", expectations=[
+    gxe.ExpectColumnValuesToBeBetween(column="events", min_value=1),
+    gxe.ExpectColumnValuesToBeInSet(column="user", value_set=["nobody"], severity="warning"),
+    gxe.ExpectColumnKLDivergenceToBeLessThan(
+        column="user", partition_object={"values": ["a", "b"], "weights": [0.5, 0.5]}, threshold=9.0
+    ),
+    gxe.UnexpectedRowsExpectation(unexpected_rows_query="SELECT * FROM {batch} WHERE events < 1"),
+])
+"""
+
+
+def checked_apart(folder: Path, suite: str) -> tuple[dict[str, bool], set[str]]:
+    """Check the hours with a suite in a process of its own, and return the outcomes and the modules it had loaded."""
+    project(hour_lake(), folder, suite)
+    command = [sys.executable, "-m", "tidegate", "quality", "hours", "--json"]
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    outcomes = {check["expectation"]: check["success"] for check in json.loads(done.stdout)["checks"]}
+    return outcomes, set(json.loads((folder / "loaded.json").read_text()))
+
+
+@pytest.mark.long
+def test_a_check_needs_no_spark_and_loads_statistics_for_a_suite_that_uses_them(tmp_path: Path) -> None:
+    outcomes, loaded = checked_apart(tmp_path, SUITE)
+    assert outcomes["expect_column_kl_divergence_to_be_less_than"] is True
+    assert outcomes["expect_column_values_to_be_in_set"] is False
+    assert outcomes["unexpected_rows_expectation"] is True
+    assert not {"pyspark", "altair.vegalite"} & loaded
+    assert {"scipy.stats._stats_py", "sqlalchemy"} <= loaded
+
+
+@pytest.mark.long
+def test_a_check_without_statistics_loads_none(tmp_path: Path) -> None:
+    plain = "\n".join(line for line in SUITE.splitlines() if "sqlalchemy" not in line)
+    without = plain[: plain.index("    gxe.ExpectColumnKL")] + "])\n"
+    _, loaded = checked_apart(tmp_path, without)
+    assert not {"pyspark", "sqlalchemy", "altair.vegalite", "scipy.stats._stats_py"} & loaded

@@ -1,32 +1,53 @@
-"""`tidegate quality`: severity decides how it ends, and every check is kept."""
+"""`tidegate quality`: severity decides how it ends, and every check is kept.
+
+Tables that the product itself writes break no suite: late rows, merges, rescaling and restores are no errors. A check
+holds table `windows` against the panes that stand in table `results`.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import json
+import random
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import great_expectations as gx
 import great_expectations.expectations as gxe
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from jinja2 import Environment
 
+from tests.expectations.broken import broken_in
 from tests.expectations.quality_lake import pane, session_lake
 from tests.expectations.test_failed_expectation import project
+from tests.lake import DAY0, Lake, at, hourly_pipeline, session_pipeline
+from tests.pipelines.by_hand import ByHand, Row
 from tidegate.expectations import docs
+from tidegate.expectations.check import Quality
 from tidegate.expectations.pinned import pin
 from tidegate.expectations.run import run_suites
 from tidegate.expectations.suites import suites
+from tidegate.pipelines import Pipeline
 from tidegate.pipelines.airflow.lineage import check_facets
+from tidegate.pipelines.definition import results, state, windows
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.ledger.tables.keys import key_groups
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
 from tidegate.pipelines.observe.inspect.overview import docs_page
 from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.storage.artifacts import ArtifactsInFolder
-from tidegate.pipelines.storage.warehouse import arrow_schema
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
+from tidegate.windowing import Count, SlidingEventTimeWindows, WatermarkStrategy, Windows
 
 
 def check(folder: Path) -> int:
@@ -155,3 +176,171 @@ def test_an_epoch_without_a_snapshot_is_a_usage_error(tmp_path: Path, capsys: py
     project(session_lake(), tmp_path, "")
     assert run(["quality", "sessions", "--config", str(tmp_path / "tidegate.toml"), "--epoch", "7"]) == 2
     assert "--epoch 7" in capsys.readouterr().err
+
+
+NOW = 1_800_000_000_000
+USERS = ("ann", "bob", "eve")
+
+
+def sliding_pipeline() -> Pipeline:
+    windows = Windows(
+        SlidingEventTimeWindows.of(timedelta(hours=1), timedelta(minutes=20)),
+        allowed_lateness=timedelta(minutes=30),
+        aggregate={"events": Count()},
+    )
+    return hourly_pipeline("sliding", compute=windows, watermark=WatermarkStrategy.for_monotonous_timestamps())
+
+
+PIPELINES: dict[str, Any] = {
+    "sessions": lambda: session_pipeline(),
+    "sessions that wait": lambda: session_pipeline(allowed_lateness=timedelta(hours=1)),
+    "hours": lambda: hourly_pipeline(),
+    "hours that wait": lambda: hourly_pipeline(allowed_lateness=timedelta(hours=2)),
+    "sliding": sliding_pipeline,
+}
+
+
+def out_of_order(by_hand: ByHand, seed: int, epochs: int = 6) -> None:
+    """Epochs of rows up to five hours and a half behind the watermark, at one parallelism after the other."""
+    draw = random.Random(seed)
+    for number in range(1, epochs + 1):
+        by_hand.parallelism = draw.choice((1, 2, 3))
+        rows: list[Row] = [
+            (draw.choice(USERS), at(f"{number + 2:02d}:00") + timedelta(minutes=draw.randint(-300, 59)), 1)
+            for _ in range(12)
+        ]
+        by_hand.epoch(*rows, watermark=at(f"{number + 2:02d}:30"))
+
+
+@pytest.mark.first(2)
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_rows_out_of_order_and_late_break_nothing(name: str, seed: int, tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, PIPELINES[name]())
+    out_of_order(by_hand, seed)
+    assert len(by_hand.rows("late")), "the rows reach as far back as they should"
+    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize("keep_stale", [False, True])
+def test_a_restore_breaks_nothing_and_gives_back_what_was_kept(keep_stale: bool, tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path)
+    out_of_order(by_hand, 3)
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "4"), NOW, keep_stale)
+    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
+    by_hand.epoch(("ann", at("09:00"), 1), watermark=at("09:00"))
+    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
+
+
+def test_a_restore_that_lost_state_is_caught_by_its_checksums(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path)
+    out_of_order(by_hand, 3)
+    restore(by_hand.tables, find_snapshot(by_hand.tables, "4"), NOW)
+    rows = by_hand.rows(state.NAME)
+    lost = pc.and_(pc.greater_equal(rows["key_group"], 0), pc.equal(rows["user"], "ann"))
+    metadata = by_hand.tables.open(state.NAME).history(1)[0]["tidegate"]
+    write_deltalake(
+        by_hand.tables.path(state.NAME),
+        rows.filter(pc.invert(pc.fill_null(lost, False))),
+        mode="overwrite",
+        commit_properties=CommitProperties(custom_metadata={"tidegate": metadata}),
+    )
+    assert ("restored state", "expect_state_to_match_checksums") in broken_in(by_hand.tables, by_hand.pipeline)
+
+
+def test_a_pane_that_changed_its_range_of_key_groups_is_caught_though_all_totals_agree(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, hourly_pipeline())
+    by_hand.epoch(*((user, at("10:00"), 1) for user in USERS), watermark=at("12:00"))
+    ranges = [(shard.first, shard.last) for shard in by_hand.head().manifest.shards]
+    rows = by_hand.rows(results.NAME)
+    groups = key_groups(rows, ("user",), by_hand.pipeline.max_parallelism).to_pylist()
+    owners = [next(number for number, (first, last) in enumerate(ranges) if first <= group <= last) for group in groups]
+    assert set(owners) == {0, 1}, "users of both ranges"
+    moved = rows["user"].to_pylist()
+    moved[owners.index(0)] = moved[owners.index(1)]
+    panes = rows.set_column(rows.schema.get_field_index("user"), rows.schema.field("user"), pa.array(moved))
+    write_deltalake(by_hand.tables.path(results.NAME), panes, mode="overwrite")
+
+    found = pin(by_hand.tables, by_hand.pipeline).ledger
+    assert found["counted"].sum() == found["found"].sum()
+    wrong = found[found["counted"] != found["found"]]
+    assert set(zip(wrong["first_key_group"], wrong["last_key_group"], strict=True)) == set(ranges)
+    assert ("ledger", "expect_column_pair_values_to_be_equal") in broken_in(by_hand.tables, by_hand.pipeline)
+
+
+NAME = "expect_table_to_have_the_windows_that_stand"
+PIPELINE = hourly_pipeline(allowed_lateness=timedelta(hours=50), parallelism=1)
+
+
+def run_hour(lake: Lake, hour: int) -> None:
+    late = [("ann", DAY0 + timedelta(hours=hour - 30), 50)] if hour >= 30 else []
+    lake.append(("ann", DAY0 + timedelta(hours=hour), 1), ("bob", DAY0 + timedelta(hours=hour, minutes=5), 2), *late)
+    lake.project(PIPELINE).stream("hours")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(tmp_path)
+    for hour in (0, 10, 20, 30):
+        run_hour(lake, hour)
+    return lake
+
+
+def checked(lake: Lake, everything: bool = False) -> tuple[Quality, str]:
+    outcome = lake.project(PIPELINE).quality("hours", all=everything)
+    (check,) = [check for check in outcome.run.checks if NAME in check.expectation]
+    return outcome, "" if check.success else check.message
+
+
+def deleted(handle: DeltaTable) -> None:
+    handle.delete("user = 'bob'")
+
+
+def doubled(handle: DeltaTable) -> None:
+    file = max(active_files(handle), key=lambda file: file["max.epoch"])
+    path = Path(handle.table_uri.removeprefix("file://"))
+    (path / "again.parquet").write_bytes((path / file["path"]).read_bytes())
+    from tidegate.pipelines.ledger.tables.files import add_action, copied
+
+    action = add_action(copied(file, "again.parquet", handle.schema().to_arrow().names))
+    handle.create_write_transaction([action], "append", handle.schema())
+
+
+def unreadable(handle: DeltaTable) -> None:
+    for file in Path(handle.table_uri.removeprefix("file://")).glob("*.parquet"):
+        file.write_bytes(b"PAR1")
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize(("harm", "fault"), [(deleted, "missing"), (doubled, "stands not"), (unreadable, "unreadable")])
+def test_a_table_that_somebody_changed_fails(lake: Lake, harm: Callable[[DeltaTable], None], fault: str) -> None:
+    outcome, message = checked(lake, everything=True)
+    assert (outcome.success, message) == (True, "")
+    harm(DeltaTable(lake.path("hours/windows")))
+    outcome, message = checked(lake, everything=True)
+    assert not outcome.success
+    assert fault in message
+    lake.project(PIPELINE).windows_build("hours")
+    outcome, message = checked(lake, everything=True)
+    assert (outcome.success, message) == (True, "")
+
+
+def test_a_check_looks_at_what_came_since_the_last_one(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checked(lake)[1] == ""
+    compact(lake.tables(PIPELINE), windows.NAME)
+    run_hour(lake, 40)
+    assert checked(lake)[1] == ""
+    # The planted bug: a late pane replaces nothing.
+    monkeypatch.setattr(windows, "replacing", lambda rows, key: windows.identities(rows[:0], key))
+    run_hour(lake, 50)
+    assert "stands not" in checked(lake)[1]
+
+
+def test_a_pipeline_without_the_table_has_no_such_check(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.append(("ann", DAY0, 1), ("ann", DAY0 + timedelta(hours=9), 1))
+    settings = {"hours": {"windows": {"enabled": False}}}
+    named = lake.project(PIPELINE, settings=settings)
+    named.stream("hours")
+    assert not [check for check in named.quality("hours").run.checks if NAME in check.expectation]

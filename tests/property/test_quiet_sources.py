@@ -15,8 +15,6 @@ from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
 
-pytestmark = pytest.mark.slow
-
 DAY = 86_400_000
 
 STEPS = st.lists(st.sampled_from(["data", "vacuum", "optimize", "alter", "run", "clean"]), min_size=3, max_size=9)

@@ -19,8 +19,6 @@ from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.windowing import Count, IntervalJoin, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import MIN_TIMESTAMP
 
-pytestmark = pytest.mark.slow
-
 COLUMNS = (None, "user", "place")
 
 ROWS = st.lists(

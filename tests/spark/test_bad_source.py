@@ -1,7 +1,13 @@
-"""A source that does not fit its pipeline: an error that names what is wrong, and nothing half written."""
+"""A source that does not fit its pipeline: an error that names what is wrong, and nothing half written.
+
+Spark's own hash of decimal keys is the one that this library computes, up to 38 digits, negative, of any scale. The SQL
+of the page about consuming registers table `windows` in Spark's own catalog, and Spark follows the table.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -10,9 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pytest
 
-from tests.lake import DAY0, Lake, at, hourly_pipeline
+from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
+from tests.pipelines.standing import rows_of
 from tidegate.pipelines import DeltaSource
+from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.errors import REFUSED, USAGE, TidegateError
+from tidegate.pipelines.run.stream import Stream
+from tidegate.windowing import Count, EventTimeSessionWindows, Windows
 from tidegate.windowing.errors import IllegalArgument
 
 if TYPE_CHECKING:
@@ -152,3 +162,43 @@ def test_an_optimize_of_state_by_spark_changes_no_result(spark: SparkSession, la
     lake.append(*[(f"user{number}", at("23:55"), 100) for number in range(20)])
     lake.backfill(spark, pipeline, DAY0 + DAY, DAY0 + 2 * DAY)
     assert sorted(row["total"] for row in lake.latest(pipeline).to_pylist()) == [100 + number for number in range(20)]
+
+
+CASES = Path(__file__).parents[1] / "conformance" / "spark_key_groups.json"
+
+
+def test_the_hashes_of_decimals_in_the_conformance_cases_are_those_of_spark(spark: SparkSession) -> None:
+    checks = json.loads(CASES.read_text(encoding="utf-8"))["cases"][0]["checks"]
+    decimals = [check for check in checks if check["types"][0].startswith("decimal(")]
+    assert max(len(check["key"][0].replace(".", "").lstrip("-0")) for check in decimals) == 38
+    hashes = ", ".join(f"xxhash64(cast('{check['key'][0]}' as {check['types'][0]}))" for check in decimals)
+    assert list(spark.sql(f"select {hashes}").first() or ()) == [check["xxhash64"] for check in decimals]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "consuming.md"
+PLACE = "/data/warehouse/visits/windows"
+
+
+@pytest.mark.long
+def test_one_statement_registers_the_table_for_good(spark: SparkSession, tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```sql\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    assert PLACE in block
+    windows = Windows(EventTimeSessionWindows.with_gap(timedelta(minutes=30)), aggregate={"clicks": Count()})
+    lake, pipeline = Lake(tmp_path), session_pipeline(name="visits", compute=windows)
+    with lake.driver(LOCAL, pipeline) as driver:
+        driver.windows = WindowsTable(partition_by="day")
+        stream = Stream(driver, lambda manifest: None)
+        lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 1), ("bob", at("13:00"), 1))
+        stream.run_available()
+        *statements, query = filter(None, map(str.strip, block.replace(PLACE, lake.path("visits/windows")).split(";")))
+        try:
+            for statement in statements:
+                spark.sql(statement)
+            assert [tuple(row) for row in spark.sql(query).collect()] == [("ann", 2)]
+            lake.append(("cem", at("18:00"), 1))
+            stream.run_available()
+            assert [tuple(row) for row in spark.sql(query).collect()] == [("ann", 2), ("bob", 1)]
+            assert len(rows_of(lake.tables(pipeline))) == 2
+        finally:
+            spark.sql("DROP TABLE IF EXISTS lake.visits_windows")
+            spark.sql("DROP SCHEMA IF EXISTS lake")

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from tests.docs.test_notebooks import IN_SPARK, NOTEBOOK
+from tests.docs.test_notebook_page import IN_SPARK, NOTEBOOK
 from tests.lake import DAY0, Lake, assert_same_windows, at
 from tests.waiting import wait_until
 from tidegate.pipelines.definition.config.opened import warehouse_of

@@ -1,26 +1,49 @@
-"""Backups within a bucket, between buckets, and between a bucket and a folder."""
+"""Backups within a bucket, between buckets, and between a bucket and a folder.
+
+A branch in a bucket: the store copies its objects by itself, and it runs, is promoted and is deleted there. Views of a
+pipeline over a bucket, and a query that follows them: each task reads the bucket by itself. A look at a table in a
+bucket that nobody committed to is one request, however many entries its log has.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
-from tests.lake import LOCAL, Lake
+from tests.lake import LOCAL, Lake, at, session_pipeline
+from tests.pipelines.by_hand import ByHand
+from tests.pipelines.observe.reading.query import Query, values_of
 from tests.recovery import arrivals
 from tests.recovery.arrivals import PIPELINE, Crash, differences, outcome, source_of
 from tests.store.lives import upload
 from tests.store.proxy import Plan, Proxy
 from tests.store.server import S3Server, options_of
 from tests.store.test_commits import run_until_done
+from tidegate import read_view
+from tidegate.pipelines.definition.branch_settings import with_settings
+from tidegate.pipelines.definition.branches import branches_of
 from tidegate.pipelines.ledger.backups import renamed
 from tidegate.pipelines.ledger.backups.backup import create_backup, find_backup, restore_backup
+from tidegate.pipelines.ledger.backups.branch import make_branch, remove_branch, remove_folder
 from tidegate.pipelines.ledger.backups.cut import cut_now
 from tidegate.pipelines.ledger.backups.renamed import copy_tables, finish, remove_tables
+from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.promote import promote
+from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.tables.newest import newest
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.storage.delta_log import FOLDER, entry_name
 from tidegate.pipelines.storage.warehouse import Warehouse
+from tidegate.windowing.time import millis, to_millis
 
 
 @pytest.mark.long
@@ -128,3 +151,123 @@ def objects(server: S3Server, bucket: str) -> dict[str, bytes]:
     """The pipeline's objects, without the lease, which is nobody's after a loss."""
     keys = server.keys(bucket, f"wh/{PIPELINE.name}/")
     return {key: server.read(bucket, key) for key in keys if "/lease/" not in key}
+
+
+@pytest.mark.long
+def test_a_branch_in_a_bucket_lives_there(server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path) -> None:
+    lake = begun(server, proxy, bucket, source_of(tmp_path / "disk", commits=1), tmp_path, epoch=1)
+    tables = lake.tables(PIPELINE)
+    branch = PipelineTables(tables.warehouse, f"{PIPELINE.name}@wide")
+    settings = {"allowed_lateness": millis(timedelta(hours=2), "lateness")}
+    proxy.requests()
+    with Lease(branch, "branch", lake.clock) as lease:
+        note = make_branch(tables, branch, "latest", settings, lake.clock(), lease.check)
+    assert proxy.counted()["COPY"] > 0, "the store copies within a bucket by itself"
+    pipeline = replace(with_settings(PIPELINE, settings), name=branch.pipeline)
+    arrivals.run(LOCAL, lake, pipeline=pipeline)
+    expected = lake.latest(pipeline)
+    with Lease(tables, "promote", lake.clock), Lease(branch, "promote", lake.clock):
+        promote(tables, branch, note, lake.clock())
+    dropped = ["epoch", "timeline"]
+    by = [("user", "ascending"), ("window_start", "ascending")]
+    promoted = lake.latest(PIPELINE)
+    assert len(promoted) > 0
+    assert promoted.sort_by(by).drop_columns(dropped) == expected.sort_by(by).drop_columns(dropped)
+    with Lease(branch, "branch --delete", lake.clock) as lease:
+        remove_branch(branch, lease.check)
+    remove_folder(branch)
+    assert branches_of(tables.warehouse, PIPELINE.name) == []
+    assert lake.latest(PIPELINE) == promoted
+
+
+@pytest.mark.long
+def test_a_query_follows_a_pipeline_over_a_bucket(here: Path, server: S3Server, bucket: str) -> None:
+    warehouse = Warehouse(f"s3://{bucket}/wh", options_of(server.endpoint))
+    visits = ByHand(here.parent, session_pipeline(name="visits"), parallelism=1, elsewhere=warehouse)
+    visits.epoch(("ann", at("10:00"), 1), ("bob", at("10:00"), 3), watermark=at("11:30"))
+    query = Query(here.parent / "checkpoint", here.parent / "target", {"path": "visits", "config": str(here)})
+
+    def final() -> Counter[tuple[object, ...]]:
+        return Counter(tuple(values) for _, *values in values_of(read_view("visits", config=here)))
+
+    query.run()
+    before = visits.head()
+    assert query.total() == final()
+    assert len(final()) == 2
+    visits.epoch(("ann", at("12:00"), 1), watermark=at("13:30") + timedelta(seconds=1))
+    query.run()
+    assert query.total() == final()
+    assert len(final()) == 3
+    restore(visits.tables, before, to_millis(at("20:00")))
+    query.run()
+    assert query.total() == final()
+    assert len(final()) == 2
+    late = read_view("visits", columns=["total"], where=pc.field("user") == "bob", config=here)
+    assert late.to_pylist() == [{"total": 3}]
+
+
+ROWS = pa.table({"n": pa.array([1], pa.int64())})
+VERSIONS = 8
+
+
+@pytest.fixture
+def warehouse(proxy: Proxy, bucket: str) -> Warehouse:
+    """A warehouse with a table of some versions."""
+    warehouse = Warehouse(f"s3://{bucket}/wh", options_of(proxy.endpoint))
+    for _ in range(VERSIONS):
+        a_commit(warehouse)
+    return warehouse
+
+
+def a_commit(warehouse: Warehouse) -> None:
+    path = warehouse.path("t")
+    write_deltalake(path, ROWS, mode="append", storage_options=warehouse.options_of(path))
+
+
+def a_checkpoint(warehouse: Warehouse) -> None:
+    warehouse.open(warehouse.path("t")).create_checkpoint()
+
+
+def an_entry_in_the_place_of_another(warehouse: Warehouse) -> None:
+    files, log = warehouse.objects(f"{warehouse.path('t')}/{FOLDER}")
+    entry = f"{log}/{entry_name(VERSIONS - 1)}"
+    version = files.version(entry)
+    assert version is not None
+    files.put(entry, version.content.replace(b'"WRITE"', b'"OTHER"'))
+
+
+def the_newest_entry_removed(warehouse: Warehouse) -> None:
+    files, log = warehouse.objects(f"{warehouse.path('t')}/{FOLDER}")
+    files.remove(f"{log}/{entry_name(VERSIONS - 1)}")
+
+
+def a_reader_that_moved_it(warehouse: Warehouse) -> None:
+    newest(warehouse, warehouse.path("t")).load_as_version(1)
+
+
+def test_a_second_look_is_one_request(warehouse: Warehouse, proxy: Proxy) -> None:
+    first = newest(warehouse, warehouse.path("t"))
+    proxy.requests()
+    assert newest(warehouse, warehouse.path("t")) is first
+    assert proxy.counted() == {"LIST": 1}
+
+
+@pytest.mark.first(2)
+@pytest.mark.parametrize(
+    "change",
+    [a_commit, a_checkpoint, an_entry_in_the_place_of_another, the_newest_entry_removed, a_reader_that_moved_it],
+)
+def test_after_a_change_it_is_opened_again(warehouse: Warehouse, change: Callable[[Warehouse], None]) -> None:
+    path = warehouse.path("t")
+    before = newest(warehouse, path)
+    change(warehouse)
+    after = newest(warehouse, path)
+    assert after is not before
+    assert after.version() == DeltaTable(path, storage_options=warehouse.options_of(path)).version()
+
+
+def test_tables_of_one_name_in_two_buckets_are_not_mixed_up(warehouse: Warehouse, proxy: Proxy) -> None:
+    elsewhere = Warehouse(f"{warehouse.uri}/other", warehouse.options)
+    a_commit(elsewhere)
+    assert newest(warehouse, warehouse.path("t")).version() == VERSIONS - 1
+    assert newest(elsewhere, elsewhere.path("t")).version() == 0
