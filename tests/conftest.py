@@ -68,7 +68,6 @@ SLOW_FILES = {
     "test_links.py",
     "test_listed_files.py",
     "test_named_remedies.py",
-    "test_names_of_ours.py",
     "test_nothing_to_do.py",
     "test_process_tables.py",
     "test_quality_table.py",

@@ -29,7 +29,7 @@ from tests.deployment.manifests import (
     unsafe,
     workloads,
 )
-from tests.docs.test_command_lines import fault
+from tests.docs.test_guide import fault
 from tidegate.pipelines.definition.config import Config, load_config
 from tidegate.pipelines.engine.spark.session import LOG_ENVIRONMENT, protection
 from tidegate.pipelines.errors import QUALITY, REFUSED, USAGE

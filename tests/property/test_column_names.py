@@ -1,12 +1,21 @@
-"""Columns of a source may be called anything: reading, late and rejected rows, reopening and checks don't show it."""
+"""Columns of a source may be called anything: reading, late and rejected rows, reopening and checks don't show it.
+
+The rule of `definition.column_names`: whatever users call their columns, no two columns of a table of ours meet. No
+name of ours shows: whatever columns, keys and results are called, the tables, and all that is said of them, are those
+of a pipeline with plain names. A name may be refused before anything is written. Files of a source may be called
+anything and share base names: each keeps its own commit.
+"""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -14,14 +23,35 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.expectations.broken import broken_by_rules
-from tests.lake import DAY0, LOCAL, Lake, at
+from tests.lake import DAY0, EVENTS, LOCAL, Lake, at, hourly_pipeline
+from tests.named_files import add_file
+from tests.pipelines.counting import HOURS, counting
+from tests.pipelines.sources.slices import files_over
+from tests.property.named_lives import KINDS, SHAPES, Made, Names, short_life, whole_life
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.definition import late, rejects
-from tidegate.pipelines.definition.column_names import input_rows
-from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.definition import epochs, late, rejects, results, state
+from tidegate.pipelines.definition.binding import BoundPipeline, bind
+from tidegate.pipelines.definition.column_names import free_name, input_fields, input_rows
+from tidegate.pipelines.epoch.file_measure import measure_files
+from tidegate.pipelines.epoch.plan_commits import ReadCommit, of_commits
+from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.sources.commits import SourceFile
+from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.parquet_reader import SourceParquet
-from tidegate.windowing import Count, First, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
+from tidegate.pipelines.storage.warehouse import Warehouse
+from tidegate.windowing import (
+    Count,
+    First,
+    KeyedProcess,
+    KeyedProcessFunction,
+    Max,
+    Sum,
+    TumblingEventTimeWindows,
+    WatermarkStrategy,
+    Windows,
+)
+from tidegate.windowing.compute import Compute
 from tidegate.windowing.errors import IllegalArgument
 
 PLAIN = ("user", "at", "value", "other")
@@ -124,3 +154,244 @@ def test_columns_that_are_told_by_their_paths_are_found(monkeypatch: pytest.Monk
     # If the wrong statistics prove a count, the tasks' own count differs, and the epoch is refused.
     with pytest.raises((AssertionError, TidegateError)):
         agree(DOTTED)
+
+
+TIME = pa.timestamp("us", tz="UTC")
+
+
+class Yields(KeyedProcessFunction):
+    """Yields one column of any name."""
+
+    def __init__(self, name: str) -> None:
+        self.result_type = pa.struct([(name, pa.int64())])
+
+    def process_element(self, value: object, ctx: object) -> list[object]:
+        return []
+
+
+COMPUTES: dict[str, Callable[[str], Compute]] = {
+    "windows": lambda name: Windows(HOURS, aggregate={name: Max("value"), "n": Count()}),
+    "function": lambda name: KeyedProcess(Yields(name)),
+}
+
+
+def bound(kind: str, key: str, name: str, *others: str) -> BoundPipeline:
+    """A pipeline with a key, a result, and a source of these columns."""
+    source = pa.schema([(key, pa.string()), ("at", TIME), ("value", pa.int64()), *((o, pa.int64()) for o in others)])
+    return bind(counting(key=(key,), compute=COMPUTES[kind](name)), source, source)
+
+
+OURS = {column.name for part in (results.LEADING, results.ELEMENT_LEADING, late.TRAILING) for column in part}
+OURS |= {*epochs.SCHEMA.names, *rejects.schema(pa.schema([])).names}
+OURS |= {
+    *state.schema(bound("windows", "user", "total").state).names,
+    *state.schema(bound("function", "u", "t").state).names,
+}
+POOL = sorted({*OURS, *(f"input_{name}" for name in OURS), "acc_n", "n", "tidegate:time", "user", "total"})
+NAME = st.builds(lambda name, spelled: spelled(name), st.sampled_from(POOL), st.sampled_from([str, str, str.upper]))
+
+
+def check_no_two_meet(kind: str, key: str, name: str, others: list[str]) -> None:
+    """Bind a pipeline: either its names are refused, or each table has each name once."""
+    taken = {key.casefold(), "at", "value"}
+    try:
+        schemas = bound(kind, key, name, *(other for other in others if other.casefold() not in taken)).table_schemas
+    except (IllegalArgument, Refused):
+        return
+    for table, schema in schemas.items():
+        assert len({column.casefold() for column in schema.names}) == len(schema), (table, schema.names)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(sorted(COMPUTES)), NAME, NAME, st.lists(NAME, max_size=4, unique_by=str.casefold))
+def test_names_meet_in_no_table(kind: str, key: str, name: str, others: list[str]) -> None:
+    check_no_two_meet(kind, key, name, others)
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize("kind", sorted(COMPUTES))
+def test_every_name_of_ours_is_refused_or_kept_apart(kind: str) -> None:
+    for name in POOL:
+        for spelled in (name, name.upper()):
+            check_no_two_meet(kind, spelled, "total", ["other"])
+            check_no_two_meet(kind, "user", spelled, ["other"])
+            check_no_two_meet(kind, "user", "total", [spelled])
+
+
+def test_without_the_check_they_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: names of results are not looked at."""
+    monkeypatch.setattr("tidegate.pipelines.definition.binding.check_names", lambda *ignored, **named: None)
+    with pytest.raises(AssertionError, match="results"):
+        check_no_two_meet("windows", "user", "Epoch", [])
+
+
+@given(st.lists(NAME, max_size=6, unique_by=str.casefold), NAME)
+def test_earlier_columns_of_a_source_keep_their_names_when_one_is_added(names: list[str], added: str) -> None:
+    fields = [pa.field(name, pa.int64()) for name in names]
+    before = input_fields(late.TRAILING, pa.schema(fields))
+    after = input_fields(late.TRAILING, pa.schema([*fields, pa.field(added, pa.int64())]))
+    assert after[: len(before)] == before
+
+
+@given(NAME, st.sets(NAME))
+def test_a_free_name_is_free(name: str, taken: set[str]) -> None:
+    folded = {each.casefold() for each in taken}
+    assert free_name(name, folded, "{}_".format).casefold() not in folded
+    assert free_name(name, set(), "{}_".format) == name
+
+
+OF_TABLES = [field.name for part in (results.LEADING, results.ELEMENT_LEADING, late.TRAILING) for field in part]
+OF_STATE = ["key_group", "namespace", "side", "state_window_start", "in_flight", "event_time_timers", "filled"]
+OF_STATE += ["missing", "late_firing", "emitted", "trigger_state", "user_state", "unseen_elements", "manifest"]
+OF_STATE += ["held", "held_value", "acc", "acc_n", "rest_acc_n", "elements", "reduced"]
+OF_PLANS = ["key_user", "value_gap", "__start", "__end", "__number", "__slot", "__until", "commit", "timestamp", "row"]
+OF_PLANS += [
+    "__time",
+    "__status",
+    "__commit",
+    "__row",
+    "__file",
+    "__place",
+    "__kept",
+    "__partition",
+    "__path",
+    "__side",
+]
+OF_QUERIES = [
+    "tidegate_newest",
+    "tidegate_watermark",
+    "tidegate.window_id",
+    "tidegate_watermarks",
+    "panes",
+    "times",
+    "results",
+    "all",
+]
+OF_COMMANDS = ["rows", "open", "windows", "median", "largest", "first epoch", "last epoch", "_merge", "index", "value"]
+OF_INPUTS = ["input_reason", "input_epoch", "input_reopened", "_change_type", "_commit_version", "_metadata", "a.b"]
+OUR_NAMES = sorted({*OF_TABLES, *epochs.SCHEMA.names, *OF_STATE, *OF_PLANS, *OF_QUERIES, *OF_COMMANDS, *OF_INPUTS})
+
+SPELLED = st.sampled_from([str, str, str, str.upper, str.title])
+OUR_NAME = st.builds(lambda name, spelled: spelled(name), st.sampled_from(OUR_NAMES), SPELLED)
+DRAWN = st.lists(OUR_NAME, min_size=8, max_size=8, unique_by=str.casefold).map(lambda names: Names(*names))
+
+TELLING = {
+    "hours": Names("emitted", "stale", "reason", "window_end", "emitted_at", "pane_", "tidegate_newest", "reopened"),
+    "sessions": Names("value_gap", "timing", "final_at", "gap", "lateness_ms", "event_time", "output", "key_group"),
+    "sliding": Names("__slot", "pane", "op", "epoch", "reopened", "rows", "held", "all"),
+    "function": Names("op", "epoch", "reopened", "window_start", "watermark", "pane", "window_end", "key_group"),
+}
+"""Names that were taken for ours, by the shape of the pipeline."""
+
+
+def made(life: Callable[[Path, Names, str, str], Made], names: Names, kind: str, shape: str) -> Made:
+    """Return what a life leaves. A role whose name is refused gets its plain name."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return life(Path(folder), names, kind, shape)
+        except IllegalArgument as refused:
+            assert not Path(folder, "warehouse", "named", "state").exists(), "nothing was written"
+            others = without_refused(names, refused)
+    return made(life, others, kind, shape)
+
+
+def without_refused(names: Names, refused: IllegalArgument) -> Names:
+    """Return the names, of which the refused one is plain."""
+    roles = ["key"] if refused.field == "key" else ["count", "total", "one"]
+    (role,) = [role for role in roles if f"= {getattr(names, role)!r}:" in str(refused)]
+    assert getattr(names, role) != getattr(Names(), role), refused
+    return replace(names, **{role: getattr(Names(), role)})
+
+
+@cache
+def plain(life: Callable[[Path, Names, str, str], Made], kind: str, shape: str) -> Made:
+    return made(life, Names(), kind, shape)
+
+
+def lives_agree(life: Callable[[Path, Names, str, str], Made], names: Names, kind: str, shape: str) -> None:
+    for expected, actual in zip(plain(life, kind, shape), made(life, names, kind, shape), strict=True):
+        assert actual == expected
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize("shape", ["hours", "function"])
+def test_names_that_were_taken_for_ours_are_not(shape: str) -> None:
+    lives_agree(short_life, TELLING[shape], "boolean" if shape == "hours" else "string", shape)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shape", SHAPES)
+def test_names_that_were_taken_for_ours_are_not_in_a_whole_life(shape: str) -> None:
+    lives_agree(whole_life, TELLING[shape], "string", shape)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@settings(max_examples=12, phases=[Phase.generate])
+@given(DRAWN, st.sampled_from(sorted(KINDS)), st.sampled_from(SHAPES))
+def test_no_name_of_ours_shows(names: Names, kind: str, shape: str) -> None:
+    lives_agree(whole_life, names, kind, shape)
+
+
+FILE_NAMES = st.lists(
+    st.tuples(
+        st.sampled_from(["", "d=1/", "d=2 x/", "a b/c%/", "ü/"]),
+        st.text(st.sampled_from("ab %+üß日=&#?'()~,;@!"), min_size=1, max_size=6),
+    ).map(lambda parts: f"{parts[0]}p{parts[1]}"),
+    min_size=1,
+    max_size=5,
+    unique=True,
+)
+
+
+def placed(
+    names: Sequence[str],
+    spelled: Callable[[SourceFile], SourceFile] = lambda file: file,
+    brought: Callable[[Path], Warehouse] = lambda folder: Warehouse(str(folder)),
+) -> None:
+    """Count the row of each file of a table with its own commit.
+
+    Args:
+        names: of the files, a commit each.
+        spelled: a seeded bug in how files are told apart.
+        brought: brings the folder of the table to where it is read.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        table = f"{folder}/events"
+        for number, name in enumerate(names):
+            add_file(table, pa.Table.from_pylist([{"user": "u", "at": at("01:00"), "value": number}], EVENTS), name)
+        warehouse = brought(Path(folder))
+        log = SourceLog(warehouse, warehouse.path("events"))
+        commits = [
+            ReadCommit(replace(commit, time=number), tuple(map(spelled, commit.files)), 1, True, step=number)
+            for number, commit in enumerate(log.unread(-1))
+        ]
+        files = of_commits(files_over(log, hourly_pipeline()), commits)
+        assert measure_files(files).rows == dict.fromkeys(range(len(names)), 1)
+        assert {file.path for file in log.active("at")} == set(names)
+        assert log.versions_of(log.active("at"), log.head) == {name: n + 1 for n, name in enumerate(names)}
+
+
+@settings(max_examples=25)
+@given(FILE_NAMES)
+def test_every_file_is_of_its_own_commit(names: list[str]) -> None:
+    placed(names)
+
+
+def by_base_name(file: SourceFile) -> SourceFile:
+    return replace(file, path=file.path.rsplit("/", 1)[-1])
+
+
+def as_the_log_spells_it(file: SourceFile) -> SourceFile:
+    return replace(file, path=quote(file.path))
+
+
+@pytest.mark.parametrize("bug", [by_base_name, as_the_log_spells_it])
+def test_the_draws_find_files_that_are_told_apart_otherwise(bug: Callable[[SourceFile], SourceFile]) -> None:
+    @settings(database=None, phases=[Phase.generate], max_examples=60)
+    @given(FILE_NAMES)
+    def drawn(names: list[str]) -> None:
+        placed(names, bug)
+
+    with pytest.raises(Refused, match="is missing"):
+        drawn()

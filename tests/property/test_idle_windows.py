@@ -1,17 +1,28 @@
-"""Idle source partitions under every assigner: commits cut into epochs in any way give the same panes."""
+"""Idle source partitions under every assigner: commits cut into epochs in any way give the same panes.
+
+The watermark never goes back, whatever inputs do, and a restore on the way changes nothing. `watermark_by` is added,
+removed and changed in mid-life: the watermark goes on, for one input and for two.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.lake import DAY0, EVENTS, hourly_pipeline
-from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.definition.recorded import Schemas
+from tidegate.pipelines.epoch import event_times
+from tidegate.pipelines.epoch.event_times import EventTimes, sides_of
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     AfterCount,
@@ -21,6 +32,7 @@ from tidegate.windowing import (
     EventTimeSessionWindows,
     GapColumn,
     GlobalWindows,
+    IntervalJoin,
     Max,
     ProcessingTimeSessionWindows,
     Repeatedly,
@@ -32,6 +44,8 @@ from tidegate.windowing import (
     WatermarkStrategy,
     Windows,
 )
+from tidegate.windowing.testing import ManualClock, RecordingOutput
+from tidegate.windowing.time import MIN_TIMESTAMP
 
 MINUTE = timedelta(minutes=1)
 SUMS = {"events": Count(), "total": Sum("value"), "largest": Max("value")}
@@ -160,3 +174,206 @@ def test_the_draws_find_time_that_stands_still_until_an_epoch_ends(monkeypatch: 
 
     with pytest.raises(AssertionError):
         drawn()
+
+
+def watermarks(output: RecordingOutput) -> list[int]:
+    return [out for out in output.out if isinstance(out, int)]
+
+
+STRATEGIES = [
+    WatermarkStrategy.for_monotonous_timestamps(),
+    WatermarkStrategy.for_bounded_out_of_orderness(7),
+    WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(7, 10, 5),
+    WatermarkStrategy.for_bounded_out_of_orderness(7).with_idleness(15),
+]
+
+
+@given(
+    st.sampled_from(STRATEGIES),
+    st.lists(st.one_of(st.integers(0, 100), st.none()), max_size=40),
+    st.integers(0, 40),
+)
+def test_a_generator_never_goes_back_and_survives_a_restore(
+    strategy: WatermarkStrategy, steps: list[int | None], at: int
+) -> None:
+    """Numbers are timestamps of events, None is a periodic call 5 ms later."""
+    outputs, clock = (RecordingOutput(), RecordingOutput()), ManualClock()
+    straight, restored = (strategy.create_generator(clock) for _ in range(2))
+    for number, step in enumerate(steps):
+        if number == at:
+            snapshot = json.loads(json.dumps(restored.snapshot()))
+            restored = strategy.create_generator(clock)
+            restored.restore(snapshot)
+        clock.now += 5 if step is None else 0
+        for generator, output in zip((straight, restored), outputs, strict=True):
+            if step is None:
+                generator.on_periodic_emit(output)
+            else:
+                generator.on_event("event", step, output)
+    assert outputs[0].out == outputs[1].out
+    assert watermarks(outputs[0]) == sorted(watermarks(outputs[0]))
+
+
+@given(
+    st.sampled_from(STRATEGIES),
+    st.lists(st.one_of(st.integers(0, 100), st.none()), max_size=20),
+    st.lists(st.integers(0, 30), min_size=1, max_size=5),
+)
+def test_calls_in_a_row_lead_where_they_lead_one_by_one(
+    strategy: WatermarkStrategy, steps: list[int | None], pauses: list[int]
+) -> None:
+    outputs = RecordingOutput(), RecordingOutput()
+    together, single = (replace(strategy, idle_timeout=None).create_generator(ManualClock()) for _ in range(2))
+    for pause in pauses:
+        for generator, output in zip((together, single), outputs, strict=True):
+            for step in steps:
+                if step is None:
+                    generator.on_periodic_emit(output)
+                else:
+                    generator.on_event("event", step + 50 * pause, output)
+        together.on_periodic_emits(pause, outputs[0])
+        for _ in range(pause):
+            single.on_periodic_emit(outputs[1])
+        assert together.snapshot() == single.snapshot()
+        assert watermarks(outputs[0])[-1:] == watermarks(outputs[1])[-1:]
+
+
+COLUMNS = (None, "user", "place")
+
+ROWS_BY = st.lists(
+    st.fixed_dictionaries(
+        {"user": st.sampled_from("ab"), "place": st.sampled_from(["", "x", "y"]), "time": st.integers(0, 1_000)}
+    ),
+    min_size=1,
+    max_size=4,
+)
+STEPS_BY = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), st.integers(0, 1), ROWS_BY),
+        st.tuples(st.just("change"), st.integers(0, 1), st.sampled_from(COLUMNS)),
+    ),
+    min_size=4,
+    max_size=14,
+)
+
+
+def pipeline_of(columns: Sequence[str | None]) -> Pipeline:
+    """One input for each column, which its source partitions are of."""
+    options: dict[str, Any] = {
+        "name": "hours",
+        "source": DeltaSource("events", timestamp="time", unit="ms"),
+        "key": ("user",),
+        "watermark": WatermarkStrategy.for_monotonous_timestamps(),
+        "watermark_by": columns[0],
+    }
+    if len(columns) == 1:
+        windows = Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"n": Count()})
+        return Pipeline(**options, compute=windows)
+    kind = pa.struct([("x", pa.int64())])
+    join = IntervalJoin(timedelta(0), timedelta(hours=1), join=lambda left, right: {"x": 1}, result_type=kind)
+    right = Input(source=DeltaSource("payments", timestamp="time", unit="ms"), watermark_by=columns[1])
+    return Pipeline(**options, compute=join, right=right)
+
+
+def manifest_of(pipeline: Pipeline, times: EventTimes, epoch: int) -> Manifest:
+    """Return the event time in a snapshot after it was written and read again."""
+    manifest = Manifest(
+        pipeline=pipeline.name,
+        timeline=1,
+        epoch=epoch,
+        parent=None,
+        line=((1, epoch),),
+        kind="stream",
+        order="arrival",
+        positions={},
+        watermark=times.watermark,
+        partitions=times.partitions,
+        inputs=times.watermarks,
+        watermark_by={
+            side: one.watermark_by
+            for one, side in zip(pipeline.inputs, sides_of(pipeline), strict=True)
+            if one.watermark_by is not None
+        },
+        processing_time=epoch,
+        max_parallelism=1,
+        shards=(),
+        fingerprint="",
+        schemas=Schemas(key={}, namespace="", contents={}),
+        counters={},
+        publish={},
+        run_id="",
+        started_at=0,
+        library_version="",
+    )
+    return Manifest.parse(manifest.model_dump_json())
+
+
+def partition_of(row: Mapping[str, Any], column: str | None) -> str:
+    return "" if column is None else str(row[column])
+
+
+def live_by(inputs: int, steps: Sequence[tuple[Any, ...]]) -> None:
+    """Hold event time against what the columns of the rows since each change say.
+
+    A column that was changed and changed back between two epochs was never another one: no snapshot knows of it.
+    """
+    columns: list[str | None] = [None] * inputs
+    used: list[str | None] = [None] * inputs
+    since: list[dict[str, int]] = [{} for _ in range(inputs)]
+    own, expected = [MIN_TIMESTAMP] * inputs, MIN_TIMESTAMP
+    manifest: Manifest | None = None
+    for epoch, (what, place, value) in enumerate(steps, start=1):
+        number = place % inputs
+        if what == "change":
+            columns[number] = value
+            continue
+        for changed in range(inputs):
+            if columns[changed] != used[changed]:
+                used[changed], since[changed] = columns[changed], {}
+        pipeline = pipeline_of(columns)
+        times = EventTimes.of(pipeline, manifest)
+        largest: dict[str, int] = {}
+        for row in value:
+            name = partition_of(row, columns[number])
+            largest[name] = max(largest.get(name, 0), row["time"])
+            since[number][name] = max(since[number].get(name, 0), row["time"])
+        times.step(number, largest, epoch)
+        own[number] = max(own[number], min(since[number].values()) - 1)
+        expected = max(expected, min(own))
+        assert times.watermark == expected, (columns, since)
+        manifest = manifest_of(pipeline, times, epoch)
+
+
+@given(st.integers(1, 2), STEPS_BY)
+def test_the_watermark_is_that_of_the_partitions_since_the_column_changed(
+    inputs: int, steps: list[tuple[Any, ...]]
+) -> None:
+    live_by(inputs, steps)
+
+
+@pytest.mark.parametrize("inputs", [1, 2])
+def test_the_draws_find_partitions_that_stay_behind(inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_times, "replaced_partitions", lambda pipeline, manifest: set())
+
+    @settings(database=None, phases=[Phase.generate], max_examples=300)
+    @given(STEPS_BY)
+    def drawn(steps: list[tuple[Any, ...]]) -> None:
+        live_by(inputs, steps)
+
+    with pytest.raises(AssertionError):
+        drawn()
+
+
+@given(st.sampled_from(COLUMNS), st.lists(st.sampled_from(["", "a", "b"]), unique=True, max_size=3))
+def test_an_older_manifest_tells_by_the_names_of_its_partitions_whether_it_has_any(
+    column: str | None, names: list[str]
+) -> None:
+    pipeline = pipeline_of([None])
+    times = EventTimes.of(pipeline, None)
+    for name in names:
+        times.step(0, {name: 5}, 1)
+    older = manifest_of(pipeline, times, 1)
+    assert "watermark_by" not in older.model_dump()
+    only = set(names) <= {""}
+    expected = only if column is None else not names or set(names) != {""}
+    assert older.are_partitioned_by("", column) == expected
