@@ -28,7 +28,6 @@ from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
 from tests.property import columnar_cases
-from tests.property import test_columnar_equals_row as equality
 from tests.property.columnar_cases import MAX_PARALLELISM, SIGNS_MIX, Case, cases, epochs_of
 from tests.property.world import KEYS
 from tidegate.windowing import (
@@ -359,7 +358,7 @@ def holds(monkeypatch: pytest.MonkeyPatch, *kinds: type) -> None:
     """The equality of both operators over the drawn pipelines, with aggregates of these kinds."""
     some = {name: made for name, made in columnar_cases.AGGREGATES.items() if isinstance(made, kinds)}
     monkeypatch.setattr(columnar_cases, "AGGREGATES", some)
-    test = equality.test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_operator
+    test = test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_operator
     inner = test.hypothesis.inner_test  # type: ignore[attr-defined]
 
     def check(case: columnar_cases.Case) -> None:

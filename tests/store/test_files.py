@@ -18,7 +18,7 @@ from hypothesis import given, settings
 
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
-from tests.property import test_delta_features, test_file_names
+from tests.property import test_column_names, test_delta_features
 from tests.store.lives import upload
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import S3Server, options_of
@@ -275,6 +275,6 @@ def test_a_table_with_drawn_features_is_read_in_a_bucket(brought: Brought, drawn
 
 
 @settings(max_examples=3)
-@given(test_file_names.NAMES)
+@given(test_column_names.FILE_NAMES)
 def test_files_of_any_name_are_read_in_a_bucket(brought: Brought, names: list[str]) -> None:
-    test_file_names.placed(names, brought=brought)
+    test_column_names.placed(names, brought=brought)

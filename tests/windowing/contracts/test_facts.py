@@ -17,7 +17,7 @@ import pytest
 
 from tests.property.columnar_cases import AGGREGATES
 from tests.windowing.columnar.longest import Longest
-from tests.windowing.contracts import test_assigners, test_evictors, test_triggers
+from tests.windowing.contracts import test_assigners, test_triggers
 from tests.windowing.contracts.scripted import CountThem, Given, GivenMerging, KeepAll, Scripted, named
 from tidegate import windowing
 from tidegate.windowing import (
@@ -383,7 +383,7 @@ GUIDE = Path(__file__).parent.parent.parent.parent / "docs" / "guide"
 KINDS: dict[str, tuple[type, Iterable[object]]] = {
     "triggers": (Trigger, test_triggers.ALL),
     "assigners": (WindowAssigner, test_assigners.ALL),
-    "evictors": (Evictor, test_evictors.ALL),
+    "evictors": (Evictor, test_assigners.EVICTORS),
     "aggregates": (Aggregate, AGGREGATES.values()),
 }
 """The base class of each page's parts, and the values that tests of every part run with."""
