@@ -16,22 +16,18 @@ PAGE = (ROOT / "docs" / "proof.md").read_text()
 SCOPE = {scope.name: scope for scope in SCOPES}
 
 
+IN_WIDE_BOUNDS = [pytest.mark.long, pytest.mark.timeout(7200)]
+
+
 @pytest.mark.parametrize(
-    "scope",
-    [pytest.param(scope, marks=[] if scope.is_quick else [pytest.mark.long]) for scope in SCOPES],
-    ids=lambda scope: scope.name,
+    ("scope", "heap"),
+    [
+        *(pytest.param(s, "1g", marks=[] if s.is_quick else [pytest.mark.long], id=s.name) for s in SCOPES),
+        *(pytest.param(wide(s), "3g", marks=IN_WIDE_BOUNDS, id=f"{s.name} in wide bounds") for s in SCOPES),
+    ],
 )
-def test_every_promise_holds_and_every_danger_is_met(scope: Scope) -> None:
-    found = check(scope)
-    assert not found.broken, found.text
-    assert found.reached >= set(scope.reaches)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("scope", [wide(scope) for scope in SCOPES], ids=lambda scope: scope.name)
-def test_every_promise_holds_in_the_wide_bounds(scope: Scope) -> None:
-    found = check(scope, heap="3g")
+def test_every_promise_holds_and_every_danger_is_met(scope: Scope, heap: str) -> None:
+    found = check(scope, heap=heap)
     assert not found.broken, found.text
     assert found.reached >= set(scope.reaches)
 

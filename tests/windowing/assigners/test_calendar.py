@@ -48,20 +48,20 @@ def test_a_day_has_the_hours_that_the_clocks_give_it(day: str, hours: int) -> No
     assert window(days, at(f"{day}T15:00", "Europe/Berlin")) == (start, start + hours * HOUR)
 
 
-def test_a_day_whose_midnight_does_not_exist_begins_with_its_first_instant() -> None:
-    # In Beirut the clocks went from 2024-03-31 00:00 to 01:00.
-    days = CalendarEventTimeWindows.days("Asia/Beirut")
-    first = to_millis(datetime(2024, 3, 30, 22, tzinfo=UTC))
-    assert window(days, first) == (first, first + 23 * HOUR)
+@pytest.mark.parametrize(
+    ("zone", "begins", "hours"),
+    [
+        pytest.param("Asia/Beirut", datetime(2024, 3, 30, 22), 23, id="from 2024-03-31 00:00 to 01:00"),
+        pytest.param("America/Havana", datetime(2024, 11, 3, 4), 25, id="from 2024-11-03 01:00 back to 00:00"),
+        pytest.param("America/St_Johns", datetime(2007, 11, 4, 2, 30), 25, id="from 2007-11-04 00:01 back to 23:01"),
+        pytest.param("America/Toronto", datetime(1919, 3, 31, 4, 30), 23.5, id="from 1919-03-30 23:30 to 00:30"),
+    ],
+)
+def test_a_day_begins_once_where_the_clocks_move_around_its_midnight(zone: str, begins: datetime, hours: float) -> None:
+    days = CalendarEventTimeWindows.days(zone)
+    first = to_millis(begins.replace(tzinfo=UTC))
+    assert window(days, first) == window(days, first + HOUR) == (first, first + hours * HOUR)
     assert window(days, first - 1).end == first
-
-
-def test_a_day_whose_midnight_happens_twice_begins_with_the_first() -> None:
-    # In Havana the clocks went from 2024-11-03 01:00 back to 00:00.
-    days = CalendarEventTimeWindows.days("America/Havana")
-    first = to_millis(datetime(2024, 11, 3, 4, tzinfo=UTC))
-    assert window(days, first) == (first, first + 25 * HOUR)
-    assert window(days, first + HOUR) == (first, first + 25 * HOUR)
 
 
 def test_a_week_begins_on_its_first_day() -> None:
@@ -108,21 +108,6 @@ def changes_of(zone: str, year: int) -> list[Millis]:
         return day.start + bisect_left(day, True, key=lambda instant: offset(instant) != offset(day.start))
 
     return [start, *map(change, moved)]
-
-
-def test_the_evening_that_comes_again_belongs_to_the_day_that_has_begun() -> None:
-    # In St. John's the clocks went from 2007-11-04 00:01 back to 23:01.
-    days = CalendarEventTimeWindows.days("America/St_Johns")
-    midnight = to_millis(datetime(2007, 11, 4, 2, 30, tzinfo=UTC))
-    assert window(days, midnight) == window(days, midnight + HOUR) == (midnight, midnight + 25 * HOUR)
-
-
-def test_a_day_begins_when_the_clocks_skip_the_time_around_its_midnight() -> None:
-    # In Toronto the clocks went from 1919-03-30 23:30 to 00:30.
-    days = CalendarEventTimeWindows.days("America/Toronto")
-    first = to_millis(datetime(1919, 3, 31, 4, 30, tzinfo=UTC))
-    assert window(days, first) == (first, first + 23 * HOUR + HOUR // 2)
-    assert window(days, first - 1).end == first
 
 
 @given(st.data())

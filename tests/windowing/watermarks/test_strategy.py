@@ -190,32 +190,18 @@ def run(generator: BoundedOutOfOrdernessWithIdleAdvance, *steps: int | None) -> 
     return output.take()
 
 
-def make() -> BoundedOutOfOrdernessWithIdleAdvance:
-    return BoundedOutOfOrdernessWithIdleAdvance(delay=2, wait=10, interval=5)
-
-
-def test_the_step_table_of_the_module_holds() -> None:
-    assert run(make(), 100, CALL, CALL, CALL, 112, CALL) == [97, 97, 112, 112]
-
-
-def test_time_stays_at_the_minimum_before_any_event() -> None:
-    assert run(make(), *[CALL] * 5) == [MIN_TIMESTAMP] * 5
-
-
-def test_a_wait_that_is_just_reached_is_not_over() -> None:
-    assert run(make(), 0, CALL, CALL) == [-3, -3]
-
-
-def test_time_goes_on_with_every_call_once_the_wait_is_over() -> None:
-    assert run(make(), 0, *[CALL] * 5) == [-3, -3, 12, 17, 22]
-
-
-def test_each_event_starts_the_wait_again() -> None:
-    assert run(make(), 0, CALL, CALL, 1, CALL, CALL) == [-3, -3, -2, -2]
-
-
-def test_an_event_behind_the_time_that_went_on_does_not_take_it_back() -> None:
-    assert run(make(), 0, *[CALL] * 4, 3, CALL, CALL, CALL) == [-3, -3, 12, 17, 17, 17, 32]
+@pytest.mark.parametrize(
+    ("steps", "watermarks"),
+    [
+        pytest.param([100, CALL, CALL, CALL, 112, CALL], [97, 97, 112, 112], id="the step table of the module"),
+        pytest.param([CALL] * 5, [MIN_TIMESTAMP] * 5, id="the minimum before any event"),
+        pytest.param([0, *[CALL] * 5], [-3, -3, 12, 17, 22], id="after the wait with every call"),
+        pytest.param([0, CALL, CALL, 1, CALL, CALL], [-3, -3, -2, -2], id="an event starts the wait again"),
+        pytest.param([0, *[CALL] * 4, 3, *[CALL] * 3], [-3, -3, 12, 17, 17, 17, 32], id="an event behind the time"),
+    ],
+)
+def test_time_goes_on_once_the_wait_is_over(steps: list[int | None], watermarks: list[int]) -> None:
+    assert run(BoundedOutOfOrdernessWithIdleAdvance(delay=2, wait=10, interval=5), *steps) == watermarks
 
 
 def test_going_on_never_reaches_the_end_of_input() -> None:
