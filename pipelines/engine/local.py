@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, wait
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +26,6 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.event_columns import PACK, SHARD
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.engine.base import Batches, Names, Run, heaped, settings_of
-from tidegate.pipelines.engine.pool import Pool
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.sources.base import Source
 from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
@@ -37,6 +42,19 @@ _ROWS_TO_START = 1_000_000
 """Number of rows from which starting the processes pays off: each first imports the libraries."""
 _ROWS_OF_A_BATCH = 100_000
 _PREFIX = "exchange-"
+
+_MEMORY = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+    "LOKY_MAX_MEMORY_LEAK_SIZE": str(1 << 50),
+}
+"""Environment of the processes: Arrow and NumPy share one allocator, which keeps up to 512 MiB of freed memory. By
+default, loky considers 300 MB a leak, warns, and replaces the process."""
+
+_LOOKS_EVERY = 1.0
+"""Seconds between two checks that the driver is alive. The system's parent-death signal would already come when the
+creating thread ends."""
 
 
 def count_cores() -> int:
@@ -103,7 +121,7 @@ class LocalEngine:
         """Run a function once for each task; see `Engine.in_place`. A single task runs in the driver."""
         if len(tasks) < 2:
             return [batch for numbers in tasks for batch in run(numbers)]
-        return self._in_pool([_Call(run, numbers) for numbers in tasks])
+        return self._in_pool([partial(_call, run, numbers) for numbers in tasks])
 
     def over(
         self,
@@ -114,7 +132,7 @@ class LocalEngine:
         are_placed: bool = False,
     ) -> pa.Table:
         heaps = self._heaps(files)
-        calls = [_Call(lambda numbers: run(files.judged(numbers, names)), heap) for heap in heaps]
+        calls = [partial(_call, lambda numbers: run(files.judged(numbers, names)), heap) for heap in heaps]
         batches = [batch for call in calls for batch in call()] if len(calls) < 2 else self._in_pool(calls)
         return pa.Table.from_batches(batches, schema)
 
@@ -141,11 +159,12 @@ class LocalEngine:
         with self._folder() as folder:
             if files is not None and files.parts:
                 heaps = self._heaps(files)
-                packing = _Packing(folder, files, pack, frozenset(markers))
-                calls = [_Call(packing.write, (task, heap)) for task, heap in enumerate(heaps)]
+                packing = partial(_call, _write_packs, folder, files, pack, frozenset(markers))
+                calls = [partial(packing, task, heap) for task, heap in enumerate(heaps)]
                 _ = [call() for call in calls] if len(calls) < 2 else self._in_pool(calls)
             shards = [
-                _Call(_run_shard, (run, marker, sorted(folder.glob(f"{shard}-*")))) for shard, marker in markers.items()
+                partial(_call, _run_shard, run, marker, sorted(folder.glob(f"{shard}-*")))
+                for shard, marker in markers.items()
             ]
             if self._pool is None:
                 return [batch for call in shards for batch in call()]
@@ -225,53 +244,86 @@ def _order(table: pa.Table, by: Sequence[str]) -> pa.Array:
     return pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys])
 
 
-class _Call:
-    """A call of a function that yields batches; it is pickled."""
-
-    def __init__(self, run: Callable[..., Batches], *arguments: object) -> None:
-        self._run, self._arguments = run, arguments
-
-    def __call__(self) -> list[pa.RecordBatch]:
-        """Run it to completion."""
-        return list(self._run(*self._arguments))
+def _call(run: Callable[..., Batches], *arguments: object) -> list[pa.RecordBatch]:
+    """Run a function that yields batches to completion."""
+    return list(run(*arguments))
 
 
-class _Packing:
-    """The first half of an exchange: a task writes the packs of the parts that it reads, one file per shard.
-
-    Args:
-        folder: the folder of the exchange.
-        files: the slice.
-        pack: yields the packs of rows.
-        shards: the shards whose packs to write.
-    """
-
-    def __init__(self, folder: Path, files: FileSlice, pack: Run, shards: frozenset[int]) -> None:
-        self._folder, self._files, self._pack, self._shards = folder, files, pack, shards
-
-    def write(self, task: tuple[int, Sequence[int]]) -> Batches:
-        """Write the packs of a task, each to its own file; yield nothing."""
-        number, parts = task
-        try:
-            for bundle, packs in enumerate(self._pack(self._files.judged(parts))):
-                columns = packs.column(SHARD).to_pylist(), packs.column(PACK)
-                for shard, content in zip(*columns, strict=True):
-                    if shard in self._shards:
-                        (self._folder / f"{shard}-{number:04d}-{bundle:06d}").write_bytes(content.as_buffer())
-        except OSError as error:
-            raise TidegateError(
-                f"work folder {self._folder.parent}: the events of the epoch can't be exchanged there "
-                f"({error.strerror}). Nothing was committed: free some space, or set `work` in tidegate.toml, and run "
-                "again"
-            ) from error
-        return iter(())
+def _write_packs(
+    folder: Path, files: FileSlice, pack: Run, shards: frozenset[int], task: int, parts: Sequence[int]
+) -> Batches:
+    """Run the first half of an exchange for a task: write the packs of its parts, each to its own file."""
+    try:
+        for bundle, packs in enumerate(pack(files.judged(parts))):
+            for shard, content in zip(packs.column(SHARD).to_pylist(), packs.column(PACK), strict=True):
+                if shard in shards:
+                    (folder / f"{shard}-{task:04d}-{bundle:06d}").write_bytes(content.as_buffer())
+    except OSError as error:
+        raise TidegateError(
+            f"work folder {folder.parent}: the events of the epoch can't be exchanged there "
+            f"({error.strerror}). Nothing was committed: free some space, or set `work` in tidegate.toml, and run "
+            "again"
+        ) from error
+    return iter(())
 
 
-def _run_shard(shard: tuple[Callable[[str, Sequence[pa.Buffer]], Batches], str, Sequence[Path]]) -> Batches:
+def _run_shard(run: Callable[[str, Sequence[pa.Buffer]], Batches], marker: str, paths: Sequence[Path]) -> Batches:
     """Run the second half of an exchange for a shard, over the files with its packs."""
-    run, marker, paths = shard
     packs = []
     for path in paths:
         with pa.memory_map(str(path)) as file:
             packs.append(file.read_buffer())
     return run(marker, packs)
+
+
+class Pool:
+    """Processes that run calls.
+
+    Args:
+        processes: their number.
+    """
+
+    def __init__(self, processes: int) -> None:
+        from loky import ProcessPoolExecutor
+
+        self._executor = ProcessPoolExecutor(
+            max_workers=processes, initializer=_begin, initargs=(os.getpid(), list(sys.path)), env=_MEMORY
+        )
+
+    def run(self, calls: Sequence[Callable[[], list[pa.RecordBatch]]]) -> list[pa.RecordBatch]:
+        """Run calls, and return the batches of all.
+
+        Raises:
+            TidegateError: a process was ended from outside.
+        """
+        from loky.process_executor import BrokenProcessPool
+
+        try:
+            futures = [self._executor.submit(call) for call in calls]
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            failed = next((error for future in done if (error := future.exception()) is not None), None)
+            if failed is not None:
+                raise failed
+            return [batch for future in futures for batch in future.result()]
+        except BrokenProcessPool as error:
+            raise TidegateError(
+                "a process of the local engine ended while it ran a task: it was killed, or the system ran out of "
+                "memory. Nothing of the epoch was committed: run again, with smaller epochs if memory is short"
+            ) from error
+
+    def close(self) -> None:
+        """End the processes, including those that are running a call."""
+        self._executor.shutdown(wait=True, kill_workers=True)
+
+
+def _begin(driver: int, path: list[str]) -> None:
+    """Prepare a worker: give it the driver's import path, let it end with the driver, and ignore Ctrl-C."""
+    sys.path[:] = path
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(driver,), daemon=True).start()
+
+
+def _end_with(driver: int) -> None:
+    while os.getppid() == driver:
+        time.sleep(_LOOKS_EVERY)
+    os._exit(1)

@@ -79,10 +79,11 @@ def next_commits(
         Refused: an unread version removed or changed data, or its log entry or one of its files is gone.
     """
     unread = [input_.log.unread(position.version) for input_, position in zip(source.inputs, positions, strict=True)]
-    until = [
-        log.head if ends is None else _end_in(log.identity, ends[number])
-        for number, log in enumerate(input_.log for input_ in source.inputs)
-    ]
+    until = [input_.log.head for input_ in source.inputs]
+    if ends is not None:
+        # A source that was replaced since the start is left to the next run.
+        pairs = zip(source.inputs, ends, strict=True)
+        until = [version if identity == input_.log.identity else -1 for input_, (identity, version) in pairs]
     whole = source.right is not None or not source.bound.may_split_commits
     budget, taken = _Budget(limits), list[ReadCommit]()
     for number, commit in in_order(unread):
@@ -102,11 +103,6 @@ def next_commits(
         if not complete:
             break
     return taken
-
-
-def _end_in(identity: str, end: tuple[str, int]) -> int:
-    """Return the version at which a run ends; a source that was replaced since the start is left to the next run."""
-    return end[1] if end[0] == identity else -1
 
 
 @dataclass

@@ -31,24 +31,10 @@ _S3 = {
 }
 _OTHER_NAMES = {"endpoint_url": "endpoint", "token": "session_token", "endpoint_url_s3": "endpoint"}
 _OF_DELTALAKE = {
-    *(
-        "allow_unsafe_rename",
-        "assume_role_arn",
-        "bucket",
-        "bucket_name",
-        "conditional_put",
-        "config",
-        "copy_if_not_exists",
-    ),
-    *("disable_bulk_delete", "dynamo_lock_table_name", "endpoint_url_dynamodb", "endpoint_url_sts"),
-    *(
-        "force_credential_load",
-        "force_path_style",
-        "iam_role_arn",
-        "iam_role_session_name",
-        "imdsv1_fallback",
-        "profile",
-    ),
+    *("allow_unsafe_rename", "assume_role_arn", "bucket", "bucket_name", "conditional_put", "config"),
+    *("copy_if_not_exists", "disable_bulk_delete", "dynamo_lock_table_name", "endpoint_url_dynamodb"),
+    *("endpoint_url_sts", "force_credential_load", "force_path_style", "iam_role_arn", "iam_role_session_name"),
+    *("imdsv1_fallback", "profile"),
     *("region_dynamodb", "s3_addressing_style", "s3_allow_unsafe_rename", "s3_assume_role_arn", "s3_force_path_style"),
     *("s3_get_internal_server_error_retries", "s3_locking_provider", "s3_pool_idle_timeout_seconds"),
     *("s3_role_session_name", "shared_credentials_file", "sts_pool_idle_timeout_seconds", "sts_regional_endpoints"),

@@ -17,8 +17,7 @@ import pytest
 from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.recovery.arrivals import copy_of, differences, rows_of
 from tests.waiting import wait_until
-from tidegate.pipelines.engine.local import LocalEngine
-from tidegate.pipelines.engine.pool import Pool
+from tidegate.pipelines.engine.local import LocalEngine, Pool
 from tidegate.pipelines.epoch import exchange
 from tidegate.pipelines.errors import OTHER, TidegateError
 from tidegate.windowing import KeyedProcess, KeyedProcessFunction
@@ -103,8 +102,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from tests.lake import Lake, hourly_pipeline
-from tidegate.pipelines.engine.local import LocalEngine
-from tidegate.pipelines.engine.pool import Pool
+from tidegate.pipelines.engine.local import LocalEngine, Pool
 lake, engine = Lake(Path(sys.argv[1])), LocalEngine(cores=2, rows_in_driver=0)
 lake.stream(engine, hourly_pipeline(parallelism=2))
 Path(sys.argv[2]).touch()
