@@ -10,7 +10,7 @@ import os
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -69,6 +69,32 @@ def _has_second_name(original: str, copy: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _link_or_copy(reading: fs.FileSystem, original: str, copy: str, share: bool) -> None:
+    """Write a new file: a hard link to another one if asked for and possible, else a copy, which is synced."""
+    if share and isinstance(reading, fs.LocalFileSystem) and _has_second_name(original, copy):
+        return
+    with reading.open_input_stream(original) as reader, open(copy, "xb") as writer:
+        while block := reader.read(_BLOCK):
+            writer.write(block)
+        writer.flush()
+        os.fsync(writer.fileno())
+
+
+@contextmanager
+def _replacing(file: str, beside: str) -> Iterator[None]:
+    """Within it a file is written beside another one, and takes its name at the end.
+
+    `beside` is a name that no other command has, so that one that hangs and goes on spoils nothing.
+    """
+    try:
+        yield
+        os.replace(beside, file)
+    finally:
+        # A full disk leaves a part of it, and `replace` leaves both names if they are links to one file.
+        with suppress(FileNotFoundError):
+            os.unlink(beside)
 
 
 @dataclass(frozen=True)
@@ -184,10 +210,11 @@ class Warehouse:
             self._put(path, name, content)
             return
         filesystem.create_dir(root, recursive=True)
-        with filesystem.open_output_stream(f"{root}/{name}.tmp") as out:
-            out.write(content)
-        self.make_durable(path, [f"{name}.tmp"], folder=False)
-        filesystem.move(f"{root}/{name}.tmp", f"{root}/{name}")
+        beside = f"{name}.{uuid.uuid4().hex}.tmp"
+        with _replacing(f"{root}/{name}", f"{root}/{beside}"):
+            with filesystem.open_output_stream(f"{root}/{beside}") as out:
+                out.write(content)
+            self.make_durable(path, [beside], folder=False)
 
     def read_text(self, path: str, name: str) -> str:
         """Return the content of a small file in a folder."""
@@ -289,7 +316,11 @@ class Warehouse:
         try:
             if isinstance(writing, fs.LocalFileSystem):
                 writing.create_dir(write_root, recursive=True)
-                self._copy_beside(reading, original, copy, share)
+                # With a data file's suffix, so that vacuum removes what a kill leaves. An earlier copy may be a hard
+                # link to the original, which must not be written.
+                beside = f"copying-{uuid.uuid4().hex}-{as_name}"
+                with _replacing(copy, f"{write_root}/{beside}"):
+                    _link_or_copy(reading, original, f"{write_root}/{beside}", share)
             elif reading == writing:
                 # The store copies it on its side.
                 reading.copy_file(original, copy)
@@ -301,27 +332,6 @@ class Warehouse:
                 f"file {name} of table {source} is missing: it was removed while it was being copied. Run the command "
                 "again"
             ) from error
-
-    def _copy_beside(self, reading: fs.FileSystem, original: str, copy: str, share: bool) -> None:
-        """Copy a file under a name of its own, then give it its name, so that a copy of before stays until then.
-
-        Another command may have made that copy and removed the original, or it may be a hard link to the original,
-        which must not be written. What a kill leaves has a data file's suffix, so vacuum removes it.
-        """
-        folder, _, name = copy.rpartition("/")
-        beside = f"{folder}/copying-{uuid.uuid4().hex}-{name}"
-        try:
-            if not (share and isinstance(reading, fs.LocalFileSystem) and _has_second_name(original, beside)):
-                with reading.open_input_stream(original) as reader, open(beside, "xb") as writer:
-                    while block := reader.read(_BLOCK):
-                        writer.write(block)
-                    writer.flush()
-                    os.fsync(writer.fileno())
-            os.replace(beside, copy)
-        finally:
-            # A full disk leaves a part of it, and `replace` leaves both names if they are links to one file.
-            with suppress(FileNotFoundError):
-                os.unlink(beside)
 
     def move_file(self, path: str, name: str, target: str, as_name: str) -> bool:
         """Move a file within the warehouse, replacing any file of that name; return False if it is missing.

@@ -233,6 +233,16 @@ def test_what_somebody_put_back_himself_is_gone_on_from(by_hand: ByHand) -> None
     assert contents(by_hand) == before
 
 
+def test_what_somebody_put_back_to_a_compaction_is_not_a_damaged_log(by_hand: ByHand) -> None:
+    hours(by_hand, 8, 9, 10)
+    compact(by_hand.tables, "results")
+    before, good = contents(by_hand), by_hand.tables.open("results").version()
+    by_hand.tables.open("results").delete("epoch = 1")
+    by_hand.tables.open("results").restore(good)
+    recover(by_hand.tables)
+    assert contents(by_hand) == before
+
+
 def test_files_that_are_gone_meanwhile_are_told_and_given_up_on_request(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9, 10, 11)
     set_back(by_hand, "results", 1)

@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.commits import commit, commit_by
-from tidegate.pipelines.ledger.tables.compaction import COMPACTION
+from tidegate.pipelines.ledger.tables.compaction import COMPACTION, is_unmarked
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
 from tidegate.pipelines.storage.warehouse import active_files
@@ -169,10 +169,4 @@ def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) 
 def moves_rows(table: str, entry: LogEntry) -> bool:
     """Return True if a commit leaves the published rows unchanged, and only moves them to other files."""
     operation = entry.info.get("operation")
-    # Compactions by old versions of tidegate wrote no mark into their commits; a RESTORE adds files of before again.
-    is_old = (
-        operation != "RESTORE"
-        and bool(entry.added)
-        and all(path.startswith(f"{table}-compacted-") for path in entry.added)
-    )
-    return COMPACTION in entry.info or operation == "OPTIMIZE" or is_old
+    return COMPACTION in entry.info or operation == "OPTIMIZE" or is_unmarked(table, operation, entry.added)

@@ -14,6 +14,7 @@ from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.commits import COMMIT, is_whole
+from tidegate.pipelines.ledger.tables.compaction import is_unmarked
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, QUALITY, PipelineTables
 from tidegate.pipelines.storage import delta_log
 from tidegate.pipelines.storage.delta_log import (
@@ -154,8 +155,8 @@ def _is_whole(tables: PipelineTables, table: str, version: int, entry: bytes) ->
 def _doubles_rows(tables: PipelineTables, table: str, version: int, actions: list[Action]) -> bool:
     """Return True if a compaction by an older tidegate, which did not count its actions, removes less than it adds."""
     added, removed = files_in(actions, "add"), files_in(actions, "remove")
-    is_old = COMMIT not in commit_info(actions) and bool(added)
-    if not is_old or not all(path.startswith(f"{table}-compacted-") for path in added):
+    info = commit_info(actions)
+    if COMMIT in info or not is_unmarked(table, info.get("operation"), added):
         return False
     try:
         before = active_files(tables.warehouse.open(tables.path(table), version - 1))
