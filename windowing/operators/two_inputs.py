@@ -54,7 +54,7 @@ class TwoInputOperator(KeyedOperator):
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
         for name in SIDES if side is None else (checked_side(side),):
-            self._combined[name].advance(watermark)
+            self._combined[name].emit_watermark(watermark)
         self._update()
 
     def process_idle(self, idle: bool, side: str | None = None) -> None:
@@ -68,7 +68,7 @@ class TwoInputOperator(KeyedOperator):
         super().restore_time(watermark, processing_time)
         self._combined = CombinedWatermark(SIDES)
         for name in SIDES:
-            self._combined[name].advance(watermark)
+            self._combined[name].emit_watermark(watermark)
         self._combined.update()
 
     def snapshot_inputs(self) -> WatermarkSnapshot:

@@ -1,6 +1,6 @@
 """Watermarks, which measure event time, with idleness and alignment of sources."""
 
-from tidegate.windowing.watermarks.combined import CombinedWatermark, PartialWatermark, WatermarkOutputMultiplexer
+from tidegate.windowing.watermarks.combined import ChannelStatus, CombinedWatermark, WatermarkOutputMultiplexer
 from tidegate.windowing.watermarks.event_time import EventTime, EventTimes, InputTime, SeenEvent, WatermarkToDataOutput
 from tidegate.windowing.watermarks.generator import (
     AscendingTimestampsWatermarks,
@@ -16,11 +16,10 @@ from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 from tidegate.windowing.watermarks.strategy import (
     GeneratorSupplier,
     TimestampAssigner,
-    WatermarkAlignment,
     WatermarkAlignmentParams,
     WatermarkStrategy,
 )
-from tidegate.windowing.watermarks.valve import ChannelStatus, StatusWatermarkValve
+from tidegate.windowing.watermarks.valve import StatusWatermarkValve
 
 __all__ = [
     "AscendingTimestampsWatermarks",
@@ -35,12 +34,10 @@ __all__ = [
     "IdlenessTimer",
     "InputTime",
     "NoWatermarks",
-    "PartialWatermark",
     "PunctuatedWatermarks",
     "SeenEvent",
     "StatusWatermarkValve",
     "TimestampAssigner",
-    "WatermarkAlignment",
     "WatermarkAlignmentParams",
     "WatermarkGenerator",
     "WatermarkOutput",

@@ -7,6 +7,7 @@ largest watermark. Source: Flink 1.20's `CombinedWatermarkStatus`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 
 from tidegate.windowing.errors import IllegalArgument, IllegalState, IncompatibleSnapshot
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
@@ -14,22 +15,26 @@ from tidegate.windowing.watermarks.generator import WatermarkOutput
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, millis_in
 
 
-class PartialWatermark:
-    """Watermark and status of an input."""
+@dataclass(slots=True)
+class ChannelStatus:
+    """Watermark (int64 epoch milliseconds) and status of an input. It is also the output of the input.
 
-    __slots__ = ("idle", "watermark")
+    Its changes take effect when the inputs are combined. Only a `StatusWatermarkValve` uses `aligned`.
+    """
 
-    def __init__(self) -> None:
-        self.watermark: Millis = MIN_TIMESTAMP
+    watermark: Millis = MIN_TIMESTAMP
+    idle: bool = False
+    aligned: bool = True
+
+    def emit_watermark(self, timestamp: Millis) -> None:
         self.idle = False
+        self.watermark = max(self.watermark, timestamp)
 
-    def advance(self, watermark: Millis) -> bool:
-        """Accept a watermark, which makes the input active. Return True if the watermark of the input advanced."""
+    def mark_idle(self) -> None:
+        self.idle, self.aligned = True, False
+
+    def mark_active(self) -> None:
         self.idle = False
-        if watermark <= self.watermark:
-            return False
-        self.watermark = watermark
-        return True
 
 
 class CombinedWatermark:
@@ -40,7 +45,7 @@ class CombinedWatermark:
     """
 
     def __init__(self, inputs: Iterable[Hashable] = ()) -> None:
-        self._inputs: dict[Hashable, PartialWatermark] = {name: PartialWatermark() for name in inputs}
+        self._inputs: dict[Hashable, ChannelStatus] = {name: ChannelStatus() for name in inputs}
         self.watermark: Millis = MIN_TIMESTAMP
         self.idle = False
 
@@ -52,13 +57,13 @@ class CombinedWatermark:
         """
         if name in self._inputs:
             raise IllegalState(f"input {name!r} is already registered: unregister it first, or use another name")
-        self._inputs[name] = PartialWatermark()
+        self._inputs[name] = ChannelStatus()
 
     def remove(self, name: Hashable) -> bool:
         """Remove an input. Return True if it existed. The next `update` no longer waits for it."""
         return self._inputs.pop(name, None) is not None
 
-    def __getitem__(self, name: Hashable) -> PartialWatermark:
+    def __getitem__(self, name: Hashable) -> ChannelStatus:
         part = self._inputs.get(name)
         if part is None:
             raise IllegalArgument("input", name, f"register it first; registered are {sorted(map(repr, self._inputs))}")
@@ -94,8 +99,7 @@ class CombinedWatermark:
             raise IncompatibleSnapshot("inputs", inputs, "a list", "Restore what a combined watermark wrote")
         self.watermark, self.idle, self._inputs = watermark, idle, {}
         for name, part_watermark, part_idle in inputs:
-            self._inputs[name] = part = PartialWatermark()
-            part.watermark, part.idle = part_watermark, part_idle
+            self._inputs[name] = ChannelStatus(part_watermark, part_idle)
 
 
 class WatermarkOutputMultiplexer:
@@ -138,7 +142,7 @@ class WatermarkOutputMultiplexer:
         Raises:
             IllegalArgument: no output has this id.
         """
-        return _DeferredOutput(self._combined[output_id])
+        return self._combined[output_id]
 
     def on_periodic_emit(self) -> None:
         """Combine the outputs, and pass a new watermark or idleness to the underlying output."""
@@ -161,36 +165,20 @@ class WatermarkOutputMultiplexer:
         self._combined.restore(snapshot)
 
 
-class _DeferredOutput:
-    __slots__ = ("_part",)
-
-    def __init__(self, part: PartialWatermark) -> None:
-        self._part = part
-
-    def emit_watermark(self, timestamp: Millis) -> None:
-        self._part.advance(timestamp)
-
-    def mark_idle(self) -> None:
-        self._part.idle = True
-
-    def mark_active(self) -> None:
-        self._part.idle = False
-
-
 class _ImmediateOutput:
-    __slots__ = ("_multiplexer", "_part")
-
-    def __init__(self, multiplexer: WatermarkOutputMultiplexer, part: PartialWatermark) -> None:
+    def __init__(self, multiplexer: WatermarkOutputMultiplexer, part: ChannelStatus) -> None:
         self._multiplexer, self._part = multiplexer, part
 
     def emit_watermark(self, timestamp: Millis) -> None:
-        if self._part.advance(timestamp) and timestamp > self._multiplexer.watermark:
+        advances = timestamp > self._part.watermark
+        self._part.emit_watermark(timestamp)
+        if advances and timestamp > self._multiplexer.watermark:
             self._multiplexer.on_periodic_emit()
 
     def mark_idle(self) -> None:
-        self._part.idle = True
+        self._part.mark_idle()
         self._multiplexer.on_periodic_emit()
 
     def mark_active(self) -> None:
-        self._part.idle = False
+        self._part.mark_active()
         self._multiplexer.on_periodic_emit()

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 
 from tidegate.windowing.operators.records import IdleRecord, WatermarkRecord
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
-from tidegate.windowing.watermarks.combined import WatermarkOutputMultiplexer
+from tidegate.windowing.watermarks.combined import ChannelStatus, WatermarkOutputMultiplexer
 from tidegate.windowing.watermarks.generator import WatermarkGenerator, WatermarkOutput
 from tidegate.windowing.watermarks.idleness import IdlenessTimer
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, millis_in, optional_millis_in, part_of
 from tidegate.windowing.watermarks.strategy import WatermarkStrategy
-from tidegate.windowing.watermarks.valve import ChannelStatus, StatusWatermarkValve
+from tidegate.windowing.watermarks.valve import StatusWatermarkValve
 
 
 class SeenEvent(NamedTuple):
@@ -45,15 +45,13 @@ class _Partition:
     Args:
         generator: generator of its watermarks.
         idleness: timer that counts from its last commit. It does not run before the first commit.
-        channel: number of its channel in the valve.
-        output: deferred output of the channel.
+        channel: its channel in the valve.
         pending: largest timestamp of a commit that is not complete yet; None if there is none.
     """
 
     generator: WatermarkGenerator
     idleness: IdlenessTimer
-    channel: int
-    output: WatermarkOutput
+    channel: ChannelStatus
     pending: Millis | None = None
 
 
@@ -87,7 +85,7 @@ class EventTime:
         ]
         self._valve = StatusWatermarkValve.growing(output or WatermarkToDataOutput(), watermark, channels)
         self._partitions: dict[str, _Partition] = {}
-        for channel, (name, part) in enumerate(partitions.items()):
+        for channel, (name, part) in zip(channels, partitions.items(), strict=True):
             partition = self._add(name, channel)
             partition.generator.restore(part_of(part, "generator"))
             partition.pending = optional_millis_in(part, "pending")
@@ -148,15 +146,15 @@ class EventTime:
         for event in events:
             self.observe(event.partition, event.time)
             partition = self._partition(event.partition)
-            partition.generator.on_event(event.value, event.time, partition.output)
+            partition.generator.on_event(event.value, event.time, partition.channel)
         for partition in self._partitions.values():
             if partition.pending is not None:
                 if not self.strategy.reads_events:
-                    partition.generator.on_event(None, partition.pending, partition.output)
+                    partition.generator.on_event(None, partition.pending, partition.channel)
                 partition.pending = None
                 partition.idleness.activity_at(self.clock)
-                partition.output.mark_active()
-                partition.generator.on_periodic_emit(partition.output)
+                partition.channel.mark_active()
+                partition.generator.on_periodic_emit(partition.channel)
         return self._combine()
 
     def advance(self, clock: Millis) -> Millis:
@@ -173,20 +171,20 @@ class EventTime:
         for partition in self._partitions.values():
             silent_since = partition.idleness.silent_since
             # A partition without a commit has no event time, and the clock may begin at 0.
-            if silent_since is None or self._valve.channel(partition.channel).idle:
+            if silent_since is None or partition.channel.idle:
                 continue
             # An idle partition gets no calls, no matter when it is found to be idle.
             until = self.clock if timeout is None else min(self.clock, silent_since + timeout)
             # Calls are due at whole intervals after the last commit, which made the first call itself.
             made = max((before - silent_since) // interval, 1)
             due = (until - silent_since) // interval
-            partition.generator.on_periodic_emits(max(due - made, 0), partition.output)
+            partition.generator.on_periodic_emits(max(due - made, 0), partition.channel)
 
     def _combine(self) -> Millis:
         for partition in self._partitions.values():
             # A check would start a timer that is not running yet.
             if partition.idleness.silent_since is not None and partition.idleness.check_if_idle():
-                partition.output.mark_idle()
+                partition.channel.mark_idle()
         self._valve.combine()
         return self.watermark
 
@@ -195,7 +193,7 @@ class EventTime:
         return {name: self._snapshot_of(partition) for name, partition in self._partitions.items()}
 
     def _snapshot_of(self, partition: _Partition) -> WatermarkSnapshot:
-        channel = self._valve.channel(partition.channel)
+        channel = partition.channel
         return {
             "generator": partition.generator.snapshot(),
             "watermark": channel.watermark,
@@ -209,11 +207,11 @@ class EventTime:
         partition = self._partitions.get(name)
         return self._add(name, self._valve.add_channel()) if partition is None else partition
 
-    def _add(self, name: str, channel: int) -> _Partition:
+    def _add(self, name: str, channel: ChannelStatus) -> _Partition:
         # The log shows whether a partition is idle, so its generator does not need an idle timeout.
         generator = replace(self.strategy, idle_timeout=None).create_generator(lambda: self.clock)
         idleness = IdlenessTimer(self.strategy.idle_timeout, lambda: self.clock)
-        self._partitions[name] = partition = _Partition(generator, idleness, channel, self._valve.deferred(channel))
+        self._partitions[name] = partition = _Partition(generator, idleness, channel)
         return partition
 
 

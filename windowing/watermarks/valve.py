@@ -5,8 +5,7 @@ When it resumes, it is aligned again as soon as it has caught up. When the last 
 emits the largest watermark of all channels, so that the order in which channels become idle does not matter. Source:
 Flink's `StatusWatermarkValve`.
 
-The partitions of a source advance together at a commit. So the source writes to `deferred` outputs, and calls `combine`
-once.
+The partitions of a source advance together at a commit. So the source changes their channels, and calls `combine` once.
 
     channel A    10    .    idle   .
     channel B     .   20     .    idle
@@ -16,20 +15,13 @@ once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import astuple
 
 from tidegate.windowing.errors import IllegalArgument, IncompatibleSnapshot
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.watermarks.combined import ChannelStatus
 from tidegate.windowing.watermarks.generator import WatermarkOutput
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, millis_in
-
-
-class ChannelStatus(NamedTuple):
-    """State of a channel. `watermark` is int64 epoch milliseconds."""
-
-    watermark: Millis = MIN_TIMESTAMP
-    idle: bool = False
-    aligned: bool = True
 
 
 class StatusWatermarkValve:
@@ -46,7 +38,7 @@ class StatusWatermarkValve:
     def __init__(self, channels: int, output: WatermarkOutput) -> None:
         if isinstance(channels, bool) or not isinstance(channels, int) or channels < 1:
             raise IllegalArgument("channels", channels, "give a number of channels, 1 or more")
-        self._channels = [ChannelStatus()] * channels
+        self._channels = [ChannelStatus() for _ in range(channels)]
         self._output = output
         self._watermark: Millis = MIN_TIMESTAMP
         self._idle = False
@@ -67,11 +59,11 @@ class StatusWatermarkValve:
         valve._idle = valve._all_are_idle()
         return valve
 
-    def add_channel(self) -> int:
-        """Add an active channel at `MIN_TIMESTAMP`, which holds back the watermark. Return its number."""
+    def add_channel(self) -> ChannelStatus:
+        """Add an active channel at `MIN_TIMESTAMP`, which holds back the watermark, and return it."""
         self._channels.append(ChannelStatus())
         self._tell_status()
-        return len(self._channels) - 1
+        return self._channels[-1]
 
     @property
     def watermark(self) -> Millis:
@@ -84,7 +76,7 @@ class StatusWatermarkValve:
         return self._idle
 
     def channel(self, channel: int) -> ChannelStatus:
-        """Return the status of a channel. Channels are numbered from 0.
+        """Return a channel, whose changes take effect at the next `combine`. Channels are numbered from 0.
 
         Raises:
             IllegalArgument: no channel has this number.
@@ -98,7 +90,7 @@ class StatusWatermarkValve:
         status = self.channel(channel)
         if status.idle or watermark <= status.watermark:
             return
-        self.deferred(channel).emit_watermark(watermark)
+        status.emit_watermark(watermark)
         self.combine()
 
     def input_idle(self, channel: int) -> None:
@@ -106,7 +98,7 @@ class StatusWatermarkValve:
         status = self.channel(channel)
         if status.idle:
             return
-        self.deferred(channel).mark_idle()
+        status.mark_idle()
         if status.watermark == self._watermark:
             self.combine()
         else:
@@ -114,20 +106,12 @@ class StatusWatermarkValve:
 
     def input_active(self, channel: int) -> None:
         """Mark a channel as active. This alone does not advance the combined watermark, as in Flink."""
-        if not self.channel(channel).idle:
+        status = self.channel(channel)
+        if not status.idle:
             return
-        self.deferred(channel).mark_active()
+        status.mark_active()
         self._align()
         self._tell_status()
-
-    def deferred(self, channel: int) -> WatermarkOutput:
-        """Return the output of a channel whose watermarks and status take effect at the next `combine`.
-
-        Raises:
-            IllegalArgument: no channel has this number.
-        """
-        self.channel(channel)
-        return _DeferredOutput(self._channels, channel)
 
     def combine(self) -> None:
         """Combine the channels. The order of their changes since the last call does not matter.
@@ -142,7 +126,7 @@ class StatusWatermarkValve:
 
     def snapshot(self) -> WatermarkSnapshot:
         """Return the combined watermark and status, and the status of each channel."""
-        return {"watermark": self._watermark, "idle": self._idle, "channels": [list(c) for c in self._channels]}
+        return {"watermark": self._watermark, "idle": self._idle, "channels": list(map(astuple, self._channels))}
 
     def restore(self, snapshot: WatermarkSnapshot) -> None:
         """Restore a result of `snapshot`, without emitting a watermark.
@@ -168,9 +152,8 @@ class StatusWatermarkValve:
 
     def _align(self) -> None:
         """Align each active channel that is not behind the watermark."""
-        for number, status in enumerate(self._channels):
-            if not status.idle and not status.aligned and status.watermark >= self._watermark:
-                self._channels[number] = status._replace(aligned=True)
+        for status in self._channels:
+            status.aligned |= not status.idle and status.watermark >= self._watermark
 
     def _tell_status(self) -> None:
         """Emit a change of the status to the output."""
@@ -194,26 +177,3 @@ class StatusWatermarkValve:
         self._watermark = watermark
         self._output.emit_watermark(watermark)
         return True
-
-
-class _DeferredOutput:
-    """Output that changes a channel, but not the combined watermark."""
-
-    __slots__ = ("_channel", "_channels")
-
-    def __init__(self, channels: list[ChannelStatus], channel: int) -> None:
-        self._channels, self._channel = channels, channel
-
-    def emit_watermark(self, timestamp: Millis) -> None:
-        self.mark_active()
-        status = self._channels[self._channel]
-        if timestamp > status.watermark:
-            self._channels[self._channel] = status._replace(watermark=timestamp)
-
-    def mark_idle(self) -> None:
-        status = self._channels[self._channel]
-        self._channels[self._channel] = ChannelStatus(status.watermark, True, False)
-
-    def mark_active(self) -> None:
-        status = self._channels[self._channel]
-        self._channels[self._channel] = status._replace(idle=False)
