@@ -96,7 +96,7 @@ def measure(events: int, by_row: int) -> Iterator[Figure]:
         empty = schema.to_table([], 128)
         arrays = seconds(lambda: operator.run(elements(table), empty, timeline)) / events  # noqa: B023
         rows = seconds(
-            lambda: RowOperator.of_windows(windows, schema, PANES, 128).run(elements(part), empty, timeline),  # noqa: B023
+            lambda: RowOperator(windows, schema, PANES, 128).run(elements(part), empty, timeline),  # noqa: B023
             times=1,
         )
         detail = (

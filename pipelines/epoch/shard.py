@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -33,7 +32,7 @@ from tidegate.windowing.columnar import ColumnarOperator, ColumnarWindowJoin, ch
 from tidegate.windowing.compute import WindowJoin, Windows
 from tidegate.windowing.epochs import Outcome
 from tidegate.windowing.epochs.elements import KEY_PREFIX, VALUE_PREFIX
-from tidegate.windowing.epochs.row_operator import RowOperator, make_operator
+from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 from tidegate.windowing.timestamps import as_type, timestamps_of
 
@@ -215,8 +214,7 @@ def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows
             return OutcomeRows(job, events, join.run(elements, rows, timeline), numbers)
         columnar = ColumnarOperator(job.windows, job.state, job.panes, job.max_parallelism)
         return OutcomeRows(job, events, run_in_passes(columnar, elements, rows, timeline), numbers)
-    make = partial(make_operator, job.compute, job.panes)
-    row = RowOperator(make, job.compute, job.state, job.max_parallelism, result_type(job))
+    row = RowOperator(job.compute, job.state, job.panes, job.max_parallelism, result_type(job))
     return OutcomeRows(job, events, row.run(elements, rows, timeline), numbers)
 
 

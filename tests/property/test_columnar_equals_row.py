@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Context
-from functools import partial
 from typing import Any, get_args
 
 import datasketches
@@ -53,7 +52,7 @@ from tidegate.windowing.columnar.slices import Slicing, slicing_of
 from tidegate.windowing.compute import JoinKind
 from tidegate.windowing.epochs import Outcome
 from tidegate.windowing.epochs.elements import Elements
-from tidegate.windowing.epochs.row_operator import RowOperator, make_operator
+from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.keys import SPARK_SEED, KeySchema
 from tidegate.windowing.operators.counters import Counters
@@ -94,7 +93,7 @@ def assert_equal_in_every_epoch(case: Case) -> None:
         if case.closed is not None:
             panes = replace(panes, closed_through=max(MIN_TIMESTAMP, epoch.timeline.initial - case.closed))
         columnar = ColumnarOperator(case.windows, schema, panes, MAX_PARALLELISM)
-        row = RowOperator.of_windows(case.windows, schema, panes, MAX_PARALLELISM)
+        row = RowOperator(case.windows, schema, panes, MAX_PARALLELISM)
         if case.swap:
             by_row, by_columns = by_columns, by_row
         try:
@@ -313,7 +312,7 @@ def test_every_epoch_gives_the_rows_late_rows_counters_and_state_of_the_row_oper
 ) -> None:
     results = results_of(join)
     schema = join_schema(join, KEY, LEFT, RIGHT)
-    row = RowOperator(partial(make_operator, join, PanePolicy()), join, schema, GROUPS, results)
+    row = RowOperator(join, schema, PanePolicy(), GROUPS, results)
     arrays = ColumnarWindowJoin(join, schema, GROUPS, results)
     by_row = by_arrays = schema.to_table([], GROUPS)
     watermark, fired = MIN_TIMESTAMP, 0

@@ -88,7 +88,7 @@ class ColumnarOperator:
         self.windows_of_an_element = 1 if grid is None or self._slicing is not None else grid.windows_of_an_element
         self._windows = windows
         self._late_output = late_output
-        self._by_row = RowOperator.of_windows(
+        self._by_row = RowOperator(
             windows, state, panes, max_parallelism, late_output=late_output, account_for_all=account_for_all
         )
         self._key = state.key

@@ -30,44 +30,32 @@ from tidegate.windowing.state.rows import SLICE, StateRow, StateSchema
 from tidegate.windowing.time import Millis
 from tidegate.windowing.windows import start_and_end
 
-MakeOperator: TypeAlias = Callable[[tuple[pa.StructType, ...]], KeyedOperator]
-"""Function that returns a new keyed operator, given the type of the elements of each input."""
-
 
 class RowOperator:
-    """An `EpochOperator` around a keyed operator that is created for each epoch; only state rows outlive it."""
+    """An `EpochOperator` around a keyed operator that is created for each epoch; only state rows outlive it.
+
+    Pane policies are for windows; other computations ignore them. `late_output` and `account_for_all` are those of
+    `WindowOperator`.
+    """
 
     def __init__(
         self,
-        make: MakeOperator,
         compute: Compute,
-        state: StateSchema,
-        max_parallelism: int,
-        results: pa.StructType | None = None,
-    ) -> None:
-        self._make = make
-        self._windows = compute if isinstance(compute, Windows) else None
-        self._state = state
-        self._max_parallelism = max_parallelism
-        self._results = ResultColumns.of(compute, results)
-
-    @classmethod
-    def of_windows(
-        cls,
-        windows: Windows,
         state: StateSchema,
         panes: PanePolicy,
         max_parallelism: int,
+        results: pa.StructType | None = None,
         *,
         late_output: bool = True,
         account_for_all: bool = True,
-    ) -> RowOperator:
-        """Return the row operator for windows; the arguments are those of `ColumnarOperator`."""
-
-        def make(inputs: tuple[pa.StructType, ...]) -> WindowOperator:
-            return WindowOperator(windows, panes=panes, late_output=late_output, account_for_all=account_for_all)
-
-        return cls(make, windows, state, max_parallelism)
+    ) -> None:
+        self._compute = compute
+        self._windows = compute if isinstance(compute, Windows) else None
+        self._panes = panes
+        self._late_output, self._account_for_all = late_output, account_for_all
+        self._state = state
+        self._max_parallelism = max_parallelism
+        self._results = ResultColumns.of(compute, results)
 
     def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
         """Process the elements of an epoch, given the state rows before it; see `EpochOperator`.
@@ -98,22 +86,21 @@ class RowOperator:
             rows_by_row=len(elements),
         )
 
-
-def make_operator(compute: Compute, panes: PanePolicy, inputs: tuple[pa.StructType, ...]) -> KeyedOperator:
-    """Return a new operator with the settings of a pipeline.
-
-    Pane policies are for windows; other computations ignore them.
-    """
-    if isinstance(compute, Windows):
-        if compute.reduce is not None:
-            compute = replace(compute, reduce=_reducing(compute.reduce, inputs[0]))
-        return WindowOperator(compute, panes=panes, account_for_all=True)
-    if isinstance(compute, KeyedProcess):
-        return KeyedProcessOperator(compute, value_type=inputs[0])
-    if isinstance(compute, CoProcess):
-        left, right = inputs
-        return KeyedCoProcessOperator(compute, left_type=left, right_type=right)
-    return IntervalJoinOperator(compute) if isinstance(compute, IntervalJoin) else WindowJoinOperator(compute)
+    def _make(self, inputs: tuple[pa.StructType, ...]) -> KeyedOperator:
+        """Return a new operator, given the type of the elements of each input."""
+        compute = self._compute
+        if isinstance(compute, Windows):
+            if compute.reduce is not None:
+                compute = replace(compute, reduce=_reducing(compute.reduce, inputs[0]))
+            return WindowOperator(
+                compute, panes=self._panes, late_output=self._late_output, account_for_all=self._account_for_all
+            )
+        if isinstance(compute, KeyedProcess):
+            return KeyedProcessOperator(compute, value_type=inputs[0])
+        if isinstance(compute, CoProcess):
+            left, right = inputs
+            return KeyedCoProcessOperator(compute, left_type=left, right_type=right)
+        return IntervalJoinOperator(compute) if isinstance(compute, IntervalJoin) else WindowJoinOperator(compute)
 
 
 def _reducing(reduce: Callable[[Any, Any], Any], kind: pa.StructType) -> Callable[[Any, Any], Any]:

@@ -74,11 +74,7 @@ class Run:
         state = schema.to_table([], 16) if self.state is None else self.state
         if self._format is not None and self._format != StateFormat.of(schema):
             state = migrated(state, self._format, schema)
-        operator = (
-            RowOperator.of_windows(windows, schema, panes, 16)
-            if by_row
-            else ColumnarOperator(windows, schema, panes, 16)
-        )
+        operator = RowOperator(windows, schema, panes, 16) if by_row else ColumnarOperator(windows, schema, panes, 16)
         outcome = operator.run(given, state, Timeline.of_commits(self.watermark, [(after, True)]))
         self.state, self.watermark, self._format = outcome.state, after, StateFormat.of(schema)
         return outcome

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from tidegate.windowing.columnar.state import InFlight
 from tidegate.windowing.compute import Compute
 from tidegate.windowing.epochs import Elements, Outcome, Timeline
 from tidegate.windowing.epochs.arrays import ParallelArrays
-from tidegate.windowing.epochs.row_operator import RowOperator, make_operator
+from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.functions import ProcessWindowFunction
 from tidegate.windowing.keys import KeySchema
@@ -67,7 +66,7 @@ def elements(*rows: tuple[int, str, int], commits: list[int] | None = None, side
 
 
 def operator_of(compute: Compute, state: StateSchema, results: pa.StructType | None = None) -> RowOperator:
-    return RowOperator(partial(make_operator, compute, PANES), compute, state, GROUPS, results)
+    return RowOperator(compute, state, PANES, GROUPS, results)
 
 
 def run(compute: Compute, state: StateSchema, given: Elements, timeline: Timeline, **settings: Any) -> Outcome:
@@ -133,7 +132,7 @@ def test_a_commit_may_come_in_parts_and_ends_with_its_last() -> None:
     state = state_schema(windows, KEY, None, PANES)
     given = elements((1, "ann", 1), (2, "ann", 2), (15, "ann", 3), commits=[0, 1, 2])
     timeline = Timeline.of_commits(20, [(25, False), (25, True), (30, True)])
-    row = RowOperator.of_windows(windows, state, PANES, GROUPS)
+    row = RowOperator(windows, state, PANES, GROUPS)
     panes = row.run(given, state.to_table([], GROUPS), timeline).panes.to_pylist()
     assert [(pane["window_start"], pane["value_n"], pane["watermark"]) for pane in panes] == [(0, 2, 20), (10, 1, 25)]
 
@@ -146,7 +145,7 @@ def test_elements_after_the_end_of_an_epoch_in_event_order_fire_nothing_after_it
     given = elements((1, "ann", 1), (12, "ann", 2), (15, "bob", 2), (25, "ann", 3), (47, "bob", 3))
     timeline, nothing = Timeline.in_event_order(BEGIN, 20, 1), state.to_table([], GROUPS)
     if rows_of_a_pass is None:
-        outcome = RowOperator.of_windows(windows, state, PANES, GROUPS).run(given, nothing, timeline)
+        outcome = RowOperator(windows, state, PANES, GROUPS).run(given, nothing, timeline)
     else:
         columnar = ColumnarOperator(windows, state, PANES, GROUPS)
         outcome = run_in_passes(columnar, given, nothing, timeline, rows_of_a_pass)
@@ -180,7 +179,7 @@ def test_the_elements_of_two_inputs_have_the_columns_of_their_side() -> None:
 
 def test_the_global_window_has_no_bounds() -> None:
     windows = Windows(GlobalWindows.create(), PurgingTrigger.of(CountTrigger.of(2)), aggregate={"n": Count()})
-    row = RowOperator.of_windows(windows, state := state_schema(windows, KEY, None, PANES), PANES, GROUPS)
+    row = RowOperator(windows, state := state_schema(windows, KEY, None, PANES), PANES, GROUPS)
     given = elements((1, "ann", 1), (2, "ann", 2))
     outcome = row.run(given, state.to_table([], GROUPS), Timeline.of_commits(BEGIN, [(9, True)]))
     (pane,) = outcome.panes.to_pylist()

@@ -6,116 +6,111 @@ The contents of an empty window are None. The function of the window receives th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from operator import add as concatenated
+from typing import Any
 
+from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.evictors import TimestampedValue
 from tidegate.windowing.functions.aggregate import AggregateFunction, checked
 from tidegate.windowing.time import Millis
 
 
-class Contents(Protocol):
-    """A way to store the elements of a window."""
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A way to store the elements of a window, in memory and in state rows.
 
-    def add(self, contents: Any, value: Any, timestamp: Millis | None) -> Any:
-        """Return the contents with another element."""
+    Args:
+        add: returns the contents with another element, which is given with its timestamp.
+        merge: returns the merged contents of two windows; neither is None.
+        values: returns the values that the window's function receives.
+        encode: returns contents as values of the contents columns.
+        decode: returns the contents that `encode` wrote.
+    """
 
-    def merge(self, contents: Any, other: Any) -> Any:
-        """Return the merged contents; neither argument is None."""
-
-    def values(self, contents: Any) -> Sequence[Any]:
-        """Return the values that the window's function receives."""
-
-
-class ListContents:
-    """All elements, in arrival order."""
-
-    __slots__ = ()
-
-    def add(self, contents: list[Any] | None, value: Any, timestamp: Millis | None) -> list[Any]:
-        if contents is None:
-            return [value]
-        contents.append(value)
-        return contents
-
-    def merge(self, contents: list[Any], other: list[Any]) -> list[Any]:
-        return contents + other
-
-    def values(self, contents: list[Any]) -> Sequence[Any]:
-        return contents
+    add: Callable[[Any, Any, Millis | None], Any]
+    merge: Callable[[Any, Any], Any]
+    values: Callable[[Any], Sequence[Any]]
+    encode: Callable[[Any], list[Any]]
+    decode: Callable[[Sequence[Any]], Any]
 
 
-class TimestampedContents(ListContents):
-    """All elements with their timestamps, for an evictor."""
+def contents_of(windows: Windows) -> Contents:
+    """Return the kind of contents that windows have."""
+    if windows.aggregate is not None:
+        return _aggregated(windows.bound_aggregate)
+    if windows.reduce is not None:
+        return _reduced(windows.reduce)
+    return _elements(have_times=windows.evictor is not None)
 
-    __slots__ = ()
 
-    def add(self, contents: list[Any] | None, value: Any, timestamp: Millis | None) -> list[Any]:
-        element = TimestampedValue(value, timestamp)
+def _elements(have_times: bool) -> Contents:
+    """Return the contents that are all elements, in arrival order; an evictor needs their timestamps."""
+
+    def add(contents: list[Any] | None, value: Any, timestamp: Millis | None) -> list[Any]:
+        element = TimestampedValue(value, timestamp) if have_times else value
         if contents is None:
             return [element]
         contents.append(element)
         return contents
 
-    def values(self, contents: list[TimestampedValue]) -> Sequence[Any]:
-        return [element.value for element in contents]
+    def values(contents: list[Any]) -> list[Any]:
+        return [element.value for element in contents] if have_times else contents
+
+    def encode(contents: list[Any]) -> list[Any]:
+        if have_times:
+            return [[{"timestamp": element.timestamp, "value": element.value} for element in contents]]
+        return [[{"timestamp": None, "value": value} for value in contents]]
+
+    def decode(columns: Sequence[Any]) -> list[Any]:
+        if have_times:
+            return [TimestampedValue(element["value"], element["timestamp"]) for element in columns[0]]
+        return [element["value"] for element in columns[0]]
+
+    return Contents(add, concatenated, values, encode, decode)
 
 
-class ReducedContents:
-    """A single value into which every element is reduced."""
+def _reduced(reduce: Callable[[Any, Any], Any]) -> Contents:
+    def add(contents: Any, value: Any, timestamp: Millis | None) -> Any:
+        return value if contents is None else reduce(contents, value)
 
-    __slots__ = ("_reduce",)
-
-    def __init__(self, reduce: Callable[[Any, Any], Any]) -> None:
-        self._reduce = reduce
-
-    def add(self, contents: Any, value: Any, timestamp: Millis | None) -> Any:
-        return value if contents is None else self._reduce(contents, value)
-
-    def merge(self, contents: Any, other: Any) -> Any:
-        return self._reduce(contents, other)
-
-    def values(self, contents: Any) -> Sequence[Any]:
+    def values(contents: Any) -> Sequence[Any]:
         return (contents,)
 
+    def encode(contents: Any) -> list[Any]:
+        return [contents]
 
-class AggregatedContents:
-    """An accumulator to which every element is added."""
+    def decode(columns: Sequence[Any]) -> Any:
+        return columns[0]
 
-    __slots__ = ("_aggregate", "merge")
-
-    def __init__(self, aggregate: AggregateFunction) -> None:
-        self._aggregate = aggregate
-        self.merge = aggregate.merge
-
-    def add(self, contents: Any, value: Any, timestamp: Millis | None) -> Any:
-        aggregate = self._aggregate
-        return aggregate.add(value, aggregate.create_accumulator() if contents is None else contents)
-
-    def values(self, contents: Any) -> Sequence[Any]:
-        return (self._aggregate.get_result(contents),)
+    return Contents(add, reduce, values, encode, decode)
 
 
-class TimedAggregatedContents(AggregatedContents):
-    """An accumulator to which every element is added, with its timestamp."""
+def _aggregated(aggregate: AggregateFunction) -> Contents:
+    function, is_single = checked(aggregate), not isinstance(aggregate, AggregateColumns)
+    functions = aggregate.functions if isinstance(aggregate, AggregateColumns) else (aggregate,)
+    # The columns of accumulators are followed by those of the remainders of accumulators that have one.
+    resting = [index for index, part in enumerate(functions) if part.rest_type is not None]
+    create, add_at = aggregate.create_accumulator, function.add_at
 
-    __slots__ = ("_add", "_create")
+    def add(contents: Any, value: Any, timestamp: Millis | None) -> Any:
+        return add_at(value, timestamp, create() if contents is None else contents)
 
-    def __init__(self, aggregate: AggregateFunction) -> None:
-        super().__init__(aggregate)
-        self._create, self._add = aggregate.create_accumulator, aggregate.add_at
+    def values(contents: Any) -> Sequence[Any]:
+        return (function.get_result(contents),)
 
-    def add(self, contents: Any, value: Any, timestamp: Millis | None) -> Any:
-        return self._add(value, timestamp, self._create() if contents is None else contents)
+    def encode(contents: Any) -> list[Any]:
+        stored, rests = [contents] if is_single else list(contents), []
+        for index in resting:
+            stored[index], rest = functions[index].stored(stored[index])
+            rests.append(rest)
+        return stored + rests
 
+    def decode(columns: Sequence[Any]) -> Any:
+        accumulators = list(columns[: len(functions)])
+        for index, rest in zip(resting, columns[len(functions) :], strict=True):
+            accumulators[index] = functions[index].restored(accumulators[index], rest)
+        return accumulators[0] if is_single else accumulators
 
-def contents_of(windows: Windows) -> Contents:
-    """Return the kind of contents that windows have."""
-    if windows.evictor is not None:
-        return TimestampedContents()
-    if windows.reduce is not None:
-        return ReducedContents(windows.reduce)
-    if windows.aggregate is not None:
-        aggregate = checked(windows.bound_aggregate)
-        return TimedAggregatedContents(aggregate) if aggregate.takes_time else AggregatedContents(aggregate)
-    return ListContents()
+    return Contents(add, function.merge, values, encode, decode)

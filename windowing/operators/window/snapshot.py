@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.evictors import TimestampedValue
 from tidegate.windowing.functions import AggregateFunction
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.merging import MergingWindowSet
@@ -74,31 +73,9 @@ def _with_rests(
     return (*((name, function.accumulator_type) for name, function in functions), *rests)
 
 
-def _codec_of(functions: Sequence[AggregateFunction]) -> tuple[Any, Any]:
-    """Return two functions: from the accumulators of all functions to the values of `_with_rests`, and back."""
-    resting = [index for index, function in enumerate(functions) if function.rest_type is not None]
-    if not resting:
-        return list, list
-
-    def encode(accumulators: Sequence[Any]) -> list[Any]:
-        values, rests = list(accumulators), []
-        for index in resting:
-            values[index], rest = functions[index].stored(accumulators[index])
-            rests.append(rest)
-        return values + rests
-
-    def decode(columns: Sequence[Any]) -> list[Any]:
-        accumulators = list(columns[: len(functions)])
-        for index, rest in zip(resting, columns[len(functions) :], strict=True):
-            accumulators[index] = functions[index].restored(accumulators[index], rest)
-        return accumulators
-
-    return encode, decode
-
-
 def to_rows(operator: WindowOperatorState) -> Iterator[StateRow]:
     """Yield the operator's whole state, a row for each key and namespace."""
-    encode = _codec(operator.windows)[0]
+    encode = contents_of(operator.windows).encode
     of_trigger, of_windows, of_keys = declared_states(operator.windows)
 
     def alive(cell: Cell | None, declared: Sequence[StateDescriptor]) -> Cell | None:
@@ -134,7 +111,7 @@ def to_rows(operator: WindowOperatorState) -> Iterator[StateRow]:
 
 def from_rows(operator: WindowOperatorState, rows: Iterable[StateRow]) -> None:
     """Restore state rows into a new operator."""
-    decode, fresh = _codec(operator.windows)[1], _fresh_accumulators(operator.windows)
+    decode, fresh = contents_of(operator.windows).decode, _fresh_accumulators(operator.windows)
     in_flight: dict[Any, list[TimeWindow]] = {}
     for row in rows:
         if row.namespace == KEY:
@@ -174,8 +151,7 @@ def without_slices(rows: Iterable[StateRow], windows: Windows) -> list[StateRow]
 
     Their size and slide may be newer than the slices.
     """
-    encode, decode = _codec(windows)
-    fresh, merge = _fresh_accumulators(windows), contents_of(windows).merge
+    kind, fresh = contents_of(windows), _fresh_accumulators(windows)
     others, slices, whole = list[StateRow](), list[StateRow](), dict[Slot, StateRow]()
     for row in rows:
         if row.namespace == SLICE:
@@ -191,13 +167,13 @@ def without_slices(rows: Iterable[StateRow], windows: Windows) -> list[StateRow]
             timers = [window.max_timestamp]
             before = whole.setdefault(slot, StateRow(row.key, WINDOW, window, window, event_time_timers=timers))
             if slot not in merged:
-                merged[slot] = _in_memory(before, decode, fresh)
+                merged[slot] = _in_memory(before, kind.decode, fresh)
             # A merge may change an accumulator, so each window gets its own copy.
-            contents = _in_memory(replace(row, contents=deepcopy(row.contents)), decode, fresh)
-            merged[slot] = contents if merged[slot] is None else merge(merged[slot], contents)
+            contents = _in_memory(replace(row, contents=deepcopy(row.contents)), kind.decode, fresh)
+            merged[slot] = contents if merged[slot] is None else kind.merge(merged[slot], contents)
             before.missing = sorted({*(before.missing or ()), *(row.missing or ())}) or None
     for slot, contents in merged.items():
-        whole[slot].contents = encode(contents)
+        whole[slot].contents = kind.encode(contents)
     return [*others, *whole.values()]
 
 
@@ -245,24 +221,3 @@ def _fresh_accumulators(windows: Windows) -> dict[str, Callable[[], Any]]:
     return {
         name: function.create_accumulator for name, function in zip(aggregate.names, aggregate.functions, strict=True)
     }
-
-
-def _codec(windows: Windows) -> tuple[Any, Any]:
-    """Return two functions: from contents in memory to column values, and back."""
-    if windows.aggregate is not None:
-        aggregate = windows.bound_aggregate
-        if isinstance(aggregate, AggregateColumns):
-            return _codec_of(aggregate.functions)
-        encode, decode = _codec_of((aggregate,))
-        return (lambda accumulator: encode([accumulator])), (lambda columns: decode(columns)[0])
-    if windows.reduce is not None:
-        return (lambda value: [value]), (lambda columns: columns[0])
-    if windows.evictor is not None:
-        return (
-            lambda elements: [[{"timestamp": e.timestamp, "value": e.value} for e in elements]],
-            lambda columns: [TimestampedValue(e["value"], e["timestamp"]) for e in columns[0]],
-        )
-    return (
-        lambda elements: [[{"timestamp": None, "value": value} for value in elements]],
-        lambda columns: [element["value"] for element in columns[0]],
-    )
