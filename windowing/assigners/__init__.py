@@ -17,14 +17,19 @@ from tidegate.windowing.assigners.aligned import (
     TumblingProcessingTimeWindows,
     WindowStagger,
 )
-from tidegate.windowing.assigners.base import AssignerContext, GapColumn, MergingWindowAssigner, WindowAssigner
+from tidegate.windowing.assigners.base import (
+    AssignerContext,
+    GapColumn,
+    GlobalWindows,
+    MergingWindowAssigner,
+    WindowAssigner,
+)
 from tidegate.windowing.assigners.calendar import (
     Calendar,
     CalendarEventTimeWindows,
     CalendarProcessingTimeWindows,
     CalendarUnit,
 )
-from tidegate.windowing.assigners.globals import GlobalWindows
 from tidegate.windowing.assigners.session import (
     DynamicEventTimeSessionWindows,
     DynamicIngestionTimeSessionWindows,

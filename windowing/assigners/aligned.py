@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Self
 
 from tidegate.windowing.assigners.arrays import Assignment, WindowGrid
-from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, WindowAssigner
+from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import EVENT_TIME, PROCESSING_TIME, Duration, Millis, millis, positive_millis, window_start
 from tidegate.windowing.windows import TimeWindow, aligned_window
@@ -61,7 +61,7 @@ def checked_size_and_offset(size: Duration, offset: Duration, size_name: str = "
 
 
 @dataclass(frozen=True, slots=True)
-class TumblingWindows(InTimeDomain, WindowAssigner):
+class TumblingWindows(InTimeDomain):
     """Tumbling windows of a time domain: `[n * size + offset, (n + 1) * size + offset)`.
 
     Args:
@@ -150,7 +150,7 @@ TumblingIngestionTimeWindows = TumblingProcessingTimeWindows
 
 
 @dataclass(frozen=True, slots=True)
-class SlidingWindows(InTimeDomain, WindowAssigner):
+class SlidingWindows(InTimeDomain):
     """Sliding windows of a time domain: `[n * slide + offset, n * slide + offset + size)`.
 
     Args:
@@ -186,10 +186,6 @@ class SlidingWindows(InTimeDomain, WindowAssigner):
         return [aligned_window(start, size) for start in range(last, time - size, -slide)]
 
     @property
-    def array_assignment(self) -> Assignment | None:
-        return self.window_grid.assign if self.domain is EVENT_TIME else None
-
-    @property
     def window_grid(self) -> WindowGrid:
         return WindowGrid(self.size, self.slide, self.offset)
 
@@ -215,7 +211,7 @@ SlidingIngestionTimeWindows = SlidingProcessingTimeWindows
 
 
 @dataclass(frozen=True, slots=True)
-class CumulateWindows(InTimeDomain, WindowAssigner):
+class CumulateWindows(InTimeDomain):
     """Cumulative windows of a time domain: `[n * max_size + offset, n * max_size + offset + k * step)`, k = 1, 2, ...
 
     The longest window lasts `max_size`. An element is in each window that ends after it: the day so far, hour by hour.
@@ -253,10 +249,6 @@ class CumulateWindows(InTimeDomain, WindowAssigner):
         time = self.time_of(timestamp, ctx)
         start = time - (time - self.offset) % self.max_size
         return [TimeWindow(start, end) for end in range(start + self.max_size, time, -self.step)]
-
-    @property
-    def array_assignment(self) -> Assignment | None:
-        return self.window_grid.assign if self.domain is EVENT_TIME else None
 
     @property
     def window_grid(self) -> WindowGrid:

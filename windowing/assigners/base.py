@@ -1,4 +1,4 @@
-"""Contract of assigners, which put each element into windows.
+"""Contract of assigners, which put each element into windows, and the assigner of the global window.
 
 Source: Flink's `WindowAssigner` and `MergingWindowAssigner`.
 """
@@ -14,8 +14,14 @@ from tidegate.windowing.assigners.arrays import Assignment, WindowGrid
 from tidegate.windowing.errors import MissingTimestamp, UnsupportedOperation
 from tidegate.windowing.facts import HasFacts, fact
 from tidegate.windowing.time import EVENT_TIME, Millis, TimeDomain
-from tidegate.windowing.triggers import EventTimeTrigger, ProcessingTimeTrigger, Trigger
-from tidegate.windowing.windows import Merge, TimeWindow, Window, merge_time_windows
+from tidegate.windowing.triggers import (
+    EndOfStreamTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+    Trigger,
+)
+from tidegate.windowing.windows import GLOBAL_WINDOW, GlobalWindow, Merge, TimeWindow, Window, merge_time_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +196,8 @@ class MergingWindowAssigner(WindowAssigner):
         return merge_time_windows(windows)
 
 
-class InTimeDomain:
-    """Members of an assigner that follow from its time domain, which each public class sets."""
+class InTimeDomain(WindowAssigner):
+    """An assigner whose members follow from its time domain, which each public class sets."""
 
     __slots__ = ()
 
@@ -226,6 +232,49 @@ class InTimeDomain:
     def needs_rows(self) -> str | None:
         return None
 
+    @property
+    def array_assignment(self) -> Assignment | None:
+        return None if self.window_grid is None or self.domain is not EVENT_TIME else self.window_grid.assign
+
     def get_default_trigger(self) -> Trigger:
         """Return the trigger that fires at the end of a window."""
         return EventTimeTrigger() if self.domain is EVENT_TIME else ProcessingTimeTrigger()
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalWindows(WindowAssigner):
+    """Assigner that puts every element of a key into the global window. Source: Flink's `GlobalWindows`.
+
+    Args:
+        end_of_stream: True makes the default trigger fire at the end of input. False makes it never fire.
+    """
+
+    end_of_stream: bool = False
+
+    @classmethod
+    def create(cls) -> GlobalWindows:
+        """Create the assigner whose default trigger never fires, named as in Flink."""
+        return cls()
+
+    @classmethod
+    def create_with_end_of_stream_trigger(cls) -> GlobalWindows:
+        """Create the assigner whose default trigger fires at the end of input, named as in Flink."""
+        return cls(end_of_stream=True)
+
+    def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[GlobalWindow]:
+        return (GLOBAL_WINDOW,)
+
+    def get_default_trigger(self) -> Trigger:
+        return EndOfStreamTrigger() if self.end_of_stream else NeverTrigger()
+
+    @property
+    def reads_elements(self) -> bool:
+        return False
+
+    @property
+    def is_event_time(self) -> bool:
+        return False
+
+    @property
+    def is_global(self) -> bool:
+        return True

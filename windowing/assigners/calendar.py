@@ -28,7 +28,7 @@ import numpy as np
 
 from tidegate.windowing.aggregates.vectorised import Int64s
 from tidegate.windowing.assigners.arrays import Assigned, Assignment
-from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, WindowAssigner
+from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import EVENT_TIME, PROCESSING_TIME, Millis, from_millis, to_millis
 from tidegate.windowing.windows import TimeWindow
@@ -168,7 +168,7 @@ def _in_years(day: int) -> tuple[date, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class CalendarWindows(InTimeDomain, WindowAssigner):
+class CalendarWindows(InTimeDomain):
     """Calendar windows of a time domain.
 
     Raises:

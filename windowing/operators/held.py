@@ -37,8 +37,6 @@ class HeldElements:
     Elements of the same millisecond are fed in the order of the inputs.
     """
 
-    __slots__ = ("_by_time", "_columns", "_orders", "_sides", "_times")
-
     def __init__(self, types: ElementTypes) -> None:
         self._times: list[Millis] = []
         self._by_time: dict[Millis, dict[Any, list[Held]]] = {}

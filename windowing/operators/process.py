@@ -29,8 +29,6 @@ ElementHook: TypeAlias = Callable[[Any, ProcessContext], Iterable[Any] | None]
 class HookContext:
     """The context of a hook, for the key of the element or timer; reused for every call."""
 
-    __slots__ = ("_domain", "_emit", "_fits", "_function", "_names", "_timer_service", "_timers", "cells", "timestamp")
-
     def __init__(
         self, function: ProcessFunction, timers: InternalTimerService, emit: Callable[[SideOutput], None]
     ) -> None:

@@ -72,6 +72,16 @@ class OnMergeContext(TriggerContext, Protocol):
         """Merge the state of the merged windows into the state of the result."""
 
 
+def register_timer(event_time: bool, time: Millis, ctx: TriggerContext) -> None:
+    """Register a timer of event time, or else of processing time."""
+    (ctx.register_event_time_timer if event_time else ctx.register_processing_time_timer)(time)
+
+
+def delete_timer(event_time: bool, time: Millis, ctx: TriggerContext) -> None:
+    """Delete a timer of event time, or else of processing time."""
+    (ctx.delete_event_time_timer if event_time else ctx.delete_processing_time_timer)(time)
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayFiring:
     """Form in which arrays fire windows: at their end, and after it once for each commit with late elements.

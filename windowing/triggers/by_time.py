@@ -32,6 +32,8 @@ from tidegate.windowing.triggers.base import (
     OnMergeContext,
     TriggerContext,
     TriggerResult,
+    delete_timer,
+    register_timer,
 )
 from tidegate.windowing.windows import Window
 
@@ -195,17 +197,14 @@ class ContinuousTrigger(BuiltIn):
         ctx.merge_partitioned_state(_NEXT_FIRING)
         firing = ctx.get_partitioned_state(_NEXT_FIRING).get()
         if firing is not None:
-            self._register(firing, ctx)
+            register_timer(self.domain is EVENT_TIME, firing, ctx)
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
         state = ctx.get_partitioned_state(_NEXT_FIRING)
         firing = state.get()
         if firing is None:
             return
-        if self.domain is EVENT_TIME:
-            ctx.delete_event_time_timer(firing)
-        else:
-            ctx.delete_processing_time_timer(firing)
+        delete_timer(self.domain is EVENT_TIME, firing, ctx)
         state.clear()
 
     def states(self) -> Sequence[StateDescriptor]:
@@ -223,13 +222,7 @@ class ContinuousTrigger(BuiltIn):
     def _schedule(self, after: Millis, window: Window, ctx: TriggerContext) -> None:
         firing = min(after + self.interval, window.max_timestamp)
         ctx.get_partitioned_state(_NEXT_FIRING).add(firing)
-        self._register(firing, ctx)
-
-    def _register(self, firing: Millis, ctx: TriggerContext) -> None:
-        if self.domain is EVENT_TIME:
-            ctx.register_event_time_timer(firing)
-        else:
-            ctx.register_processing_time_timer(firing)
+        register_timer(self.domain is EVENT_TIME, firing, ctx)
 
 
 class ContinuousEventTimeTrigger(ContinuousTrigger):

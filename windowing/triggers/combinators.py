@@ -48,15 +48,6 @@ class AfterCount(BuiltIn, Term):
         at.put(COUNT, came)
         return came >= self.count and at.finish()
 
-    def event_time(self, time: Millis, at: Place) -> bool:
-        return False
-
-    def processing_time(self, time: Millis, at: Place) -> bool:
-        return False
-
-    def wakeups(self, at: Place) -> Iterator[Wakeup]:
-        return iter(())
-
     def own_states(self) -> Sequence[str]:
         return COUNT, FINISHED
 
@@ -83,9 +74,6 @@ class AfterProcessingTime(BuiltIn, Term):
     def element(self, at: Place) -> bool:
         if at.get(DUE) is None:
             at.put(DUE, at.ctx.current_processing_time + self.delay)
-        return False
-
-    def event_time(self, time: Millis, at: Place) -> bool:
         return False
 
     def processing_time(self, time: Millis, at: Place) -> bool:
@@ -180,8 +168,7 @@ class AfterWatermark(BuiltIn, Term):
             late, place = self._late(at)
             if late is not None:
                 late.reset(place)
-        for index, part in enumerate(self.parts()):
-            part.merged(at.part(index))
+        Term.merged(self, at)
 
     def _end(self, at: Place) -> bool:
         at.put(ON_TIME, 1)
@@ -211,10 +198,6 @@ Hook: TypeAlias = Callable[[Term, Place], bool]
 """Call of one of the three hooks of a term, with the arguments of the hook."""
 
 
-def _element(term: Term, at: Place) -> bool:
-    return term.element(at)
-
-
 def _checked(terms: Sequence[Term]) -> tuple[Term, ...]:
     if isinstance(terms, Term) or not terms:
         raise IllegalArgument("terms", terms, "give one term or more: AfterAny.of(AfterCount(10), AfterWatermark())")
@@ -232,8 +215,7 @@ def _unfinished(term: Term, at: Place) -> Iterator[tuple[Term, Place]]:
 
 def _merged(term: Term, at: Place, ended: Callable[[Iterable[bool]], bool]) -> None:
     """Merge the parts. Then the term is finished if and only if `ended` holds for their finished flags."""
-    for index, part in enumerate(term.parts()):
-        part.merged(at.part(index))
+    Term.merged(term, at)
     if ended([at.part(index).finished for index in range(len(term.parts()))]):
         at.finish()
     else:
@@ -245,7 +227,7 @@ class _Composed(BuiltIn, Term):
     """A term made of other terms. `_step` decides which of them get a hook, and when the whole term fires."""
 
     def element(self, at: Place) -> bool:
-        return self._step(_element, at)
+        return self._step(lambda term, place: term.element(place), at)
 
     def event_time(self, time: Millis, at: Place) -> bool:
         return self._step(lambda term, place: term.event_time(time, place), at)

@@ -22,7 +22,16 @@ from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.facts import fact
 from tidegate.windowing.state.descriptors import Cell, Clock, StateDescriptor, ValueState
 from tidegate.windowing.time import Millis
-from tidegate.windowing.triggers.base import CONTINUE, FIRE, OnMergeContext, Trigger, TriggerContext, TriggerResult
+from tidegate.windowing.triggers.base import (
+    CONTINUE,
+    FIRE,
+    OnMergeContext,
+    Trigger,
+    TriggerContext,
+    TriggerResult,
+    delete_timer,
+    register_timer,
+)
 from tidegate.windowing.windows import Window
 
 COUNT, DUE, FINISHED, ON_TIME = "count", "due", "finished", "on_time"
@@ -114,17 +123,17 @@ class Term(Trigger):
     def element(self, at: Place) -> bool:
         """Handle an element of the window."""
 
-    @abstractmethod
     def event_time(self, time: Millis, at: Place) -> bool:
         """Handle a watermark that reached the time of a wakeup, possibly that of another term."""
+        return False
 
-    @abstractmethod
     def processing_time(self, time: Millis, at: Place) -> bool:
         """Handle processing time that reached the time of a wakeup, possibly that of another term."""
+        return False
 
-    @abstractmethod
     def wakeups(self, at: Place) -> Iterator[Wakeup]:
         """Yield the times that this term and its parts wait for."""
+        return iter(())
 
     @abstractmethod
     def own_states(self) -> Sequence[str]:
@@ -183,12 +192,12 @@ class Term(Trigger):
         at = Place(ctx, window)
         self.merged(at)
         for wakeup in self._waits_for(at):
-            _register(wakeup, ctx)
+            register_timer(*wakeup, ctx)
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
         at = Place(ctx, window)
         for wakeup in self._waits_for(at):
-            _delete(wakeup, ctx)
+            delete_timer(*wakeup, ctx)
         # The hooks never delete timers at the end of the window, because such a timer may be the cleanup timer.
         ctx.delete_event_time_timer(window.max_timestamp)
         ctx.delete_processing_time_timer(window.max_timestamp)
@@ -206,12 +215,12 @@ class Term(Trigger):
         end = at.window.max_timestamp
         for wakeup in before - after:
             if wakeup.time != end:
-                _delete(wakeup, at.ctx)
+                delete_timer(*wakeup, at.ctx)
         for wakeup in after:
             # A term waits for the end from the beginning, so `before` has that wakeup even if no timer is registered
             # yet.
             if wakeup not in before or wakeup.time == end:
-                _register(wakeup, at.ctx)
+                register_timer(*wakeup, at.ctx)
         return FIRE if fires else CONTINUE
 
     def _waits_for(self, at: Place) -> set[Wakeup]:
@@ -238,17 +247,3 @@ def check_terms(field: str, *terms: object) -> None:
                 "give a term of the algebra (AfterWatermark, AfterCount, AfterProcessingTime, AfterAny, AfterAll, "
                 "AfterEach, Repeatedly, OrFinally): other triggers decide by themselves when they fire again",
             )
-
-
-def _register(wakeup: Wakeup, ctx: TriggerContext) -> None:
-    if wakeup.event_time:
-        ctx.register_event_time_timer(wakeup.time)
-    else:
-        ctx.register_processing_time_timer(wakeup.time)
-
-
-def _delete(wakeup: Wakeup, ctx: TriggerContext) -> None:
-    if wakeup.event_time:
-        ctx.delete_event_time_timer(wakeup.time)
-    else:
-        ctx.delete_processing_time_timer(wakeup.time)

@@ -56,8 +56,6 @@ class WindowCell:
 class Cleanup:
     """The cleanup times of one operator's windows, and their timers."""
 
-    __slots__ = ("_ends_by_timer", "_event_time", "_lateness", "_service", "timers")
-
     def __init__(self, trigger: Trigger, timers: InternalTimerService, lateness: Millis, event_time: bool) -> None:
         self._service = timers
         self._lateness = lateness

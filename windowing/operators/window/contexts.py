@@ -24,17 +24,6 @@ class WindowTriggerContext:
     Without `cleanup` it knows only triggers, not windows.
     """
 
-    __slots__ = (
-        "_cleanup",
-        "_event_timers",
-        "_processing_timers",
-        "cell",
-        "current_processing_time",
-        "current_watermark",
-        "merged",
-        "slot",
-    )
-
     def __init__(self, timers: InternalTimerService, cleanup: Cleanup | None = None) -> None:
         self._cleanup = cleanup
         self._event_timers = timers.event_time
@@ -103,8 +92,6 @@ class StateStore:
 
 class WindowFunctionContext:
     """The context of a process window function, for the (key, window) in `slot`."""
-
-    __slots__ = ("_emit", "_globals", "_merging", "_names", "_trigger_context", "cell", "function", "slot")
 
     def __init__(
         self,

@@ -27,25 +27,6 @@ _new = tuple.__new__
 class Firing:
     """Turns the contents of cells into results of one window operator."""
 
-    __slots__ = (
-        "_accumulation",
-        "_contents",
-        "_context",
-        "_counters",
-        "_event_time",
-        "_evictor",
-        "_fired",
-        "_fit",
-        "_function",
-        "_function_context",
-        "_keeps_panes",
-        "_operator",
-        "_output",
-        "_plain",
-        "_retract",
-        "_retract_merged",
-    )
-
     def __init__(
         self,
         operator: WindowOperatorState,
