@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pandas as pd
 import pyarrow as pa
@@ -70,7 +70,7 @@ class Quality(Answer):
         """True if every critical expectation passed."""
         return not self.run.is_critical
 
-    def require(self) -> Quality:
+    def require(self) -> Self:
         """Return this outcome; raise QualityFailed if a critical expectation failed."""
         if self.success:
             return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from tidegate.pipelines.definition.binding import check_windows
 from tidegate.pipelines.definition.config import Config
@@ -51,7 +51,7 @@ class Explained(Answer):
 
     main: ClassVar[str] = "steps"
 
-    def require(self) -> Explained:
+    def require(self) -> Self:
         """Return this explanation, provided that its columns were checked.
 
         Raises:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.counters import REOPENED
@@ -281,7 +281,7 @@ class StreamedTogether(Answer):
         for name, error in self.failed.items():
             yield f"{name}: failed: {error}"
 
-    def require(self) -> StreamedTogether:
+    def require(self) -> Self:
         """Return this outcome, provided that all streams succeeded.
 
         Raises: TidegateError: some failed. Its exit code is theirs if they agree, else 1.

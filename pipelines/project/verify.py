@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import process_time
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -89,7 +89,7 @@ class Verified(Answer):
         """True if there is no difference."""
         return not self.faults
 
-    def require(self) -> Verified:
+    def require(self) -> Self:
         """Return this outcome, provided that there is no difference.
 
         Raises:

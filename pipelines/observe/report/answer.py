@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel
 
@@ -89,6 +89,10 @@ class Answer:
         require("a pandas data frame", "pandas")
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         return frame
+
+    def require(self) -> Self:
+        """Return this answer. An answer that may say that something is wrong raises an error then."""
+        return self
 
     def shown(self) -> Iterable[Shown]:
         """Return the lines and tables that show the content."""

@@ -23,55 +23,32 @@ from tidegate.pipelines.storage.answers import with_remedy
 from tidegate.pipelines.storage.credentials import masked
 
 _COMMANDS = {
-    "advise": "tidegate.pipelines.project.cli.look:advise",
-    "alive": "tidegate.pipelines.project.cli.drive:alive",
-    "backfill": "tidegate.pipelines.project.cli.drive:backfill",
-    "backup": "tidegate.pipelines.project.cli.snapshots:backup",
-    "branch": "tidegate.pipelines.project.cli.snapshots:branch",
-    "compare": "tidegate.pipelines.project.cli.snapshots:compare",
-    "demo": "tidegate.pipelines.project.cli.demo:demo",
-    "explain": "tidegate.pipelines.project.cli.look:explain",
-    "flights": "tidegate.pipelines.project.cli.init:flights",
-    "forget": "tidegate.pipelines.project.cli.keep:forget",
-    "init": "tidegate.pipelines.project.cli.init:init",
-    "late": "tidegate.pipelines.project.cli.keep:late",
-    "lineage": "tidegate.pipelines.project.cli.look:lineage",
-    "list": "tidegate.pipelines.project.cli.look:list_pipelines",
-    "optimize": "tidegate.pipelines.project.cli.keep:optimize",
-    "promote": "tidegate.pipelines.project.cli.snapshots:promote",
-    "quality": "tidegate.pipelines.project.cli.look:quality",
-    "rename": "tidegate.pipelines.project.cli.keep:rename",
-    "report": "tidegate.pipelines.project.cli.look:report",
-    "restore": "tidegate.pipelines.project.cli.snapshots:restore",
-    "results": "tidegate.pipelines.project.cli.look:results",
-    "runs": "tidegate.pipelines.project.cli.look:runs",
-    "savepoint": "tidegate.pipelines.project.cli.snapshots:savepoint",
-    "schema": "tidegate.pipelines.project.cli.init:schema",
-    "setup": "tidegate.pipelines.project.cli.init:setup",
-    "snapshot": "tidegate.pipelines.project.cli.snapshots:snapshot",
-    "source": "tidegate.pipelines.project.cli.snapshots:source",
-    "state": "tidegate.pipelines.project.cli.keep:state_of",
-    "stop": "tidegate.pipelines.project.cli.drive:stop",
-    "stream": "tidegate.pipelines.project.cli.drive:stream",
-    "trace": "tidegate.pipelines.project.cli.look:trace",
-    "unlock": "tidegate.pipelines.project.cli.drive:unlock",
-    "vacuum": "tidegate.pipelines.project.cli.keep:vacuum",
-    "windows": "tidegate.pipelines.project.cli.keep:windows",
-    "verify": "tidegate.pipelines.project.cli.look:verify",
-    "why": "tidegate.pipelines.project.cli.look:why",
+    name: module
+    for module, names in {
+        "demo": ("demo",),
+        "drive": ("alive", "backfill", "stop", "stream", "unlock"),
+        "init": ("flights", "init", "schema", "setup"),
+        "keep": ("forget", "late", "optimize", "rename", "state", "vacuum", "windows"),
+        "look": (
+            *("advise", "explain", "lineage", "list", "quality", "report", "results"),
+            *("runs", "trace", "verify", "why"),
+        ),
+        "snapshots": ("backup", "branch", "compare", "promote", "restore", "savepoint", "snapshot", "source"),
+    }.items()
+    for name in names
 }
+"""Module of each command, in which it has its name."""
 
 
 class _Commands(click.Group):
     """The commands by name, each loaded when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS:
-            module, _, attribute = _COMMANDS[cmd_name].partition(":")
-            command: click.Command = getattr(import_module(module), attribute)
+            command: click.Command = getattr(import_module(f"{__name__}.{_COMMANDS[cmd_name]}"), cmd_name)
             return command
         return None
 

@@ -32,11 +32,11 @@ from tidegate.pipelines.project.cli.demo_changes import (
     PIPELINE,
     change_source,
     returned,
+    show_summary,
     write_readers,
 )
-from tidegate.pipelines.project.cli.demo_summary import show_summary
 from tidegate.pipelines.project.cli.init import STARTER
-from tidegate.pipelines.project.cli.screen import Screen, engine_option, with_screen
+from tidegate.pipelines.project.cli.screen import Screen, command, engine_option
 
 PIPELINES = (PIPELINE, "airport_hours")
 _ABOUT = (
@@ -48,7 +48,7 @@ _MARKER = ".tidegate-demo"
 _POLL_SECONDS = 2.0
 
 
-@click.command()
+@command(of_pipeline=False)
 @click.option("--days", default=7, show_default=True, help=f"How many days of 2013 to run, 1 to {DAYS}.")
 @click.option(
     "--folder",
@@ -59,7 +59,6 @@ _POLL_SECONDS = 2.0
 )
 @click.option("--serve", is_flag=True, help="Keep Airflow's page open at the end, until Ctrl-C.")
 @engine_option
-@with_screen
 def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     """Run the example on real flights: Airflow schedules, Spark moves the events, Delta stores the windows.
 

@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.project.cli.screen import Screen, engine_option, log_option, patience_option, with_screen
+from tidegate.pipelines.observe.report.answer import Answer
+from tidegate.pipelines.project.cli.screen import Screen, command, engine_option, log_option, patience_option
 from tidegate.pipelines.run.stopping import StopRequest
 
 _count = click.IntRange(min=1)
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.option("--start", help="First event time, a date or date-time; without a zone, it is in UTC.")
 @click.option("--end", help="End of event time, exclusive.")
 @click.option("--slice", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
@@ -43,7 +43,6 @@ _count = click.IntRange(min=1)
 @click.option("--dry-run", is_flag=True, help="Show what would happen to each interval; change nothing.")
 @engine_option
 @log_option
-@with_screen
 def backfill(
     screen: Screen,
     pipeline: str,
@@ -52,7 +51,7 @@ def backfill(
     patience: float,
     dry_run: bool,
     **intervals: Any,
-) -> None:
+) -> Answer:
     """Run PIPELINE over event time from START to END.
 
     Each interval continues from the snapshot of the one before, so a session that crosses midnight is one session. An
@@ -62,21 +61,17 @@ def backfill(
         if any(intervals.values()) or dry_run:
             raise UsageError("--order arrival replays every source commit: leave out the options that name intervals")
         with screen.running(pipeline) as project:
-            answer = project.replay(pipeline, commits_per_epoch=commits_per_epoch)
-        screen.show_answer(answer)
-        return
+            return project.replay(pipeline, commits_per_epoch=commits_per_epoch)
     if commits_per_epoch is not None:
         raise UsageError("--commits-per-epoch: only with --order arrival; in event order give --slice")
     if dry_run:
         of_plan = {name: intervals[name] for name in ("start", "end", "slice", "fill_gaps", "again")}
-        screen.show_answer(screen.project().backfill_plan(pipeline, **of_plan))
-        return
+        return screen.project().backfill_plan(pipeline, **of_plan)
     with screen.running(pipeline) as project:
-        done = project.backfill(pipeline, **intervals, patience=patience)
-    screen.show_answer(done)
+        return project.backfill(pipeline, **intervals, patience=patience)
 
 
-@click.command()
+@command(of_pipeline=False)
 @click.argument("pipelines", metavar="PIPELINE...", nargs=-1, required=True)
 @click.option("--available-now", is_flag=True, help="Read the commits that exist now, advance the clock, then end.")
 @click.option(
@@ -96,7 +91,6 @@ def backfill(
 @patience_option("Seconds to wait for a running stream with --available-now, which ends on its own.")
 @engine_option
 @log_option
-@with_screen
 def stream(
     screen: Screen,
     pipelines: tuple[str, ...],
@@ -105,7 +99,7 @@ def stream(
     restore_from_timeline: int | None,
     parallelism: int | None,
     **options: Any,
-) -> None:
+) -> Answer:
     """Run PIPELINE as a stream, from its newest snapshot or from the one that --restore names.
 
     After a backfill it continues where that ended. With --restore none it starts from scratch at the beginning of the
@@ -122,13 +116,9 @@ def stream(
         if len(pipelines) > 1:
             if restore != "latest" or restore_from_timeline is not None or parallelism is not None:
                 raise UsageError("--restore and --parallelism: only with a single pipeline; restart that one alone")
-            together = project.stream(pipelines, **options)
-        else:
-            options |= {"restore_from_timeline": restore_from_timeline, "parallelism": parallelism}
-            screen.show_answer(project.stream(pipelines[0], restore=restore, **options))
-            return
-    screen.show_answer(together)
-    together.require()
+            return project.stream(pipelines, **options)
+        options |= {"restore_from_timeline": restore_from_timeline, "parallelism": parallelism}
+        return project.stream(pipelines[0], restore=restore, **options)
 
 
 def _request_of_signals() -> StopRequest:
@@ -142,17 +132,14 @@ def _request_of_signals() -> StopRequest:
     return request
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @patience_option("Seconds to wait for its current epoch.", 600)
-@with_screen
-def stop(screen: Screen, pipeline: str, patience: float) -> None:
+def stop(screen: Screen, pipeline: str, patience: float) -> Answer:
     """Ask the driver of PIPELINE to end after its current epoch, and wait until it has ended."""
-    screen.show_answer(screen.project().stop(pipeline, patience=patience))
+    return screen.project().stop(pipeline, patience=patience)
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.option(
     "--within",
     type=click.FloatRange(min=0, min_open=True),
@@ -160,24 +147,21 @@ def stop(screen: Screen, pipeline: str, patience: float) -> None:
     show_default=True,
     help="Longest time since its last heartbeat, in seconds; there are no heartbeats while an epoch computes.",
 )
-@with_screen
-def alive(screen: Screen, pipeline: str, within: float) -> None:
+def alive(screen: Screen, pipeline: str, within: float) -> Answer:
     """End with 0 if a stream of PIPELINE runs on this host, else with 1. A stream that waits for data is alive.
 
     The heartbeat is a file in the work folder. The stream may run in another container with the same folder if both
     see the same processes.
     """
-    screen.show_answer(screen.project().alive(pipeline, within=within))
+    return screen.project().alive(pipeline, within=within)
 
 
-@click.command()
-@click.argument("pipeline")
-@with_screen
-def unlock(screen: Screen, pipeline: str) -> None:
+@command()
+def unlock(screen: Screen, pipeline: str) -> Answer:
     """Remove the lease of PIPELINE from a driver that died, on this host or another one.
 
     A lease expires a minute after its driver died. If the clock of the driver's host was ahead, it expires later; this
     command removes it now. A driver that is running on this host keeps its lease. If a driver on another host turns out
     to be alive, it takes the lease back, or ends with 4 if another driver has it by then.
     """
-    screen.show_answer(screen.project().unlock(pipeline))
+    return screen.project().unlock(pipeline)

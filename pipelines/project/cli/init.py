@@ -19,7 +19,7 @@ from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.examples.flights.source import DAYS as FLIGHT_DAYS
 from tidegate.pipelines.examples.flights.source import FIRST_DAY, load_flights
 from tidegate.pipelines.examples.starter import DAYS, clicks_of
-from tidegate.pipelines.project.cli.screen import Screen, with_screen
+from tidegate.pipelines.project.cli.screen import Screen, command
 
 STARTER = Path(examples.__file__).parent / "starter"
 _TABLE = "warehouse/clicks"
@@ -33,9 +33,8 @@ _ABOUT = {
 }
 
 
-@click.command()
+@command(of_pipeline=False)
 @click.argument("name", required=False, type=click.Path(path_type=Path, file_okay=False))
-@with_screen
 def init(screen: Screen, name: Path | None) -> None:
     """Create a project in folder NAME, or in the current folder, and print the commands that compute its first windows.
 
@@ -77,8 +76,7 @@ def init(screen: Screen, name: Path | None) -> None:
     )
 
 
-@click.command()
-@with_screen
+@command(of_pipeline=False)
 def schema(screen: Screen) -> None:
     """Print the JSON schema of tidegate.toml, which editors use to complete and check its keys."""
     screen.show(json_schema())
@@ -90,9 +88,8 @@ def _schema_text() -> str:
     return json.dumps(json_schema(), indent=2) + "\n"
 
 
-@click.command()
+@command(of_pipeline=False)
 @click.option("--days", default=31, show_default=True, help=f"How many days of 2013 to write, 1 to {FLIGHT_DAYS}.")
-@with_screen
 def flights(screen: Screen, days: int) -> None:
     """Write table `flights` into the warehouse: real flights from New York, the source of the example pipelines.
 
@@ -105,8 +102,7 @@ def flights(screen: Screen, days: int) -> None:
     screen.show({"table": path, "rows": rows}, f"{path} holds {rows} records of flights, from {FIRST_DAY}")
 
 
-@click.command()
-@with_screen
+@command(of_pipeline=False)
 def setup(screen: Screen) -> None:
     """Check Java, fetch Delta's jars for Spark, and make Spark start faster; needed once per machine.
 

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.project.cli.screen import Screen, engine_option, key_of, patience_option, with_screen
+from tidegate.pipelines.observe.report.answer import Answer
+from tidegate.pipelines.project.cli.screen import Screen, command, engine_option, key_of, patience_option
 
 
 @click.group()
@@ -15,21 +16,18 @@ def late() -> None:
     """Late data: rows that arrived after their windows had closed. Count them, reopen their windows, or prune them."""
 
 
-@late.command()
-@click.argument("pipeline")
+@command(group=late)
 @click.option("--by", help="Also count by this column of table late: epoch, window_start, or a column of the input.")
-@with_screen
-def summary(screen: Screen, pipeline: str, by: str | None) -> None:
+def summary(screen: Screen, pipeline: str, by: str | None) -> Answer:
     """Count the late rows of PIPELINE by reason, with how late they were, and how many `late reopen` has added.
 
     The quantiles show the effect of an allowed lateness: with the value in column p95, 95 % of these rows would have
     been on time.
     """
-    screen.show_answer(screen.project().late_summary(pipeline, by=by))
+    return screen.project().late_summary(pipeline, by=by)
 
 
-@late.command()
-@click.argument("pipeline")
+@command(group=late)
 @click.option(
     "--key",
     multiple=True,
@@ -40,8 +38,7 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> None:
 @click.option("--ask-stream", is_flag=True, hidden=True)
 @patience_option("Seconds to wait for a running stream with --available-now, which ends on its own.")
 @engine_option
-@with_screen
-def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], ask_stream: bool, **options: Any) -> None:
+def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], ask_stream: bool, **options: Any) -> Answer:
     """Reprocess late rows of PIPELINE into the windows that they missed: all, or those of a key or time span.
 
     Only the windows that they belong to are recomputed from the source; their old panes are retracted and new panes
@@ -56,30 +53,25 @@ def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], ask_stream: bool
             "stop the stream and run this command without --ask-stream"
         )
     with screen.running(pipeline) as project:
-        answer = project.late_reopen(pipeline, key=key_of(key), **options)
-    screen.show_answer(answer)
+        return project.late_reopen(pipeline, key=key_of(key), **options)
 
 
-@late.command()
-@click.argument("pipeline")
+@command(group=late)
 @click.option(
     "--days",
     type=click.IntRange(min=0),
     required=True,
     help="Keep late and rejected rows of epochs up to this age.",
 )
-@with_screen
-def prune(screen: Screen, pipeline: str, days: int) -> None:
+def prune(screen: Screen, pipeline: str, days: int) -> Answer:
     """Remove late and rejected rows of old epochs of PIPELINE. Their counts stay in table epochs."""
-    screen.show_answer(screen.project().late_prune(pipeline, days=days))
+    return screen.project().late_prune(pipeline, days=days)
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.argument("key", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Don't ask.")
-@with_screen
-def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> None:
+def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> Answer:
     r"""Erase KEY (one value for each key column) from state, results, late, rejects and savepoints of PIPELINE.
 
     In a key, \N is a null. Older snapshots are removed too, since they may hold the key. If nothing ever held it,
@@ -91,7 +83,7 @@ def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> No
 
         check_key(project.config, pipeline, key)
         _ask(f"erase {', '.join(key)} and every older snapshot of {pipeline}?")
-    screen.show_answer(project.forget(pipeline, key_of(key) or ()))
+    return project.forget(pipeline, key_of(key) or ())
 
 
 def _ask(question: str) -> None:
@@ -109,22 +101,20 @@ def _ask(question: str) -> None:
         raise
 
 
-@click.command()
+@command(of_pipeline=False)
 @click.argument("old")
 @click.argument("new")
-@with_screen
-def rename(screen: Screen, old: str, new: str) -> None:
+def rename(screen: Screen, old: str, new: str) -> Answer:
     """Give the tables of pipeline OLD the name NEW, with all snapshots, savepoints and checks.
 
     First end the runs of OLD, and change its name in the code and in tidegate.toml. The tables are copied and compared;
     then the old ones are removed, with the reports and Data Docs of OLD. To continue an interrupted rename, run the
     same command again.
     """
-    screen.show_answer(screen.project().rename(old, new))
+    return screen.project().rename(old, new)
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.option(
     "--snapshots", type=int, help="Number of newest snapshots to keep. Default: retain_snapshots of tidegate.toml."
 )
@@ -132,22 +122,19 @@ def rename(screen: Screen, old: str, new: str) -> None:
     "--days", type=int, help="Also keep snapshots up to this age; for a stream, one per hour. Default: retain_days."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; change nothing.")
-@with_screen
-def vacuum(screen: Screen, pipeline: str, **options: Any) -> None:
+def vacuum(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Remove files of PIPELINE that no retained snapshot, published row or unpublished epoch needs.
 
     Old logs, runs and reports are removed too. Savepoints are kept. The snapshots that `tidegate snapshot list` shows
     afterwards can be restored.
     """
-    screen.show_answer(screen.project().vacuum(pipeline, **options))
+    return screen.project().vacuum(pipeline, **options)
 
 
-@click.command()
-@click.argument("pipeline")
-@with_screen
-def optimize(screen: Screen, pipeline: str) -> None:
+@command()
+def optimize(screen: Screen, pipeline: str) -> Answer:
     """Merge the small files of PIPELINE's tables. No row changes; `vacuum` removes the old files later."""
-    screen.show_answer(screen.project().optimize(pipeline))
+    return screen.project().optimize(pipeline)
 
 
 @click.group()
@@ -155,31 +142,27 @@ def windows() -> None:
     """Table windows, which has one row for each window that has a result."""
 
 
-@windows.command("build")
-@click.argument("pipeline")
-@with_screen
-def build_windows(screen: Screen, pipeline: str) -> None:
+@command("build", group=windows)
+def build_windows(screen: Screen, pipeline: str) -> Answer:
     """Rebuild table windows of PIPELINE from table results.
 
     The table gets the settings of [pipelines.PIPELINE.windows] in tidegate.toml. Runs fill the table automatically; use
     this command for a pipeline that no longer runs, or after a setting of the table has changed. While the settings are
     being changed, readers see no windows in the table.
     """
-    screen.show_answer(screen.project().windows_build(pipeline))
+    return screen.project().windows_build(pipeline)
 
 
-@click.group("state")
-def state_of() -> None:
+@click.group()
+def state() -> None:
     """Table state, which holds the open windows."""
 
 
-@state_of.command()
-@click.argument("pipeline")
-@with_screen
-def upgrade(screen: Screen, pipeline: str) -> None:
+@command(group=state)
+def upgrade(screen: Screen, pipeline: str) -> Answer:
     """Let the next epochs of PIPELINE write state of version 2, in which they write only the rows that change.
 
     This speeds up epochs with few events while millions of windows are open. Older versions of tidegate
     refuse the pipeline afterwards.
     """
-    screen.show_answer(screen.project().state_upgrade(pipeline))
+    return screen.project().state_upgrade(pipeline)

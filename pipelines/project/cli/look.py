@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from tidegate.extras import is_installed
+from tidegate.pipelines.observe.report.answer import Answer
 from tidegate.pipelines.observe.report.plain_text import plain
-from tidegate.pipelines.project.cli.screen import Screen, key_of, limit_option, with_screen
+from tidegate.pipelines.project.cli.screen import Screen, command, key_of, limit_option
 
 if TYPE_CHECKING:
     from tidegate.pipelines.project.results import Format, View
 
 
-@click.command("list")
-@with_screen
-def list_pipelines(screen: Screen) -> None:
+@command(of_pipeline=False)
+def list(screen: Screen) -> Answer:  # noqa: A001 - named like the command
     """Show all pipelines of the project: mode, watermark, lag and last check of each."""
-    screen.show_answer(screen.project().list())
+    return screen.project().list()
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.option(
     "--view",
     type=click.Choice(["final", "latest", "windows", "all"]),
@@ -62,7 +61,6 @@ def list_pipelines(screen: Screen) -> None:
     help="Write all rows in this format, to standard output or to the file given by --to.",
 )
 @click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="File for --format; replaced if it exists.")
-@with_screen
 def results(
     screen: Screen,
     pipeline: str,
@@ -76,7 +74,7 @@ def results(
     local: str | None,
     format_: Format | None,
     to: Path | None,
-) -> None:
+) -> Answer | None:
     """Show the windows of PIPELINE, or the results of its process function or join."""
     if to is not None and format_ is None:
         raise click.BadParameter("give --format too", param_hint="--to")
@@ -89,10 +87,9 @@ def results(
         most = limit if limit is not None or format_ is not None else 20
         answer = screen.project().results(pipeline, view=view, where=where, limit=most or None, sort=sort, local=local)
         if format_ is None:
-            screen.show_answer(answer)
-        else:
-            answer.write(to or _bytes_of_terminal(format_), format_)
-        return
+            return answer
+        answer.write(to or _bytes_of_terminal(format_), format_)
+        return None
     if where is not None:
         raise click.BadParameter("--sql prints the whole view: add the condition to the query", param_hint="--where")
     if local is not None:
@@ -102,6 +99,7 @@ def results(
     if not screen.json:
         # The console would wrap the lines.
         click.echo(plain(query))
+    return None
 
 
 def _bytes_of_terminal(format_: str) -> BinaryIO:
@@ -111,32 +109,27 @@ def _bytes_of_terminal(format_: str) -> BinaryIO:
     return sys.stdout.buffer
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @limit_option(20)
 @click.option("--stale", is_flag=True, help="Also show epochs whose results were replaced.")
-@with_screen
-def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> None:
+def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> Answer:
     """Show the epochs of PIPELINE, newest first: their events, results and durations."""
-    screen.show_answer(screen.project().runs(pipeline, limit=limit or None, stale=stale))
+    return screen.project().runs(pipeline, limit=limit or None, stale=stale)
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.option(
     "--key",
     multiple=True,
     help="Only windows of this key; give the option once for each key column, in order; \\N is a null.",
 )
 @limit_option(10, "How many windows to show; 0 for all.")
-@with_screen
-def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None:
+def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> Answer:
     """Show why windows of PIPELINE have not fired: what each waits for, and what holds event time back."""
-    screen.show_answer(screen.project().why(pipeline, key=key_of(key), limit=limit or None))
+    return screen.project().why(pipeline, key=key_of(key), limit=limit or None)
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.option("--bound", multiple=True, help="A bound of out-of-orderness to evaluate, such as 10min; may be repeated.")
 @click.option("--lateness", multiple=True, help="An allowed lateness to evaluate; with --bound, every combination.")
 @click.option("--idleness", multiple=True, help="An idle timeout of source partitions to evaluate.")
@@ -144,66 +137,54 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> None
 @click.option("--from-version", type=click.IntRange(min=0), default=0, help="First version of the source to read.")
 @click.option("--page", is_flag=True, help="Write the curve as a page next to the run reports, which link to it.")
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="Write the page to this file.")
-@with_screen
-def advise(screen: Screen, pipeline: str, **options: Any) -> None:
+def advise(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Show what other bounds, lateness, idle timeouts and gaps would have done to the rows of PIPELINE's source.
 
     The rows are read as a stream would read them from the beginning, but nothing runs. The late rows are exact. Without
     values, the command chooses some from the rows.
     """
-    screen.show_answer(screen.project().advise(pipeline, **options))
+    return screen.project().advise(pipeline, **options)
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.argument("key", nargs=-1)
 @click.option("--window", help="Only the window that starts at this time, such as 2024-03-01T06:00:00Z.")
 @click.option("--page", is_flag=True, help="Write it as a page with a timeline, next to the run reports.")
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="Write the page to this file.")
-@with_screen
-def trace(screen: Screen, pipeline: str, key: tuple[str, ...], **options: Any) -> None:
+def trace(screen: Screen, pipeline: str, key: tuple[str, ...], **options: Any) -> Answer:
     r"""Show what happened to KEY of PIPELINE: its rows, watermarks, windows, panes and late rows, in order.
 
     KEY has the values of the key columns, in order; \\N is a null.
     """
-    screen.show_answer(screen.project().trace(pipeline, key_of(key) or (), **options))
+    return screen.project().trace(pipeline, key_of(key) or (), **options)
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.option("--sample", default="1%", show_default=True, help="Share of the keys to sample, or `all`.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the sample; default: the epoch.")
 @click.option("--new", is_flag=True, help="Only what was published since the last `verify --new` that passed.")
 @click.option("--budget", help="Only one new epoch, if that takes at most this share of the epochs' time, such as 2%.")
-@with_screen
-def verify(screen: Screen, pipeline: str, **options: Any) -> None:
+def verify(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Recompute windows of PIPELINE from its source, and compare them with what is published.
 
     All windows of the sampled keys are recomputed by a plain implementation of the rules, without the operators. The
     state and the late rows of these keys are compared too; all late rows, epochs and retained manifests are checked
     against each other. If something differs, the command ends with exit code 5.
     """
-    answer = screen.project().verify(pipeline, **options)
-    screen.show_answer(answer)
-    answer.require()
+    return screen.project().verify(pipeline, **options)
 
 
-@click.command()
-@click.argument("pipeline")
-@with_screen
-def explain(screen: Screen, pipeline: str) -> None:
+@command()
+def explain(screen: Screen, pipeline: str) -> Answer:
     """Check PIPELINE, and show how it runs: the operator, why it was chosen, and the steps of an epoch.
 
     Errors that would end a run are reported without Spark where possible: missing columns and functions, conditions
     that are not boolean, types that don't fit.
     """
-    answer = screen.project().explain(pipeline)
-    screen.show_answer(answer)
-    answer.require()
+    return screen.project().explain(pipeline)
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.option(
     "--command",
     type=click.Choice(["drive", "quality"]),
@@ -215,17 +196,15 @@ def explain(screen: Screen, pipeline: str) -> None:
     "--since", help="Count the output of epochs that began at this time or later, such as 2024-03-01T06:00:00Z."
 )
 @click.option("--until", help="With --since: only epochs that began before this time.")
-@with_screen
-def lineage(screen: Screen, pipeline: str, **options: Any) -> None:
+def lineage(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Show the datasets of PIPELINE by their OpenLineage names, and the source columns of each column of its tables.
 
     --json has the datasets with all their facets. Nothing is sent anywhere.
     """
-    screen.show_answer(screen.project().lineage(pipeline, **options))
+    return screen.project().lineage(pipeline, **options)
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.option("--epoch", type=int, help="The run of this epoch; default: the newest.")
 @click.option(
     "--key",
@@ -236,10 +215,9 @@ def lineage(screen: Screen, pipeline: str, **options: Any) -> None:
 )
 @click.option("--window", help="Also draw the key's window that starts at this time: rows, watermark, panes.")
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="File; default: among the artifacts.")
-@with_screen
-def report(screen: Screen, pipeline: str, **options: Any) -> None:
+def report(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Write the report of a run of PIPELINE as one self-contained HTML page."""
-    screen.show_answer(screen.project().report(pipeline, **options))
+    return screen.project().report(pipeline, **options)
 
 
 class _Quality(click.Command):
@@ -254,8 +232,7 @@ class _Quality(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
 
-@click.command(cls=_Quality)
-@click.argument("pipeline")
+@command(cls=_Quality)
 @click.option("--epoch", type=int, help="The snapshot of this epoch; default: the newest.")
 @click.option("--all", is_flag=True, help="Check every current window, and read every file.")
 @click.option(
@@ -265,8 +242,7 @@ class _Quality(click.Command):
 )
 @click.option("--since", help="JSON of `mark` in the result of an earlier check: only later changes count.")
 @click.option("--report", is_flag=True, help="Also write the run report, regardless of the outcome.")
-@with_screen
-def quality(screen: Screen, pipeline: str, **options: Any) -> None:
+def quality(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Check the tables of PIPELINE as of an epoch.
 
     The check applies the rules for all windows of its kind, and the suite that tidegate.toml names to the windows that
@@ -281,20 +257,16 @@ def quality(screen: Screen, pipeline: str, **options: Any) -> None:
         from tidegate.expectations.lean_import import import_lean
 
         import_lean()
-    answer = project.quality(pipeline, **options)
-    screen.show_answer(answer)
-    answer.require()
+    return project.quality(pipeline, **options)
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.option("--where", required=True, help="SQL condition on columns of the final windows.")
 @click.option("--reason", required=True, help="Why they may pass; the reason is stored and shown.")
-@with_screen
-def acknowledge(screen: Screen, pipeline: str, where: str, reason: str) -> None:
+def acknowledge(screen: Screen, pipeline: str, where: str, reason: str) -> Answer:
     """Let known bad windows of PIPELINE pass its own suite from now on.
 
     The suite skips the windows that satisfy the condition, as they are now: a window whose result changes is checked
     again.
     """
-    screen.show_answer(screen.project().quality_acknowledge(pipeline, where=where, reason=reason))
+    return screen.project().quality_acknowledge(pipeline, where=where, reason=reason)

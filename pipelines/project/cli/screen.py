@@ -159,14 +159,46 @@ def key_of(texts: Sequence[str]) -> KeyText | None:
     return KeyText(texts) if texts else None
 
 
-def with_screen(command: F) -> F:
-    """Give a command the shared options, and a Screen as its first argument."""
+_SHARED = (
+    click.Option(["--config", "config_file"], type=click.Path(path_type=Path), help="tidegate.toml of the project."),
+    click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, for programs."),
+    click.Option(["--output"], type=click.Path(path_type=Path), help="Also write the JSON to this file."),
+    click.Option(["--debug"], is_flag=True, help="Show the traceback of an unexpected error."),
+)
+"""Options of every command."""
 
-    @click.option("--config", "config_file", type=click.Path(path_type=Path), help="tidegate.toml of the project.")
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-    @click.option("--output", type=click.Path(path_type=Path), help="Also write the JSON to this file.")
-    @click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error.")
-    @wraps(command)
+
+def command(
+    name: str | None = None,
+    *,
+    group: click.Group | None = None,
+    of_pipeline: bool = True,
+    cls: type[click.Command] = click.Command,
+) -> Callable[[Callable[..., Answer | None]], click.Command]:
+    """Make a command of a function that takes a Screen first, and show the answer that it returns.
+
+    The command fails if the answer says that something is wrong (`Answer.require`).
+
+    Args:
+        name: name of the command; None for that of the function.
+        group: the group that it belongs to.
+        of_pipeline: False for a command without the argument PIPELINE.
+        cls: class of the command.
+    """
+
+    def made(function: Callable[..., Answer | None]) -> click.Command:
+        params: list[click.Parameter] = [click.Argument(["pipeline"])] if of_pipeline else []
+        result = click.command(name, cls, params=params)(_with_screen(function))
+        result.params += _SHARED
+        if group is not None:
+            group.add_command(result)
+        return result
+
+    return made
+
+
+def _with_screen(function: Callable[..., Answer | None]) -> Callable[..., None]:
+    @wraps(function)
     def wrapper(
         *args: Any,
         config_file: Path | None,
@@ -176,7 +208,7 @@ def with_screen(command: F) -> F:
         engine: EngineName | None = None,
         log_format: str = "text",
         **kwargs: Any,
-    ) -> Any:
+    ) -> None:
         # py4j's messages are in the log of Spark's process; the terminal shows them only with --debug.
         logging.getLogger("py4j").propagate = debug
         log = sys.stdout if log_format == "json" else None
@@ -184,7 +216,10 @@ def with_screen(command: F) -> F:
         try:
             # Modules of the project and libraries may print during import.
             with redirect_stdout(sys.stderr) if as_json or log else nullcontext():
-                return command(screen, *args, **kwargs)
+                answer = function(screen, *args, **kwargs)
+                if answer is not None:
+                    screen.show_answer(answer)
+                    answer.require()
         except click.exceptions.Exit:
             raise
         except Exception as error:
@@ -195,7 +230,7 @@ def with_screen(command: F) -> F:
             for data in screen.documents:
                 click.echo(json_text(data))
 
-    return wrapper  # type: ignore[return-value]
+    return wrapper
 
 
 class _PlainConsole(Console):

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from tidegate.pipelines.project.cli.screen import Screen, engine_option, rows_option, with_screen
+from tidegate.pipelines.observe.report.answer import Answer
+from tidegate.pipelines.project.cli.screen import Screen, command, engine_option, rows_option
 
 
 @click.group()
@@ -14,53 +15,45 @@ def snapshot() -> None:
     """List snapshots, and inspect one: manifest, timers, merging windows."""
 
 
-@snapshot.command("list")
-@click.argument("pipeline")
-@with_screen
-def list_snapshots(screen: Screen, pipeline: str) -> None:
+@command("list", group=snapshot)
+def list_snapshots(screen: Screen, pipeline: str) -> Answer:
     """List the snapshots of PIPELINE, newest first.
 
     Each can be restored. If only some of its results are retained, because its lineage was abandoned and snapshots in
     between were removed, `tidegate restore` asks for --give-up-results.
     """
-    screen.show_answer(screen.project().snapshot_list(pipeline))
+    return screen.project().snapshot_list(pipeline)
 
 
-@snapshot.command()
-@click.argument("pipeline")
+@command(group=snapshot)
 @click.argument("target", default="latest")
 @rows_option("How many windows to show.")
 @click.option("--key-group", type=click.IntRange(min=0), help="Only windows of this key group.")
 @click.option("--checksums", is_flag=True, help="Add a checksum of each key group: equal rows have equal checksums.")
-@with_screen
-def show(screen: Screen, pipeline: str, target: str, **options: Any) -> None:
+def show(screen: Screen, pipeline: str, target: str, **options: Any) -> Answer:
     """Show a snapshot of PIPELINE: manifest, windows with their timers, and counts per key group.
 
     TARGET is latest (the default), an epoch's number, or savepoint:NAME.
     """
-    screen.show_answer(screen.project().snapshot_show(pipeline, target, **options))
+    return screen.project().snapshot_show(pipeline, target, **options)
 
 
-@snapshot.command()
-@click.argument("pipeline")
+@command(group=snapshot)
 @click.argument("first", metavar="ONE")
 @click.argument("second", metavar="[OTHER]", default="latest")
 @rows_option("How many of each kind to show; 0 for all.")
-@with_screen
-def diff(screen: Screen, pipeline: str, first: str, second: str, rows: int) -> None:
+def diff(screen: Screen, pipeline: str, first: str, second: str, rows: int) -> Answer:
     """Show the windows and timers that were added, removed or changed between snapshots ONE and OTHER of PIPELINE.
 
     Each is latest, an epoch's number, or savepoint:NAME.
     """
-    screen.show_answer(screen.project().snapshot_diff(pipeline, first, second, rows=rows or None))
+    return screen.project().snapshot_diff(pipeline, first, second, rows=rows or None)
 
 
-@snapshot.command()
-@click.argument("pipeline")
+@command(group=snapshot)
 @click.argument("target", default="latest")
 @engine_option
-@with_screen
-def check(screen: Screen, pipeline: str, target: str) -> None:
+def check(screen: Screen, pipeline: str, target: str) -> Answer:
     """Check that the current code of PIPELINE can continue from a snapshot, and show what the next run would migrate.
 
     If it can't, the command ends with 3 and names each field that differs.
@@ -68,7 +61,7 @@ def check(screen: Screen, pipeline: str, target: str) -> None:
     TARGET is latest (the default), an epoch's number, savepoint:NAME, or none for a start at the beginning of the
     source. Starts Spark only if the pipeline derives columns whose types only Spark knows.
     """
-    screen.show_answer(screen.project().snapshot_check(pipeline, target))
+    return screen.project().snapshot_check(pipeline, target)
 
 
 _with_tables = click.option(
@@ -83,43 +76,36 @@ def savepoint() -> None:
     """Keep a snapshot under a name, optionally with all tables, so that retention does not remove it."""
 
 
-@savepoint.command("create")
-@click.argument("pipeline")
+@command("create", group=savepoint)
 @click.argument("name")
 @click.option("--of", default="latest", show_default=True, help="Snapshot to copy: latest, or an epoch.")
 @click.option("--if-missing", is_flag=True, help="Change nothing if a savepoint of that name holds the same snapshot.")
 @_with_tables
 @click.option("--to", "place", help="With --with-tables: folder or URI to copy to, instead of `backups`.")
 @_keep
-@with_screen
-def create_savepoint(screen: Screen, pipeline: str, name: str, **options: Any) -> None:
+def create_savepoint(screen: Screen, pipeline: str, name: str, **options: Any) -> Answer:
     """Copy a snapshot of PIPELINE under NAME. The pipeline may keep running."""
-    screen.show_answer(screen.project().savepoint_create(pipeline, name, **options))
+    return screen.project().savepoint_create(pipeline, name, **options)
 
 
-@savepoint.command("list")
-@click.argument("pipeline")
+@command("list", group=savepoint)
 @_with_tables
 @_from
-@with_screen
-def list_savepoints(screen: Screen, pipeline: str, with_tables: bool, place: str | None) -> None:
+def list_savepoints(screen: Screen, pipeline: str, with_tables: bool, place: str | None) -> Answer:
     """List the savepoints of PIPELINE, newest first, and those that can't be read, with the reason."""
-    screen.show_answer(screen.project().savepoint_list(pipeline, with_tables=with_tables, place=place))
+    return screen.project().savepoint_list(pipeline, with_tables=with_tables, place=place)
 
 
-@savepoint.command("delete")
-@click.argument("pipeline")
+@command("delete", group=savepoint)
 @click.argument("name")
 @_with_tables
 @_from
-@with_screen
-def delete_savepoint(screen: Screen, pipeline: str, name: str, with_tables: bool, place: str | None) -> None:
+def delete_savepoint(screen: Screen, pipeline: str, name: str, with_tables: bool, place: str | None) -> Answer:
     """Delete savepoint NAME of PIPELINE permanently."""
-    screen.show_answer(screen.project().savepoint_delete(pipeline, name, with_tables=with_tables, place=place))
+    return screen.project().savepoint_delete(pipeline, name, with_tables=with_tables, place=place)
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.argument("name", required=False)
 @click.option(
     "--set",
@@ -130,38 +116,33 @@ def delete_savepoint(screen: Screen, pipeline: str, name: str, with_tables: bool
 )
 @click.option("--of", default="latest", show_default=True, help="Snapshot to begin from: latest, or as for restore.")
 @click.option("--delete", is_flag=True, help="Remove branch NAME permanently.")
-@with_screen
-def branch(screen: Screen, pipeline: str, name: str | None, settings: tuple[str, ...], of: str, delete: bool) -> None:
+def branch(screen: Screen, pipeline: str, name: str | None, settings: tuple[str, ...], of: str, delete: bool) -> Answer:
     """Make branch NAME of PIPELINE, with other settings on the same source; without NAME, list the branches.
 
     The published results of PIPELINE don't change, and it may keep running. The branch uses the same data files. Every
     command takes the branch as PIPELINE@NAME.
     """
     changed = dict(_setting_of(text) for text in settings)
-    screen.show_answer(screen.project().branch(pipeline, name, settings=changed, of=of, delete=delete))
+    return screen.project().branch(pipeline, name, settings=changed, of=of, delete=delete)
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.argument("branch")
 @rows_option("How many of the windows that differ to show; 0 for all.")
-@with_screen
-def compare(screen: Screen, pipeline: str, branch: str, rows: int) -> None:
+def compare(screen: Screen, pipeline: str, branch: str, rows: int) -> Answer:
     """Show the windows in which BRANCH differs from PIPELINE since it began, by how much and why."""
-    screen.show_answer(screen.project().compare(pipeline, branch, rows=rows or None))
+    return screen.project().compare(pipeline, branch, rows=rows or None)
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.argument("branch")
-@with_screen
-def promote(screen: Screen, pipeline: str, branch: str) -> None:
+def promote(screen: Screen, pipeline: str, branch: str) -> Answer:
     """Make the results and the state of BRANCH those of PIPELINE, in one epoch.
 
     Windows that differ are corrected. The code of PIPELINE must already have the settings of the branch; neither may be
     running.
     """
-    screen.show_answer(screen.project().promote(pipeline, branch))
+    return screen.project().promote(pipeline, branch)
 
 
 def _setting_of(text: str) -> tuple[str, str]:
@@ -171,8 +152,7 @@ def _setting_of(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-@click.command()
-@click.argument("pipeline")
+@command()
 @click.argument("target")
 @click.option(
     "--keep-stale", is_flag=True, help="Keep results that were published after the snapshot, marked as stale."
@@ -185,8 +165,7 @@ def _setting_of(text: str) -> tuple[str, str]:
 @_with_tables
 @_from
 @engine_option
-@with_screen
-def restore(screen: Screen, pipeline: str, target: str, **options: Any) -> None:
+def restore(screen: Screen, pipeline: str, target: str, **options: Any) -> Answer:
     """Make TARGET the newest snapshot of PIPELINE: latest, an epoch's number, or savepoint:NAME.
 
     Results that were published after it are removed, in one commit for each table. The next run continues from this
@@ -194,7 +173,7 @@ def restore(screen: Screen, pipeline: str, target: str, **options: Any) -> None:
     of a table's log are set aside first, and their content is republished as far as snapshots list it. The files of
     a published table that another writer changed are restored.
     """
-    screen.show_answer(screen.project().restore(pipeline, target, **options))
+    return screen.project().restore(pipeline, target, **options)
 
 
 @click.group()
@@ -202,49 +181,41 @@ def backup() -> None:
     """Copy the tables of a pipeline to another place, and recreate lost tables from there."""
 
 
-@backup.command("create")
-@click.argument("pipeline")
+@command("create", group=backup)
 @click.option("--name", help="Name of the backup. Default: the time, such as at-20240301-060000.")
 @_keep
-@with_screen
-def create_backup(screen: Screen, pipeline: str, name: str | None, keep: int | None) -> None:
+def create_backup(screen: Screen, pipeline: str, name: str | None, keep: int | None) -> Answer:
     """Copy all tables of PIPELINE as of its newest published epoch. The pipeline may keep running.
 
     The place is `backups` in tidegate.toml. A data file is copied once for all backups there.
     """
-    screen.show_answer(screen.project().backup_create(pipeline, name=name, keep=keep))
+    return screen.project().backup_create(pipeline, name=name, keep=keep)
 
 
-@backup.command("list")
-@click.argument("pipeline")
-@with_screen
-def list_backups(screen: Screen, pipeline: str) -> None:
+@command("list", group=backup)
+def list_backups(screen: Screen, pipeline: str) -> Answer:
     """List the backups of PIPELINE, newest first."""
-    screen.show_answer(screen.project().backup_list(pipeline))
+    return screen.project().backup_list(pipeline)
 
 
-@backup.command("restore")
-@click.argument("pipeline")
+@command("restore", group=backup)
 @click.argument("name")
-@with_screen
-def restore_backup(screen: Screen, pipeline: str, name: str) -> None:
+def restore_backup(screen: Screen, pipeline: str, name: str) -> Answer:
     """Recreate the lost tables of PIPELINE from backup NAME, or from the newest one if NAME is latest.
 
     The pipeline must have no tables. Run the same command again to continue an interrupted restore.
     """
-    screen.show_answer(screen.project().backup_restore(pipeline, name))
+    return screen.project().backup_restore(pipeline, name)
 
 
-@backup.command("delete")
-@click.argument("pipeline")
+@command("delete", group=backup)
 @click.argument("name")
-@with_screen
-def delete_backup(screen: Screen, pipeline: str, name: str) -> None:
+def delete_backup(screen: Screen, pipeline: str, name: str) -> Answer:
     """Remove backup NAME of PIPELINE, and the files that no other backup has.
 
     Run the same command again to continue an interrupted removal.
     """
-    screen.show_answer(screen.project().backup_delete(pipeline, name))
+    return screen.project().backup_delete(pipeline, name)
 
 
 @click.group()
@@ -252,8 +223,7 @@ def source() -> None:
     """The source of a pipeline, after its table was dropped and created again."""
 
 
-@source.command()
-@click.argument("pipeline")
+@command(group=source)
 @click.option("--keep-results", is_flag=True, help="Keep state and results, and continue from them.")
 @click.option(
     "--from",
@@ -263,8 +233,7 @@ def source() -> None:
 )
 @click.option("--force", is_flag=True, help="Reset even if the table has not been replaced.")
 @click.option("--dry-run", is_flag=True, help="Show the new position; change nothing.")
-@with_screen
-def reset(screen: Screen, pipeline: str, **options: Any) -> None:
+def reset(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Let PIPELINE continue with a source table that was dropped and created again.
 
     State, watermark and results are kept; only the position in the source changes. Tidegate does not compare
@@ -272,4 +241,4 @@ def reset(screen: Screen, pipeline: str, **options: Any) -> None:
     late, and rows of open windows that were read before count twice. With `--from now`, all rows that the table has
     now count as read. For a backfill, rows before the end of its newest interval count as read.
     """
-    screen.show_answer(screen.project().source_reset(pipeline, **options))
+    return screen.project().source_reset(pipeline, **options)

@@ -6,7 +6,6 @@ import io
 import json
 import math
 
-import click
 import pytest
 from rich.console import Console
 
@@ -14,7 +13,7 @@ from tests.lake import at
 from tests.pipelines.project.cli.project import Project
 from tidegate.pipelines.observe.report.answer import Grid
 from tidegate.pipelines.project.clean import spans
-from tidegate.pipelines.project.cli.screen import Screen, as_table, with_screen
+from tidegate.pipelines.project.cli.screen import Screen, as_table, command
 from tidegate.pipelines.project.runs import lag
 
 KEYS = ("/blog/[slug]", "/blog/[id]", "[/x]", "[bold]b[/bold]", ":smile:", "a\\[b]")
@@ -122,13 +121,12 @@ def test_forgetting_a_key_twice_does_not_ask_for_its_spelling(project: Project) 
 def test_json_is_one_document_that_every_parser_reads(capsys: pytest.CaptureFixture[str]) -> None:
     """JSON has no NaN and no infinity, and what a module of the project prints is no part of the document."""
 
-    @click.command()
-    @with_screen
-    def command(screen: Screen) -> None:
+    @command(of_pipeline=False)
+    def show(screen: Screen) -> None:
         print("a suite is imported")
         screen.show({"mean": math.nan, "range": [-math.inf, math.inf, 0.1], "name": "NaN"})
 
-    command.main(["--json"], standalone_mode=False)
+    show.main(["--json"], standalone_mode=False)
     printed = capsys.readouterr()
     assert printed.err == "a suite is imported\n"
     shown = json.loads(printed.out, parse_constant=pytest.fail)
