@@ -48,7 +48,9 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS:
-            command: click.Command = getattr(import_module(f"{__name__}.{_COMMANDS[cmd_name]}"), cmd_name)
+            module = import_module(f"{__name__}.{_COMMANDS[cmd_name]}")
+            # A module that had a `list` of its own could not name Python's.
+            command: click.Command = getattr(module, "list_pipelines" if cmd_name == "list" else cmd_name)
             return command
         return None
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.results import Format, View
 
 
-@command(of_pipeline=False)
-def list(screen: Screen) -> Answer:  # noqa: A001 - named like the command
+@command("list", of_pipeline=False)
+def list_pipelines(screen: Screen) -> Answer:
     """Show all pipelines of the project: mode, watermark, lag and last check of each."""
     return screen.project().list()
 
