@@ -10,7 +10,6 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.observe.lineage.datasets import datasets_of_check, datasets_of_driver
-from tidegate.pipelines.observe.lineage.written import Held
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.windowing.time import Millis
 
@@ -51,12 +50,8 @@ def lineage(
     if until is not None and since is None:
         raise UsageError("--until: give --since too")
     if command == "quality":
-        datasets = datasets_of_check(config, pipeline)
-    else:
-        held = None if since is None else Held(since, until)
-        datasets = datasets_of_driver(config, load_pipeline(config, pipeline), held)
-    plain = datasets.to_dict()
-    return Lineage(pipeline, plain["inputs"], plain["outputs"])
+        return Lineage(pipeline, **datasets_of_check(config, pipeline))
+    return Lineage(pipeline, **datasets_of_driver(config, load_pipeline(config, pipeline), since, until))
 
 
 def _origins(column: dict[str, Any]) -> list[tuple[str, str, str]]:

@@ -52,26 +52,6 @@ class Use:
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnUses:
-    """How one table uses the inputs' columns.
-
-    Args:
-        fields: uses for each column of the table.
-        dataset: uses that affect the rows of the whole table.
-    """
-
-    fields: Mapping[str, tuple[Use, ...]]
-    dataset: tuple[Use, ...]
-
-    def to_facet(self) -> dict[str, object]:
-        """Return the content of OpenLineage's facet `columnLineage`."""
-        return {
-            "fields": {name: {"inputFields": _input_fields(uses)} for name, uses in self.fields.items()},
-            "dataset": _input_fields(self.dataset),
-        }
-
-
 @dataclass(frozen=True)
 class LineageInput:
     """An input of a pipeline, with the columns of its table.
@@ -182,19 +162,27 @@ def columns_of_sql(text: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name.casefold() in named)
 
 
-def column_uses(pipeline: Pipeline, inputs: Sequence[LineageInput], table: str, schema: pa.Schema) -> ColumnUses | None:
-    """Return the uses of the inputs' columns in a table of the pipeline; None for a table without source values."""
+def column_lineage(
+    pipeline: Pipeline, inputs: Sequence[LineageInput], table: str, schema: pa.Schema
+) -> dict[str, object] | None:
+    """Return OpenLineage's facet `columnLineage` of a table of the pipeline; None for a table without source values.
+
+    `fields` are the uses of the inputs' columns for each column of the table, and `dataset` those that affect its rows.
+    """
     if table in (results.NAME, WINDOWS):
         of_compute = _of_windows if isinstance(pipeline.compute, Windows) else _of_elements
         partitions = set(PARTITIONS.values()) if table == WINDOWS else set()
         plain = pa.schema([column for column in schema if column.name not in partitions])
         fields = [*_of_keys(pipeline, inputs), *of_compute(pipeline, inputs, plain)]
         fields += [(name, uses) for column, uses in fields if column == "window_start" for name in partitions]
-        return ColumnUses(_joined(fields, schema), tuple(_of_rows(pipeline, inputs)))
-    if table not in (late.NAME, rejects.NAME):
+        rows = tuple(_of_rows(pipeline, inputs))
+    elif table in (late.NAME, rejects.NAME):
+        fields = list(_of_side_table(pipeline, inputs, table))
+        rows = tuple(use for each in inputs for use in each.filters)
+    else:
         return None
-    filters = tuple(use for each in inputs for use in each.filters)
-    return ColumnUses(_joined(_of_side_table(pipeline, inputs, table), schema), filters)
+    by_column = {name: {"inputFields": _input_fields(uses)} for name, uses in _joined(fields, schema).items()}
+    return {"fields": by_column, "dataset": _input_fields(rows)}
 
 
 _Fields = Iterator[tuple[str, tuple[Use, ...]]]
@@ -318,6 +306,6 @@ def _input_fields(uses: Iterable[Use]) -> list[dict[str, object]]:
             transformation["description"] = use.description
         by_column.setdefault((use.dataset, use.column), []).append(transformation)
     return [
-        {**dataset.to_dict(), "field": column, "transformations": transformations}
+        {**dataset._asdict(), "field": column, "transformations": transformations}
         for (dataset, column), transformations in by_column.items()
     ]

@@ -1,32 +1,38 @@
-"""The datasets that a command of a pipeline reads and writes, with their facets.
+"""The datasets that a command of a pipeline reads and writes, with their facets, as in an OpenLineage event.
 
 Nothing here starts Spark. If only Spark knows the types of derived columns, the schemas are those of the existing
 tables.
+
+Only one driver at a time runs epochs, and each epoch records when it started. So the epochs of a command are those that
+started while it held the lease. Rows that a later epoch removed are not counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import epochs, late, rejects, results, state, windows
+from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.epoch.open_input import bind_to_source, choices_of
+from tidegate.pipelines.ledger.lease import read_lease
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.ledger.tables import quality
-from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.lineage.columns import LineageInput, column_uses
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.observe.lineage.columns import LineageInput, column_lineage
 from tidegate.pipelines.observe.lineage.names import DatasetName, dataset_name
-from tidegate.pipelines.observe.lineage.written import Held, Written, written_by_driver
 from tidegate.pipelines.sources.base import MissingSource, Source
 from tidegate.pipelines.sources.open_source import open_source
-from tidegate.pipelines.storage.warehouse import Warehouse, arrow_schema
+from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, path_of, read_table
+from tidegate.windowing.time import Millis, from_millis
 from tidegate.windowing.type_names import name_of
 
 _MEANINGS = {
@@ -42,62 +48,32 @@ _WRITTEN = (results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 _CHECKED = (results.NAME, late.NAME, rejects.NAME, epochs.NAME, state.NAME)
 
 
-@dataclass(frozen=True, slots=True)
-class LineageDataset:
-    """A dataset, and the contents of its facets under OpenLineage's names.
-
-    Args:
-        name: its name.
-        table: name of the table in the project: `results`, or the source as named in the pipeline.
-        facets: facets of the dataset.
-        of_run: facets about this run: input facets for an input, output facets for an output.
-    """
-
-    name: DatasetName
-    table: str
-    facets: Mapping[str, Any]
-    of_run: Mapping[str, Any] = field(default_factory=dict)
+Datasets = dict[str, list[dict[str, Any]]]
+"""`inputs` and `outputs`: each a dataset with its namespace, name and facets, and `table`, its name in the project."""
 
 
-@dataclass(frozen=True, slots=True)
-class Datasets:
-    """The datasets that a command reads and writes."""
-
-    inputs: tuple[LineageDataset, ...]
-    outputs: tuple[LineageDataset, ...]
-
-    def to_dict(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the datasets as in an OpenLineage event, with the table in addition to the name."""
-        return {
-            "inputs": [_plain(dataset, "inputFacets") for dataset in self.inputs],
-            "outputs": [_plain(dataset, "outputFacets") for dataset in self.outputs],
-        }
-
-
-def _plain(dataset: LineageDataset, of_run: str) -> dict[str, Any]:
-    plain = {**dataset.name.to_dict(), "table": dataset.table, "facets": dict(dataset.facets)}
-    return {**plain, of_run: dict(dataset.of_run)} if dataset.of_run else plain
-
-
-def datasets_of_driver(config: Config, pipeline: Pipeline, held: Held | None = None) -> Datasets:
+def datasets_of_driver(
+    config: Config, pipeline: Pipeline, since: Millis | None = None, until: Millis | None = None
+) -> Datasets:
     """Return the datasets of a command that drives a pipeline, such as `backfill` or `stream`.
 
     Args:
         config: the project.
         pipeline: the pipeline.
-        held: the time for which a command that has ended held the lease: its output is counted, and its source has the
-            version up to which it was read. None for a command that is about to start.
+        since: the time from which a command that has ended held the lease: its output is counted, and its source has
+            the version up to which it was read. None for a command that is about to start.
+        until: the time until which it held the lease; None if no end was recorded.
 
     Raises:
         Refused: a source or a table can't be read; the message names it.
     """
     warehouse = warehouse_of(config)
     tables = PipelineTables(warehouse, pipeline.name)
-    written = None if held is None else written_by_driver(tables, held)
-    head = None if held is None else read_snapshot(tables)
+    written = None if since is None else written_by_driver(tables, since, until)
+    head = None if since is None else read_snapshot(tables)
     positions = {} if head is None else head.manifest.positions
     inputs: list[LineageInput] = []
-    read: list[LineageDataset] = []
+    read: list[dict[str, Any]] = []
     for part in pipeline.inputs:
         name = dataset_name(warehouse.path(part.source.table), warehouse.options)
         source = _opened(part.source, warehouse)
@@ -110,13 +86,13 @@ def datasets_of_driver(config: Config, pipeline: Pipeline, held: Held | None = N
             facets |= {"schema": schema_facet(source.schema), **_version(version)}
         # An epoch counts the events of both inputs together.
         counts = written is not None and len(pipeline.inputs) == 1
-        of_run = {"inputStatistics": {"rowCount": written.events}} if written is not None and counts else {}
-        read.append(LineageDataset(name, part.source.table, facets, of_run))
+        of_run = {"inputFacets": {"inputStatistics": {"rowCount": written.events}}} if written and counts else {}
+        read.append({**name._asdict(), "table": part.source.table, "facets": facets, **of_run})
         names = () if source is None else tuple(source.schema.names)
         inputs.append(LineageInput(part, name, names))
     schemas = _schemas(config, pipeline, tables)
-    outputs = (_output(tables, pipeline, inputs, table, schemas, written) for table in tables.with_windows(_WRITTEN))
-    return Datasets(tuple(read), tuple(outputs))
+    outputs = [_output(tables, pipeline, inputs, table, schemas, written) for table in tables.with_windows(_WRITTEN)]
+    return {"inputs": read, "outputs": outputs}
 
 
 def datasets_of_check(config: Config, pipeline: str) -> Datasets:
@@ -125,9 +101,8 @@ def datasets_of_check(config: Config, pipeline: str) -> Datasets:
     The pipeline's code is not needed. The check's result names the versions that it read.
     """
     tables = PipelineTables(warehouse_of(config), pipeline)
-    inputs = tuple(_table(tables, table) for table in tables.with_windows(_CHECKED))
-    outcomes = _table(tables, quality.NAME, quality.SCHEMA)
-    return Datasets(inputs, (outcomes,))
+    inputs = [_table(tables, table) for table in tables.with_windows(_CHECKED)]
+    return {"inputs": inputs, "outputs": [_table(tables, quality.NAME, quality.SCHEMA)]}
 
 
 def schema_facet(schema: pa.Schema) -> dict[str, Any]:
@@ -180,17 +155,18 @@ def _output(
     table: str,
     schemas: Mapping[str, pa.Schema],
     written: Written | None,
-) -> LineageDataset:
+) -> dict[str, Any]:
     """Return a table that a driver writes."""
     schema = schemas.get(table)
-    plain = _table(tables, table, schema)
-    uses = None if schema is None else column_uses(pipeline, inputs, table, schema)
-    facets = plain.facets if uses is None else {**plain.facets, "columnLineage": uses.to_facet()}
-    of_run = {} if written is None else {"outputStatistics": written.tables[table].to_facet()}
-    return LineageDataset(plain.name, table, facets, of_run)
+    dataset = _table(tables, table, schema)
+    if schema is not None and (columns := column_lineage(pipeline, inputs, table, schema)) is not None:
+        dataset["facets"]["columnLineage"] = columns
+    if written is not None:
+        dataset["outputFacets"] = {"outputStatistics": written.tables[table]}
+    return dataset
 
 
-def _table(tables: PipelineTables, table: str, schema: pa.Schema | None = None) -> LineageDataset:
+def _table(tables: PipelineTables, table: str, schema: pa.Schema | None = None) -> dict[str, Any]:
     """Return one of the pipeline's tables, with its columns and its newest version if it exists."""
     path = tables.path(table)
     name = dataset_name(path, tables.warehouse.options)
@@ -205,4 +181,66 @@ def _table(tables: PipelineTables, table: str, schema: pa.Schema | None = None) 
         facets |= _version(handle.version())
     if schema is not None:
         facets["schema"] = schema_facet(schema)
-    return LineageDataset(name, table, facets)
+    return {**name._asdict(), "table": table, "facets": facets}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The work of a command.
+
+    Args:
+        events: number of rows that it read.
+        version: newest version of the first source that it read; None if none of its epochs read one.
+        tables: for each table, what it wrote to it, as in OpenLineage's facet `outputStatistics`.
+    """
+
+    events: int
+    version: int | None
+    tables: Mapping[str, dict[str, int]]
+
+
+def written_by_driver(tables: PipelineTables, since: Millis, until: Millis | None = None) -> Written:
+    """Return the work of the driver that held the lease from one time to another; None if no end was recorded."""
+    names = tables.with_windows(PUBLISHED)
+    nothing = Written(0, None, {name: _statistics(0, 0, 0) for name in names})
+    if not tables.exist:
+        return nothing
+    if until is None and (row := read_lease(tables)) is not None and row.acquired_at > since:
+        # A killed driver records no end, and the next one already holds the lease.
+        until = row.acquired_at
+    began = pc.field("started_at") >= _moment(since)
+    if until is not None:
+        began &= pc.field("started_at") < _moment(until)
+    chosen = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "events_in", "source_version"], began)
+    if not len(chosen):
+        return nothing
+    bounds = pc.min_max(chosen["epoch"]).as_py()
+    writes = {name: _written_in(tables, name, bounds["min"], bounds["max"]) for name in names}
+    newest = chosen.sort_by([("epoch", "descending")])["source_version"].drop_null()
+    return Written(pc.sum(chosen["events_in"]).as_py() or 0, newest[0].as_py() if len(newest) else None, writes)
+
+
+def _moment(millis: Millis) -> pa.Scalar:
+    return pa.scalar(from_millis(millis)).cast(TIMESTAMP)
+
+
+def _statistics(rows: int, size: int, files: int) -> dict[str, int]:
+    return {"rowCount": rows, "size": size, "fileCount": files}
+
+
+def _written_in(tables: PipelineTables, table: str, first: int, last: int) -> dict[str, int]:
+    """Return what a range of epochs wrote to a table. Of a file that also has other rows, `size` is their share."""
+    handle = tables.look(table)
+    rows = size = files = 0
+    for file in active_files(handle):
+        if file["min.epoch"] is None or file["max.epoch"] < first or file["min.epoch"] > last:
+            continue
+        share = count = file["num_records"]
+        if file["min.epoch"] < first or file["max.epoch"] > last:
+            chosen = (pc.field("epoch") >= first) & (pc.field("epoch") <= last)
+            names = [file["path"]]
+            share = len(tables.warehouse.read_files(path_of(handle), names, arrow_schema(handle), ["epoch"], chosen))
+        rows += share
+        size += file["size_bytes"] * share // max(1, count)
+        files += share > 0
+    return _statistics(rows, size, files)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 from urllib.parse import unquote
 
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "wasbs"}
@@ -26,8 +26,7 @@ _ACCOUNT = ("azure_storage_account_name", "account_name")
 """Options with the account, in lower case; the first one, in upper case, is also an environment variable."""
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetName:
+class DatasetName(NamedTuple):
     """Name of a dataset, unique within a namespace.
 
     Args:
@@ -37,10 +36,6 @@ class DatasetName:
 
     namespace: str
     name: str
-
-    def to_dict(self) -> dict[str, str]:
-        """Return the name as plain values."""
-        return asdict(self)
 
 
 def dataset_name(path: str, options: Mapping[str, str] | None = None) -> DatasetName:

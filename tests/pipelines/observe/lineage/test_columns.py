@@ -41,7 +41,7 @@ def lake(tmp_path: Path) -> Lake:
 
 def lineage_of(lake: Lake, pipeline: Pipeline, table: str = "results") -> dict[str, Any]:
     """The facet `columnLineage` of one of the pipeline's tables."""
-    outputs = datasets_of_driver(lake.config, pipeline).to_dict()["outputs"]
+    outputs = datasets_of_driver(lake.config, pipeline)["outputs"]
     facet: dict[str, Any] = next(each["facets"] for each in outputs if each["table"] == table)["columnLineage"]
     return facet
 
