@@ -40,6 +40,7 @@ from tidegate.pipelines.epoch.recompute_plan import (
     Asked,
     RecomputePlan,
     Selection,
+    Work,
     check_reopenable,
     windows_of,
 )
@@ -148,19 +149,21 @@ class _Planner:
         affected = self._sessions(windows) if windows.assigner.forms_sessions else self._windows(windows)
         if affected.reopening.by_key:
             _check_key_columns(epoch.bound, arrow_schema(epoch.tables.look(late.NAME)))
-        meant = is_chosen(self.late_rows, key.names, affected.reopening)
+        meant, wanted = is_chosen(self.late_rows, key.names, affected.reopening), affected.wanted
         return RecomputePlan(
             asked=asked,
             epoch=epoch,
-            wanted=affected.wanted,
-            published=affected.published
-            if isinstance(asked, ChangedRows)
-            else whole_panes(epoch.tables, key, affected.published, windows),
+            work=Work(
+                wanted=wanted,
+                published=affected.published
+                if isinstance(asked, ChangedRows)
+                else whole_panes(epoch.tables, key, affected.published, windows),
+                newest_panes=newest_panes(affected.seen, key, wanted),
+                may_reappear=may_reappear(affected.seen, key, wanted, windows, self.head.manifest.watermark),
+                margin=self.margin,
+            ),
             reopening=affected.reopening,
             late_rows=self._by_shard(self.late_rows.filter(meant)),
-            margin=self.margin,
-            newest_panes=newest_panes(affected.seen, key, affected.wanted),
-            may_reappear=may_reappear(affected.seen, key, affected.wanted, windows, self.head.manifest.watermark),
             counts=self._counted(windows, asked) if isinstance(asked, ChangedRows) else {},
         )
 

@@ -1,4 +1,4 @@
-"""Corrections of a shard: affected spans are recomputed and compared with the published panes, which are corrected.
+"""The job of a shard in an epoch that recomputes windows: spans are recomputed, and published panes are corrected.
 
 A correction retracts every published pane in its span, then emits the new pane as late, as a late firing would have
 done. For a span with an open session, it changes the state.
@@ -12,18 +12,25 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
+from time import perf_counter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import results, state
-from tidegate.pipelines.definition.event_columns import LAST_TIME
+from tidegate.pipelines.definition.event_columns import COMMIT, LAST_TIME, TIME
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.next_panes import Window, next_panes, windows_of
-from tidegate.pipelines.epoch.shard import run_operator
+from tidegate.pipelines.epoch.operate import job_of
+from tidegate.pipelines.epoch.plan import files_of
+from tidegate.pipelines.epoch.recompute_plan import RecomputePlan, Work
+from tidegate.pipelines.epoch.shard import Receive, ShardOutcome, run_operator
 from tidegate.pipelines.epoch.spans import END, START
-from tidegate.pipelines.ledger.tables.keys import key_groups
+from tidegate.pipelines.ledger.tables.files import write_file
+from tidegate.pipelines.ledger.tables.keys import are_in, key_groups
+from tidegate.pipelines.ledger.tables.state_files import read_state
+from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.keys import window_identity
 from tidegate.windowing.operators.window.snapshot import without_slices
 from tidegate.windowing.panes import EmittedPane, Timing
@@ -34,29 +41,75 @@ from tidegate.windowing.windows import TimeWindow
 
 Row = dict[str, Any]
 
+BEYOND = "beyond"
+"""Counter of a shard that could not be corrected: the milliseconds by which a session reaches beyond its span."""
+
 TOLERANCE = 1e-9
 """Relative difference up to which two doubles count as the same result."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """What is recomputed, and what was published for it; see `RecomputePlan`."""
+class RecomputeJob:
+    """The input of every task of an epoch that recomputes windows, except the events; it is sent to the executors.
 
-    wanted: pa.Table
-    published: pa.Table
-    newest_panes: pa.Table
-    may_reappear: pa.Table
-    margin: Millis = 0
+    `files` are the state files of each shard that has affected spans.
+    """
 
-    def of_shard(self, job: ShardJob, number: int) -> Work:
-        """Return the work of one shard."""
-        shard = job.shards[number]
+    shards: ShardJob
+    files: dict[int, tuple[str, ...]]
+    work: Work
 
-        def own(rows: pa.Table) -> pa.Table:
-            groups = key_groups(rows, job.key.names, job.max_parallelism)
-            return rows.filter(pc.and_(pc.greater_equal(groups, shard.first), pc.less_equal(groups, shard.last)))
+    @classmethod
+    def of(cls, plan: RecomputePlan) -> RecomputeJob:
+        """Return the job of a plan."""
+        epoch = plan.epoch
+        assert epoch.head is not None
+        groups = key_groups(plan.work.wanted, epoch.bound.key.names, epoch.bound.pipeline.max_parallelism)
+        files = {
+            number: files_of(epoch.head.files, shard)
+            for number, shard in enumerate(epoch.shards)
+            if any(shard.first <= group <= shard.last for group in groups.unique().to_pylist())
+        }
+        return cls(job_of(epoch), files, plan.work)
 
-        return Work(own(self.wanted), own(self.published), own(self.newest_panes), own(self.may_reappear), self.margin)
+    def run(self, number: int, events: pa.Table) -> ShardOutcome:
+        """Recompute the spans of one shard, and write the files with the corrections.
+
+        The events are all rows that were read and are in one of the spans.
+        """
+        began = perf_counter()
+        job, shard = self.shards, self.shards.shards[number]
+        work, group, schema = self.work.of_shard(job, number), pc.field("key_group"), job.schemas[state.NAME]
+        where = (group >= shard.first) & (group <= shard.last)
+        files = self.files[number]
+        rows = read_state(job.warehouse, job.paths[state.NAME], files, files, schema, where=where)
+        # State rows are decoded to Python objects, so only those whose windows may change are passed.
+        concerned = are_in(rows, work.wanted, job.key.names)
+        corrected = _correct(job, events, rows.filter(concerned), work)
+        if isinstance(corrected, Millis):
+            return ShardOutcome(number, False, counters={BEYOND: corrected})
+        panes, kept, again = corrected
+        retracted = sum(row["op"] == "-" for row in panes)
+        outcome = ShardOutcome(number, kept is not None, next_panes=again)
+        outcome.counters = {"fired_late": len(panes) - retracted, "withdrawn": retracted}
+        tables = {results.NAME: pa.Table.from_pylist(panes, schema=job.schemas[results.NAME])}
+        if kept is not None:
+            rest, own = rows.filter(pc.invert(concerned)), job.state.to_table(kept, job.max_parallelism)
+            whole = pa.concat_tables([state.to_delta_rows(part, schema) for part in (rest, own)]).sort_by("key_group")
+            tables[state.NAME] = whole
+            outcome.rows = len(whole)
+            outcome.counters["open_windows"] = len(open_windows(whole, job.key.names))
+            outcome.next_event_time_timer = pc.min(pc.list_flatten(whole["event_time_timers"])).as_py()
+        for table, out in tables.items():
+            if file := write_file(job.warehouse, job.paths[table], f"{table}-{job.epoch:06d}-{number:05d}", out):
+                outcome.files[table] = file
+        outcome.seconds = {"correct": perf_counter() - began}
+        return outcome
+
+    def report(self, marker: str, receive: Receive) -> pa.RecordBatch:
+        """Run as a task for the shard whose number is given as text."""
+        events = receive()
+        return self.run(int(marker), pa.table({COMMIT: [], TIME: []}) if events is None else events).report()
 
 
 @dataclass
@@ -72,27 +125,18 @@ class _Span:
     open_now: list[StateRow] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Corrections:
-    """Corrections of a shard: rows to publish to table results, with the numbers of new panes and of retractions.
+def _correct(
+    job: ShardJob, events: pa.Table, rows: pa.Table, work: Work
+) -> tuple[list[Row], list[StateRow] | None, list[tuple[str, int, int]]] | Millis:
+    """Recompute the spans of a shard, and return the corrections of what was published: three lists.
 
-    `state` has all state rows of the shard if any changed, else it is None. `next_panes` has the digest of the key, the
-    id and the number of the next pane of published windows that may reappear and are not in the state.
-    """
-
-    results: pa.Table
-    state: pa.Table | None
-    fired: int
-    retracted: int
-    next_panes: list[tuple[str, int, int]]
-
-
-def correct(job: ShardJob, events: pa.Table, rows: pa.Table, work: Work) -> Corrections | Millis:
-    """Recompute the spans of a shard, and return the corrections of what was published.
+    They are the rows for table results; all of the given state rows as they are afterwards, None if none changed; and
+    the digest of the key, the id and the number of the next pane of published windows that may reappear and are not in
+    the state.
 
     If a session reaches further beyond its span than the margin, it may belong to a session outside the span. Then
     return the milliseconds from the end of the span to the end of the session instead. The job computes in event order,
-    up to the watermark of the snapshot. The events are all rows that were read and are in one of the spans.
+    up to the watermark of the snapshot.
     """
     newest_panes = work.newest_panes
     spans = _Spans(job, work.wanted)
@@ -132,13 +176,7 @@ def correct(job: ShardJob, events: pa.Table, rows: pa.Table, work: Work) -> Corr
                     _emptied(row, numbers.next_pane(part, numbers.id_of(row))) for row in part.open_before if row.pane
                 ]
             changed |= bool(part.open_before or part.open_now)
-    table = None
-    if changed:
-        table = state.to_delta_rows(job.state.to_table(kept, job.max_parallelism), job.schemas[state.NAME])
-    retracted = sum(row["op"] == "-" for row in out)
-    corrections = pa.Table.from_pylist(out, schema=job.schemas[results.NAME])
-    again = next_panes(job, kept, out, newest, work.may_reappear)
-    return Corrections(corrections, table, len(out) - retracted, retracted, again)
+    return out, kept if changed else None, next_panes(job, kept, out, newest, work.may_reappear)
 
 
 class _Spans:

@@ -18,11 +18,11 @@ from tidegate.pipelines.definition.window_shape import kept_shape
 from tidegate.pipelines.epoch.affected import plan_recompute
 from tidegate.pipelines.epoch.changed_rows import ChangedRows
 from tidegate.pipelines.epoch.closed import closed_through_of
+from tidegate.pipelines.epoch.correct import BEYOND
 from tidegate.pipelines.epoch.panes import UNTIL
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.recompute_plan import Asked, RecomputePlan
 from tidegate.pipelines.epoch.recompute_rows import SourceRows
-from tidegate.pipelines.epoch.recompute_shard import BEYOND
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard
@@ -62,7 +62,7 @@ def recompute(
         if not margin:
             log_step("planned", plan.epoch.epoch, plan.epoch.kind)
         tell("planned")
-        outcomes = rows.correct(plan) if len(plan.wanted) else []
+        outcomes = rows.correct(plan) if len(plan.work.wanted) else []
         beyond = max((outcome.counters.get(BEYOND, 0) for outcome in outcomes), default=0)
         if not beyond:
             log_step("operated", plan.epoch.epoch)
@@ -89,7 +89,6 @@ def commit_recomputed(
     head = epoch.head
     assert head is not None
     done = {outcome.shard: outcome for outcome in outcomes}
-    shards = tuple(_shard(shard, done.get(number)) for number, shard in enumerate(head.manifest.shards))
     files = tuple(outcome.files[results.NAME] for outcome in outcomes if results.NAME in outcome.files)
     work = {table: Publish() for table in PUBLISHED}
     work[results.NAME] = Publish(files=files)
@@ -108,18 +107,20 @@ def commit_recomputed(
             "dropped": changed.dropped,
             ROWS_GONE: changed.number_gone,
         }
-    manifest = quiet_manifest(head.manifest, epoch.kind, work, epoch.started_at, shards=shards)
+    manifest = quiet_manifest(head.manifest, epoch.kind, work, epoch.started_at)
     numbers = {REOPENED: plan.late_rows, **plan.counts}
     counted = {name: sum(outcome.counters[name] for outcome in outcomes) for name in _COUNTED}
     counted |= {name: sum(of_shards) for name, of_shards in numbers.items()}
     counted[ROWS_OUT] = sum(file.rows for file in files)
+    shards = tuple(
+        _shard(shard, done.get(number), {name: of_shards[number] for name, of_shards in numbers.items()})
+        for number, shard in enumerate(manifest.shards)
+    )
+    counted["open_windows"] = sum(shard.counters.get("open_windows", 0) for shard in shards)
     manifest = manifest.model_copy(
         update={
             "counters": {**manifest.counters, **counted, **totals},
-            "shards": tuple(
-                _counted(shard, done.get(number), {name: of_shards[number] for name, of_shards in numbers.items()})
-                for number, shard in enumerate(manifest.shards)
-            ),
+            "shards": shards,
             "phases": {"job": seconds},
             "closed_through": closed_through_of(
                 epoch.bound, head, epoch.closed_through, head.manifest.watermark, passed=False
@@ -155,7 +156,7 @@ def _rejects_file(epoch: EpochPlan, changed: ChangedRows) -> DataFile:
 
 def _next_panes(plan: RecomputePlan, outcomes: Sequence[ShardOutcome]) -> tuple[NextPane, ...]:
     assert plan.epoch.head is not None
-    before, windows = plan.epoch.head.manifest.next_panes, plan.may_reappear
+    before, windows = plan.epoch.head.manifest.next_panes, plan.work.may_reappear
     if not len(windows):
         return before
     columns = (digests(windows, plan.key), windows["window_id"], key_hashes(windows, plan.key), windows[UNTIL])
@@ -181,21 +182,12 @@ def _next_panes(plan: RecomputePlan, outcomes: Sequence[ShardOutcome]) -> tuple[
     )
 
 
-def _shard(before: Shard, outcome: ShardOutcome | None) -> Shard:
-    """Return a shard with its row and window counts and its next timer after the epoch."""
-    if outcome is None or not outcome.changed:
-        return before
-    counters = {**before.counters, "open_windows": outcome.counters["open_windows"]}
-    return before.model_copy(
-        update={
-            "rows": outcome.rows,
-            "counters": counters,
-            "next_event_time_timer": outcome.next_event_time_timer,
-        }
-    )
-
-
-def _counted(shard: Shard, outcome: ShardOutcome | None, numbers: Mapping[str, int]) -> Shard:
-    """Return a shard with the number of panes that the epoch emitted in it, and with further counts."""
-    counted = {} if outcome is None else {name: outcome.counters[name] for name in _COUNTED}
-    return shard.model_copy(update={"counters": {**shard.counters, **counted, **numbers}})
+def _shard(before: Shard, outcome: ShardOutcome | None, numbers: Mapping[str, int]) -> Shard:
+    """Return a shard after the epoch, with the panes that the epoch emitted in it, and with further counts."""
+    after: dict[str, object] = {}
+    counters = {**before.counters, **numbers}
+    if outcome is not None:
+        counters |= {name: count for name, count in outcome.counters.items() if name in (*_COUNTED, "open_windows")}
+        if outcome.changed:
+            after = {"rows": outcome.rows, "next_event_time_timer": outcome.next_event_time_timer}
+    return before.model_copy(update={**after, "counters": counters})

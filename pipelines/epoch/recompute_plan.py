@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.epoch.changed_rows import ChangedRows
+from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.spans import islands
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.manifest import Reopening
+from tidegate.pipelines.ledger.tables.keys import key_groups
 from tidegate.windowing.compute import CoProcess, KeyedProcess, Windows
 from tidegate.windowing.time import Millis
 
@@ -45,31 +48,52 @@ Asked: TypeAlias = Selection | ChangedRows
 
 
 @dataclass(frozen=True)
+class Work:
+    """What is recomputed, and what was published for it; it is sent to the executors.
+
+    Args:
+        wanted: the spans to recompute, with the key columns: windows, or whole sessions.
+        published: panes in these spans that were published and not retracted.
+        newest_panes: number of the newest pane of each window of these keys, including retracted windows.
+        may_reappear: published sessions of these keys that late elements may make reappear; see `panes.may_reappear`.
+        margin: how far a session may reach beyond its span, milliseconds.
+    """
+
+    wanted: pa.Table
+    published: pa.Table
+    newest_panes: pa.Table
+    may_reappear: pa.Table
+    margin: Millis
+
+    def of_shard(self, job: ShardJob, number: int) -> Work:
+        """Return the work of one shard."""
+        shard = job.shards[number]
+
+        def own(rows: pa.Table) -> pa.Table:
+            groups = key_groups(rows, job.key.names, job.max_parallelism)
+            return rows.filter(pc.and_(pc.greater_equal(groups, shard.first), pc.less_equal(groups, shard.last)))
+
+        return Work(own(self.wanted), own(self.published), own(self.newest_panes), own(self.may_reappear), self.margin)
+
+
+@dataclass(frozen=True)
 class RecomputePlan:
     """The plan of an epoch that recomputes windows.
 
     Args:
         asked: what the caller asked for.
         epoch: number, shards and clocks of the epoch, which reads in event order up to the watermark of the head.
-        wanted: the spans to recompute, with the key columns: windows, or whole sessions.
-        published: panes in these spans that were published and not retracted.
+        work: the spans to recompute, and what was published in them.
         reopening: the late rows that the epoch adds.
         late_rows: their number, for each shard of the epoch.
-        margin: how far a session may reach beyond its span, milliseconds.
-        newest_panes: number of the newest pane of each window of these keys, including retracted windows.
-        may_reappear: published sessions of these keys that late elements may make reappear; see `panes.may_reappear`.
         counts: for each shard of the epoch, further numbers of rows by counter.
     """
 
     asked: Asked
     epoch: EpochPlan
-    wanted: pa.Table
-    published: pa.Table
+    work: Work
     reopening: Reopening
     late_rows: tuple[int, ...]
-    margin: Millis
-    newest_panes: pa.Table
-    may_reappear: pa.Table
     counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -85,7 +109,7 @@ class RecomputePlan:
     @property
     def spans(self) -> pa.Table:
         """Spans of time of each key whose source rows are needed."""
-        return islands(self.epoch.bound.key, self.wanted).table()
+        return islands(self.epoch.bound.key, self.work.wanted).table()
 
 
 def windows_of(epoch: EpochPlan) -> Windows:

@@ -24,13 +24,13 @@ from tidegate.pipelines.definition.counters import VERSIONS_SKIPPED
 from tidegate.pipelines.definition.event_columns import KEY_PREFIX, TIME, plain
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.engine.base import Engine
+from tidegate.pipelines.epoch.correct import RecomputeJob
 from tidegate.pipelines.epoch.exchange import is_exchange_cheaper
 from tidegate.pipelines.epoch.file_slices import files_within, of_version, parts_of
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.operate import Reads, run_shards
 from tidegate.pipelines.epoch.passed import Passed
 from tidegate.pipelines.epoch.recompute_plan import RecomputePlan, Selection
-from tidegate.pipelines.epoch.recompute_shard import RecomputeJob
 from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of
 from tidegate.pipelines.epoch.spans import END, START
 from tidegate.pipelines.errors import Refused, TidegateError

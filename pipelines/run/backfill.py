@@ -108,7 +108,6 @@ def end_of_input(driver: Driver) -> Manifest | None:
     plan = plan_end(driver.basis(source, head))
     if plan is None:
         return None
-    driver.step("planned")
     manifest = driver.run(plan)
     driver.measure()
     return manifest
@@ -159,7 +158,6 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
             corrected = correct_since(driver, source, head, appended=True) or corrected
             return IntervalRun(interval, "unchanged", snapshot.manifest, corrected)
     plan = plan_interval(driver.basis(source, head), interval, parent, replaced, rebuilt)
-    driver.step("planned")
     manifest = driver.run(plan)
     driver.measure()
     return IntervalRun(interval, "done", manifest, corrected)
@@ -294,7 +292,6 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
         driver.heed_stop()
         driver.times.begin()
         plan = plan_commits(driver.basis(source, read_snapshot(driver.tables)), commits)
-        driver.step("planned")
         manifest = driver.run(plan)
         driver.measure()
         yield manifest

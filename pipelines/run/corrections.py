@@ -295,7 +295,6 @@ def _migrated(driver: Driver, source: OpenInput, head: Snapshot) -> Snapshot:
     step = CommitStep(manifest.processing_time, manifest.watermark)
     times = EventTimes.of(source.bound.pipeline, manifest)
     plan = driver.basis(source, head).plan("clock", manifest.positions, (step,), times)
-    driver.step("planned")
     driver.run(plan)
     return required(driver.tables, driver.recover())
 

@@ -148,6 +148,7 @@ class Driver:
         from tidegate.pipelines.epoch.commit import commit
         from tidegate.pipelines.epoch.operate import operate
 
+        self.step("planned")
         log_step("planned", plan.epoch, plan.kind)
         began = time.perf_counter()
         epoch = f"epoch {plan.epoch} of {self.pipeline.name}"

@@ -237,7 +237,6 @@ class Stream:
         """Run a planned epoch that completes some of these commits."""
         if plan is not None:
             driver = self.driver
-            driver.step("planned")
             manifest = driver.run(plan)
             # The commit does not retry, so the entry after the head of the plan is this epoch's.
             self._head = None if plan.head is None else following(plan.head, manifest)

@@ -151,14 +151,13 @@ def quiet_manifest(
     epoch: int | None = None,
     timeline: int | None = None,
     line: Line | None = None,
-    shards: tuple[Shard, ...] | None = None,
 ) -> Manifest:
     """Return the manifest of an epoch that keeps the state, position and watermark of a snapshot, which is its parent.
 
     By default it is the next epoch on the same timeline. `line` has the ancestors and the epoch itself.
     """
     epoch = state_of.epoch + 1 if epoch is None else epoch
-    ranges = tuple(_uncounted(shard) for shard in (state_of.shards if shards is None else shards))
+    ranges = tuple(map(_uncounted, state_of.shards))
     nothing = dict.fromkeys([counter.name for counter in KEPT], 0)
     update: dict[str, Any] = {
         "timeline": state_of.timeline if timeline is None else timeline,

@@ -14,9 +14,9 @@ from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, TIME, VALUE_PREFIX
 from tidegate.pipelines.epoch.affected import plan_recompute
+from tidegate.pipelines.epoch.correct import RecomputeJob
 from tidegate.pipelines.epoch.recompute import commit_recomputed, recompute
 from tidegate.pipelines.epoch.recompute_plan import RecomputePlan, Selection
-from tidegate.pipelines.epoch.recompute_shard import RecomputeJob
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.epoch.spans import END, START
 from tidegate.pipelines.ledger.manifest import Interval, Manifest

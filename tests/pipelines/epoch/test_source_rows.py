@@ -18,12 +18,12 @@ from tests.pipelines.epoch.test_drawn import Drawn
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.event_columns import OK
 from tidegate.pipelines.engine.base import Engine
+from tidegate.pipelines.epoch.correct import RecomputeJob
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.passed import judged_at
 from tidegate.pipelines.epoch.recompute_plan import RecomputePlan
 from tidegate.pipelines.epoch.recompute_rows import SourceRows
-from tidegate.pipelines.epoch.recompute_shard import RecomputeJob
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.epoch.spans import END, START
 from tidegate.pipelines.ledger.manifest import Interval
