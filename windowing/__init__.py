@@ -1,4 +1,4 @@
-"""Flink's exact windows, timers and watermarks as a library. It runs without Spark and keeps snapshots as rows."""
+"""Flink's exact windows, timers and watermarks as a library. It runs without Spark, and its snapshots are rows."""
 
 from tidegate.windowing.aggregates import *
 from tidegate.windowing.assigners import *

@@ -103,7 +103,7 @@ class Windows:
                 raise IllegalArgument(f"states of {field}", names, "give each state a name of its own")
 
     def _check_code(self) -> None:
-        """Refuse an aggregate, reduce or process of a wrong type, and code that a snapshot could only keep in part."""
+        """Refuse an aggregate, reduce or process of a wrong type, or one whose state a snapshot can't fully keep."""
         check_together(self.assigner, WindowAssigner, "staggered", "with_stagger", "stagger_offset")
         if self.process is not None and not isinstance(self.process, ProcessWindowFunction):
             raise IllegalArgument("process", self.process, "give an instance of a ProcessWindowFunction")
@@ -181,7 +181,7 @@ class Windows:
 
     @property
     def order_shown_by(self) -> str | None:
-        """The part that makes results depend on the order of arrival, in words; None if there is none."""
+        """Description of the part that makes results depend on the order of arrival; None if there is none."""
         trigger, evictor = self.effective_trigger, self.evictor
         if not self.assigner.is_event_time:
             return "windows that do not end by event time"
@@ -217,7 +217,7 @@ class Windows:
 
     @property
     def _functions(self) -> tuple[AggregateFunction, ...]:
-        """Aggregate functions: one for each named result column, or the single given one."""
+        """The aggregate functions: one for each named result column, or the given one."""
         bound = self.bound_aggregate
         return bound.functions if isinstance(bound, AggregateColumns) else (bound,)
 
@@ -362,7 +362,7 @@ class WindowJoin:
 
     Both inputs are assigned to the same windows. `kind` is that of SQL: `inner`, `left`, `right` and `full` return
     pairs, where None stands for a missing element; `semi` returns each left element that has a right one in its window,
-    and `anti` each that has none.
+    and `anti` each left element that has none.
 
     Args:
         assigner: aligned windows of event time: tumbling, sliding, cumulative or calendar windows.
@@ -448,8 +448,8 @@ def count_windows(
     Args:
         size: number of elements in a window.
         slide: number of elements from one firing to the next. The first firings have fewer than `size` elements. An
-            evictor selects the last elements, so the state keeps all elements of a window. With None each element is in
-            a single window.
+            evictor selects the last elements, so the state keeps all elements of a window. With None, each element is
+            in a single window.
         aggregate: as in `Windows`.
         reduce: as in `Windows`.
         process: as in `Windows`. With `slide`, give exactly one of aggregate, reduce and process.

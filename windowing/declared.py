@@ -1,6 +1,6 @@
 """Checks that values of user code fit the Arrow types that are declared for them.
 
-A value of state, of an accumulator or of a result is checked where user code provides it, and becomes the value that a
+A value of a state, accumulator or result is checked where user code provides it, and converted to the value that a
 restore from a snapshot would read. So user code sees the same value whether or not an epoch ended in between. A value
 that does not fit its type is refused:
 
@@ -30,7 +30,7 @@ from tidegate.windowing.time import from_millis
 
 
 def fitting(value: Any, kind: pa.DataType, state: str, owner: object = None) -> Any:
-    """Return a value of user code's state as a snapshot would return it; None is null.
+    """Return a state value of user code as a snapshot would return it. None is null.
 
     Raises:
         IllegalArgument: the value does not fit; the error names function, state, value and declared type.
@@ -44,7 +44,7 @@ def fitting(value: Any, kind: pa.DataType, state: str, owner: object = None) -> 
 
 
 def fitting_key(key: Any, kind: pa.DataType, state: str, owner: object) -> Any:
-    """Return a key of a map in state, as `fitting` does. It is neither None nor NaN."""
+    """Return the key of a map state as `fitting` does. It is neither None nor NaN."""
     try:
         return key_converter(kind, False)(key)
     except Unfit as unfit:
@@ -64,8 +64,8 @@ def checker(kind: pa.DataType | None, name: str, owner: object, *, takes_millis:
 
     Args:
         kind: the type that the user declared.
-        name: what has the type, for errors.
-        owner: the function that gives the values, for errors.
+        name: what the type belongs to, for errors.
+        owner: the function that produces the values, for errors.
         takes_millis: True accepts an int of epoch milliseconds for a timestamp, and converts it to a datetime. State
             refuses it, because user code would read back a datetime.
     """
@@ -118,10 +118,10 @@ def _unchanged(value: Any) -> Any:
 
 
 Convert: TypeAlias = Callable[[Any], Any]
-"""Function from a value, which is not None, to the value that a snapshot gives back; it raises `Unfit`."""
+"""Function from a value other than None to the value that a snapshot returns for it. It raises `Unfit`."""
 
 _MICROS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
-"""Microseconds to which a timestamp of a unit is exact. Tables keep microseconds, so nanoseconds are cut there."""
+"""Resolution in microseconds of each timestamp unit. Tables keep microseconds, so nanoseconds are truncated there."""
 
 _NOT_NULL = "it is declared nullable=False: give a value"
 
@@ -144,14 +144,14 @@ _REFUSED_BY_ARROW = (
 
 
 class Unfit(Exception):
-    """A value, or a part of it, that does not fit its type. `steps` lead to the part, such as `.tags` and `[2]`."""
+    """A value, or a part of one, does not fit its type. `steps` lead to the part, such as `.tags` and `[2]`."""
 
     def __init__(self, value: Any, why: str, steps: tuple[str, ...] = ()) -> None:
         super().__init__(why)
         self.value, self.why, self.steps = value, why, steps
 
     def within(self, step: str) -> Unfit:
-        """Return the same error for the value that contains this one."""
+        """Return the same error for the enclosing value."""
         return Unfit(self.value, self.why, (step, *self.steps))
 
 
@@ -385,7 +385,7 @@ def _list(kind: pa.DataType, takes_millis: bool) -> Convert:
     size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
 
     def convert(value: Any) -> list[Any]:
-        # A text is not a list of texts, although Python can iterate over it.
+        # A string is not a list of strings, although Python can iterate over it.
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise Unfit(value, "give a list")
         items = list(value)

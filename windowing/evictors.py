@@ -1,4 +1,4 @@
-"""Evictors, which select the elements that a window's function gets, and those that remain in the window.
+"""Evictors, which select the elements that a window's function gets and the elements that remain in the window.
 
 An evictor needs every element, so a window with an evictor can't be aggregated incrementally. Later firings don't see
 evicted elements either. Source: Flink's `Evictor`.
@@ -115,7 +115,7 @@ class CountEvictor(RuleEvictor):
 
 @dataclass(frozen=True, slots=True)
 class DeltaEvictor(RuleEvictor):
-    """Evictor of elements for which `delta(element, last) >= threshold`. Source: Flink's `DeltaEvictor`.
+    """Evictor that removes elements for which `delta(element, last) >= threshold`. Source: Flink's `DeltaEvictor`.
 
     Args:
         threshold: limit in the unit of `delta`.

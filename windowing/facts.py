@@ -1,4 +1,4 @@
-"""Facts about a value that other modules ask for, each with an answer that is safe for unknown code.
+"""Facts about a value that other modules query. Each has a default answer that is safe for unknown code.
 
 A base class declares a fact with `@fact`. Its body is the safe answer, such as: the class has no array form, it depends
 on the order of arrival, or it may lose elements. A class with a better answer overrides the fact. If a user's subclass
@@ -35,7 +35,7 @@ def fact(member: _Member) -> _Member:
 
 
 def is_fact(member: object) -> bool:
-    """Return True for a member that `@fact` declares, which has the safe answer; False for an override."""
+    """Return True for a member that `@fact` declares, which gives the safe answer, and False for an override."""
     function = _function_of(member)
     return isinstance(function, FunctionType) and getattr(function, "is_fact", False)
 
@@ -61,7 +61,7 @@ class HasFacts:
 def check_together(value: object, base: type, *names: str) -> None:
     """Refuse a value whose class overrides only some of the methods of a base that belong together.
 
-    Methods that write and read the same part of a snapshot belong together: with one of them from the base class, a
+    Methods that write and read the same part of a snapshot belong together: if one of them came from the base class, a
     restored run would silently give different results.
 
     Raises:
@@ -72,8 +72,8 @@ def check_together(value: object, base: type, *names: str) -> None:
         return
     overridden = ", ".join(name for name in names if name not in missing)
     raise UnsupportedOperation(
-        f"class {type(value).__name__} overrides {overridden} of {base.__name__}, and not {', '.join(missing)}: a "
-        f"snapshot needs all of them, so override all or none"
+        f"class {type(value).__name__} overrides {overridden} of {base.__name__}, but not {', '.join(missing)}: a "
+        "snapshot needs all of them, so override all or none"
     )
 
 

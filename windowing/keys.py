@@ -25,7 +25,7 @@ MAX_KEY_GROUPS = 32768
 DEFAULT_MAX_PARALLELISM = 128
 
 DECIMALS = Context(prec=76)
-"""Context for values and sums of 38 digits. By default, Python rounds decimals to 28 digits."""
+"""Context for values and sums of 38 digits. Python's default rounds decimals to 28 digits."""
 
 _UINT64 = 2**64
 _DATE_EPOCH = date(1970, 1, 1)
@@ -179,7 +179,7 @@ class KeySchema:
         return columns[0] if len(self.names) == 1 else tuple(columns)
 
     def hash_of(self, key: Any) -> int:
-        """Return Spark's `xxhash64(key columns)` as an unsigned 64-bit number. Nulls don't change the hash."""
+        """Return Spark's `xxhash64(key columns)` as an unsigned 64-bit number. A null does not change the hash."""
         hashes: list[ColumnHash] = self._hashes  # type: ignore[attr-defined]
         seed = SPARK_SEED
         for value, hash_column in zip(self.columns_of(key), hashes, strict=True):

@@ -28,7 +28,7 @@ class Addition(NamedTuple):
 
 _NO_MERGES: list[Merge] = []
 
-# Addition(...) takes twice as long, and most windows do not touch another one.
+# Calling Addition(...) takes twice as long, and this is the common case: most windows touch no other.
 _new = tuple.__new__
 
 

@@ -33,10 +33,10 @@ class Accumulation(Enum):
     """Each pane holds all contents so far, and replaces the pane before it."""
 
     DISCARDING = "discarding"
-    """Each pane holds only the elements that came since the pane before it."""
+    """Each pane holds only the elements that arrived since the pane before it."""
 
     RETRACTING = "retracting"
-    """Each pane holds all contents so far, and the operator retracts the pane before it first."""
+    """Each pane holds all contents so far. The operator first retracts the previous pane."""
 
 
 @dataclass(frozen=True, slots=True)

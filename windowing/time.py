@@ -1,6 +1,6 @@
 """Arithmetic with times. Inside `windowing`, every time is int64 milliseconds since the epoch, in UTC.
 
-Python integers have no limit. So this module names the smallest and the largest int64, and clamps sums that could
+Python integers are unbounded. So this module defines the smallest and the largest int64, and clamps sums that could
 exceed them. In Flink, those sums overflow.
 """
 
@@ -117,10 +117,10 @@ def show_millis(timestamp: Millis | None) -> str:
 
 
 def show_watermark(watermark: Millis | None) -> str:
-    """Return a watermark as text for people: `before` the time up to which everything has arrived.
+    """Return a watermark as readable text: `before` the time up to which everything has arrived.
 
-    A watermark is the last millisecond that has passed, and a backfill of sessions keeps two milliseconds to the end of
-    its interval, so 23:59:59.999 and 23:59:59.998 are both shown as `before` the next day.
+    A watermark is the last millisecond that has passed, and a backfill of sessions stays two milliseconds short of the
+    end of its interval, so 23:59:59.999 and 23:59:59.998 are both shown as `before` the next day.
     """
     if watermark is None or not MIN_TIMESTAMP < watermark < MAX_TIMESTAMP:
         return show_millis(watermark)
@@ -134,7 +134,7 @@ def unit_of(duration: float) -> tuple[str, Millis]:
 
 
 def show_duration(duration: float) -> str:
-    """Return a duration in milliseconds as text for people, in the largest unit that fits into it: `3 h`, `2.5 d`."""
+    """Return a duration in milliseconds as readable text, in the largest unit that fits into it: `3 h`, `2.5 d`."""
     name, unit = unit_of(duration)
     number = duration / unit
     return f"{number:.3g} {name}" if abs(number) < 999.5 else f"{number:,.0f} {name}"

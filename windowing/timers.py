@@ -12,7 +12,7 @@ from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 Slot: TypeAlias = tuple[Any, Any]
-"""Owner of a timer: (key, namespace)."""
+"""The owner of a timer: (key, namespace)."""
 
 Bucket: TypeAlias = Slot | dict[Slot, None]
 
@@ -180,7 +180,7 @@ class Triggerable(Protocol):
 
 
 Timers: TypeAlias = tuple[list[Millis], list[Millis]]
-"""Event-time and processing-time timers of a slot as its state row keeps them: ascending times, int64 epoch ms."""
+"""Event-time and processing-time timers of a slot as its state row keeps them: ascending, int64 epoch milliseconds."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ MILLISECONDS = pa.timestamp("ms", tz="UTC")
 
 
 def as_type(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Return a column in a type. A cast takes a while even if nothing is to be done, and small epochs have hundreds."""
+    """Cast a column if necessary. Even a cast that does nothing takes time, and a small epoch has hundreds of them."""
     return column if column.type == kind else column.cast(kind)
 
 
@@ -29,7 +29,7 @@ def epoch_millis(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArra
 
 
 def floored_millis(times: pa.Array | pa.ChunkedArray) -> Int64s:
-    """Return a user's TIMESTAMPs as int64 epoch milliseconds, rounded down. The result for null has no meaning."""
+    """Return a user's TIMESTAMPs as int64 epoch milliseconds, rounded down. The result for null is undefined."""
     micros = times.cast(TIMESTAMP).cast(pa.int64())
     filled = micros.fill_null(0) if micros.null_count else micros
     numbers: Int64s = np.asarray(filled.to_numpy())

@@ -1,4 +1,4 @@
-"""Aggregates as values, and as functions that are bound to the columns of their input.
+"""Aggregates, first as untyped values and then as functions bound to the columns of their input.
 
 `Sum("air_time")` is a value without types. Binding it to a schema gives an `AggregateFunction` with the Arrow types of
 its accumulator and its result. Several bound aggregates become one function whose result is a row.
@@ -25,7 +25,7 @@ class Aggregate(ABC):
 
     @abstractmethod
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        """Return the function for elements that are mappings with these columns (None: types unknown).
+        """Return the function for elements that are mappings with these columns (None if the types are unknown).
 
         Raises:
             IllegalArgument: a column is missing, or has a type that this aggregate does not support.
@@ -49,7 +49,7 @@ class OfColumn(Aggregate):
 
 
 def column_type(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
-    """Return the type of an input column; None if types are unknown.
+    """Return the type of an input column, or None if types are unknown.
 
     Raises:
         IllegalArgument: the input has no such column.
@@ -87,7 +87,7 @@ class AggregateColumns(TimedAggregateFunction):
         self._merges = [f.merge for f in parts.values()]
         self._results = [(i, name, function.get_result) for i, (name, function) in enumerate(parts.items())]
         empty = [f.create_accumulator() for f in self.functions]
-        # Copying a list of immutable accumulators is cheap, and most windows only get a few elements.
+        # Copying a list of immutable accumulators is cheap, and most windows get only a few elements.
         self._empty = empty if all(isinstance(part, int | float | str | None) for part in empty) else None
         if all(f.accumulator_type is not None for f in self.functions):
             self.accumulator_type = pa.struct(

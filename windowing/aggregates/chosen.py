@@ -1,4 +1,4 @@
-"""The value of a column in one element of a window: the first or last by event time, or by another column.
+"""A column's value in the element of a window that is first or last by event time or by another column.
 
 Elements that tie are ordered by the value itself. So the result depends neither on the order of arrival nor on how the
 input is divided into epochs.
@@ -23,7 +23,7 @@ from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 @dataclass(frozen=True, slots=True)
 class First(OfColumn):
-    """Value of the earliest element; the smallest of them if several are earliest. May be null."""
+    """Value of the earliest element. If several elements share the earliest time, the smallest value. May be null."""
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         return _ByTime(self.column, orderable(schema, self.column, "First.column"), largest=False)
@@ -31,7 +31,7 @@ class First(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Last(OfColumn):
-    """Value of the latest element; the largest of them if several are latest. May be null."""
+    """Value of the latest element. If several elements share the latest time, the largest value. May be null."""
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         return _ByTime(self.column, orderable(schema, self.column, "Last.column"), largest=True)
@@ -48,7 +48,7 @@ class _OfColumnBy(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class MinBy(_OfColumnBy):
-    """Value of `column` in the element with the smallest `by`; the smallest value if several have it. May be null.
+    """Value of `column` in the element with the smallest `by`; of elements that tie, the smallest value. May be null.
 
     Elements whose `by` is null are ignored, as in Spark.
     """
@@ -59,7 +59,7 @@ class MinBy(_OfColumnBy):
 
 @dataclass(frozen=True, slots=True)
 class MaxBy(_OfColumnBy):
-    """Value of `column` in the element with the largest `by`; the largest value if several have it. May be null.
+    """Value of `column` in the element with the largest `by`; of elements that tie, the largest value. May be null.
 
     Elements whose `by` is null are ignored, as in Spark.
     """
@@ -69,7 +69,7 @@ class MaxBy(_OfColumnBy):
 
 
 class _Chosen(ExactlyMerging):
-    """The value of the element that is first or last by an order; the accumulator also keeps the order value.
+    """The value of the first or last element in an order. The accumulator also keeps that element's order value.
 
     Args:
         column: column of the value.
@@ -120,7 +120,7 @@ class _Chosen(ExactlyMerging):
         return pa.StructArray.from_arrays(taken, fields=fields, mask=None if has_value.all() else pa.array(~has_value))
 
     def _rows(self, rank: Int64s, valid: Bools, values: pa.Array, groups: Groups) -> Int64s:
-        """Return the row of each group that is first or last by rank, then by value. Invalid rows come last.
+        """Return, for each group, the row that is first or last by rank, then by value. Invalid rows come last.
 
         For a group without valid rows, any row is returned.
         """

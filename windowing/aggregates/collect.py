@@ -134,7 +134,7 @@ def lists(entries: pa.Array, owners: Int64s, groups: int) -> pa.Array:
 
 
 def _offsets(array: pa.Array) -> pa.Array:
-    """Return the offsets of lists, counted from 0 even if the array is a slice of a longer one."""
+    """Return the offsets of the lists, relative to the first one: the array may be a slice of a longer one."""
     offsets = array.offsets.to_numpy()
     return pa.array(offsets - offsets[0]) if len(offsets) else pa.array([0], pa.int32())
 

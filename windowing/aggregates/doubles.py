@@ -1,4 +1,4 @@
-"""Sums of doubles that keep their rounding errors, about 106 bits, so small numbers survive when large ones cancel.
+"""Sums of doubles that keep their rounding errors (about 106 bits), so small numbers survive when large ones cancel.
 
 A sum consists of two doubles, the rounded total and its remainder. For single values, the algorithm is TwoSum. For
 groups of values, each value is split at a power of two large enough that the upper parts add up without rounding. Both
@@ -22,11 +22,12 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 
 _EXPONENT = np.int64(0x7FF0_0000_0000_0000)
 _EXACT_DIGITS = 15
-"""Number of digits up to which every integer is a double without rounding. So is every power of ten up to 10^22."""
+"""Every integer of up to this many digits is exactly representable as a double. So is every power of ten up to 10^22.
+"""
 
 
 class Total(float):
-    """A rounded sum of doubles with its remainder. Code that expects a double gets the sum."""
+    """A rounded sum of doubles with its remainder. Code that expects a double sees the sum."""
 
     __slots__ = ("rest",)
     rest: float
@@ -81,8 +82,8 @@ def sums(numbers: Doubles, groups: Groups, rests: Doubles | None = None) -> tupl
         high[several], low[several] = sums(numbers[rows], of, None if rests is None else rests[rows])
         return high, low
     with np.errstate(invalid="ignore", over="ignore"):
-        # Split at a power of two above the sum of magnitudes. If that is not finite, there is no split and no lower
-        # part.
+        # Split at a power of two above the sum of magnitudes. If that sum is not finite, nothing is split and the lower
+        # parts are zero.
         bounds = groups.max(np.abs(numbers)) * (groups.sizes * 4.0)
         cuts = (bounds.view(np.int64) & _EXPONENT).view(np.float64)
         cuts[~np.isfinite(cuts)] = 0.0

@@ -22,7 +22,7 @@ _MASK = np.int64(2**32 - 1)
 
 
 class SumOutOfRange(OverflowError):
-    """Error for a sum that its type can't hold."""
+    """A sum does not fit its type."""
 
     def __init__(self, column: str, kind: object, total: object, wider: str) -> None:
         super().__init__(
@@ -59,7 +59,7 @@ def checked_decimal(total: Decimal, kind: pa.Decimal128Type | None, column: str)
 
 
 def wrapped(total: Any, kind: pa.DataType) -> tuple[Any, int | None]:
-    """Return a sum of any size as a value of its type, and the number of times that it wrapped; None for 0."""
+    """Wrap a sum of any size into its type. Return it and how many times it wrapped, or None if it did not."""
     if type(total) is int:
         if MIN_TIMESTAMP <= total <= MAX_TIMESTAMP:
             return total, None
@@ -74,14 +74,14 @@ def wrapped(total: Any, kind: pa.DataType) -> tuple[Any, int | None]:
 
 
 def unwrapped(value: Any, times: int, kind: pa.DataType) -> Any:
-    """Return the sum that `wrapped` split."""
+    """Undo `wrapped`: return the original sum."""
     if type(value) is int:
         return value + times * _WRAP
     return DECIMALS.add(value, DECIMALS.multiply(_span(kind), Decimal(times)))
 
 
 def _span(kind: pa.Decimal128Type) -> Decimal:
-    """Return the smallest power of ten that a decimal type can't hold."""
+    """Return the smallest power of ten that does not fit a decimal type."""
     return Decimal(1).scaleb(kind.precision - kind.scale, DECIMALS)
 
 
@@ -104,7 +104,7 @@ def sum_int64(numbers: Int64s, groups: Groups, column: str) -> Int64s:
 
 
 def sum_decimals(values: pa.Array, groups: Groups, kind: pa.Decimal128Type, column: str) -> pa.Array:
-    """Return the sum of each group, ignoring nulls; null for a group of nulls only.
+    """Return the sum of each group, ignoring nulls. The sum of a group that has only nulls is null.
 
     The values have the scale of `kind`, the type of the sums.
 

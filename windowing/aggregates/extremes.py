@@ -32,7 +32,7 @@ class Max(OfColumn):
 
 
 class Extreme(ExactlyMerging):
-    """The smallest or largest value of a column; of booleans, True is the larger one."""
+    """The smallest or largest value of a column. Among booleans, True is the larger one."""
 
     def __init__(self, column: str, kind: pa.DataType | None, largest: bool) -> None:
         self._column = column
@@ -91,7 +91,7 @@ def _neutral(kind: pa.DataType, largest: bool) -> Any:
 
 
 def _row_of_extreme(values: pa.Array, groups: Groups, largest: bool) -> Int64s:
-    """Return the row of each group's smallest or largest value; a row with null if the group has only nulls."""
+    """Return the row of each group's smallest or largest value. If a group has only nulls, return one of its rows."""
     rank = ranks(values)
     if not largest and values.null_count:
         rank = np.where(valid_of(values), rank, np.iinfo(np.int64).max)

@@ -21,7 +21,7 @@ _LOWEST = np.iinfo(np.int64).min
 
 
 def orderable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
-    """Return the type of a column whose values can be compared; None if types are unknown.
+    """Return the type of a column whose values can be compared, or None if types are unknown.
 
     Raises:
         IllegalArgument: the values have no order.
@@ -32,7 +32,7 @@ def orderable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataT
             aggregate,
             column,
             f"it has type {name_of(kind)}, which has no order: use one of its values, derived in columns=, such as a "
-            "field of a struct or an element of an array, or all of them as a text, "
+            "field of a struct or an element of an array, or all of them as a string, "
             f'columns={{"{column}_json": "to_json({column})"}}',
         )
     return kind
@@ -83,7 +83,7 @@ def _dense_ranks(values: pa.Array) -> Int64s:
 
 
 def first_rows(chosen: Bools, groups: Groups) -> Int64s:
-    """Return the first selected row of each group. Every group must have a selected row."""
+    """Return the first selected row of each group. Every group must have at least one."""
     rows = np.flatnonzero(chosen)
     ids = groups.ids[rows]
     first = np.ones(len(rows), np.bool_)

@@ -60,7 +60,7 @@ class ApproxQuantile(OfColumn):
     NaN is larger than any number.
 
     Args:
-        column: the column of numbers; nulls are left out.
+        column: a column of numbers; nulls are ignored.
         fraction: 0 to 1; 0.5 is the median.
         size: size of the sketch, 8 to 65535. The sketch is exact up to that number of values; beyond it, the rank
             error is about 2.3 / size.
@@ -148,11 +148,11 @@ class _Distinct(ExactlyMerging):
 
 
 _EMPTY = -1
-"""The sketch leaves out an empty text. These are eight bytes of ones, which no text has in UTF-8."""
+"""The sketch ignores an empty string, so these bytes stand for it. No UTF-8 text contains them."""
 
 
 def _hashable(value: Any) -> Any:
-    """Return a value that the sketch accepts: a text, a number, or an unambiguous text for any other type."""
+    """Return a value that the sketch accepts: a string, a number, or an unambiguous string for any other type."""
     if isinstance(value, str | bytes) and not value:
         return _EMPTY
     if isinstance(value, bytes):

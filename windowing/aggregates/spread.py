@@ -23,7 +23,7 @@ from tidegate.windowing.functions.aggregate import AggregateFunction
 
 @dataclass(frozen=True, slots=True)
 class Variance(OfColumn):
-    """Variance of a column as a double, of a sample (null for fewer than two values) or of the whole population."""
+    """Variance of a column as a double, of a sample (null for fewer than two values) or of the population."""
 
     sample: bool = True
 
@@ -129,7 +129,7 @@ class _Spread(VectorisedAggregate):
 
 
 def _apart(number: float, mean: float) -> float:
-    """Return the difference between a number (or a mean) and a mean, with their remainders."""
+    """Return the difference between a number (or a mean) and a mean, taking their remainders into account."""
     return (number - mean) + (rest_of(number) - rest_of(mean))
 
 
@@ -143,7 +143,7 @@ def _within(numbers: Any, valid: Any, groups: Groups) -> Any:
 
 
 def _accumulator(count: int, mean: float, m2: float) -> dict[str, Any]:
-    """Return the three parts of an accumulator. Once it has an infinite value or a NaN, only the count is a number."""
+    """Return the three parts of an accumulator. After an infinite value or a NaN, only the count is still a number."""
     if not isfinite(mean):
         mean = m2 = nan
     return {"count": count, "mean": mean, "m2": m2}

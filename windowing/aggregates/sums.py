@@ -56,7 +56,7 @@ class Mean(OfColumn):
 
 
 def numeric(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
-    """Return the type of a column of numbers; None if types are unknown.
+    """Return the type of a numeric column, or None if types are unknown.
 
     Raises:
         IllegalArgument: the column does not hold numbers.
@@ -84,7 +84,7 @@ def _number_from(kind: pa.DataType, column: str) -> str:
     """Return advice on how to derive a number from a column of another type."""
     if pa.types.is_boolean(kind):
         return "use CountIf, which counts true values"
-    # Quoted, because a name may contain spaces or dots, or be a word of SQL.
+    # Quoted, because a name may contain spaces or dots, or be an SQL keyword.
     quoted = "`" + column.replace("`", "``") + "`"
     if pa.types.is_date(kind):
         return f"derive one, columns={ {'days': f'unix_date({quoted})'} }"
@@ -188,7 +188,7 @@ class _DoubleSum(ExactlyMerging):
 
 
 def _have_values(values: pa.Array, groups: Groups) -> Any:
-    """Return True for each group that has a non-null value."""
+    """Return a flag for each group: whether it has a non-null value."""
     return groups.any(valid_of(values)) if values.null_count else np.ones(len(groups), np.bool_)
 
 

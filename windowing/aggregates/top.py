@@ -1,4 +1,4 @@
-"""The first elements of a window by a column, in order: a list of structs.
+"""Top N: the first elements of a window in the order of a column, as a list of structs.
 
 Ties are broken by declared columns, and then by all other columns of the struct. So the list depends neither on the
 order of arrival nor on how the input is divided into epochs. An accumulator never has more than `n` entries.
@@ -97,7 +97,7 @@ class _TopN(ExactlyMerging):
         return sorted([*accumulator, *other], key=self._place)[: self._n]
 
     def get_result(self, accumulator: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        # The accumulator changes with the next element, while somebody may still hold the result.
+        # The next element changes the accumulator, but a caller may still hold the result, so copy it.
         return accumulator.copy()
 
     def _place(self, entry: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -116,7 +116,7 @@ class _TopN(ExactlyMerging):
     def _lists(self, entries: list[pa.Array], owners: Int64s, groups: int) -> pa.Array:
         """Return the list of each group.
 
-        The ranking column of the entries is first and has no nulls. Owners, the groups of the entries, ascend.
+        The ranking column comes first and has no nulls. The owners (the groups of the entries) are in ascending order.
         """
         rank = ranks(entries[0])
         if self._largest:
@@ -158,5 +158,5 @@ def _plain(value: Any) -> Any:
 
 
 def _without_signs(values: pa.Array) -> pa.Array:
-    """Return doubles and floats with -0.0 replaced by 0.0, which has the same rank; other values unchanged."""
+    """Replace -0.0 in doubles and floats by 0.0, which has the same rank. Return other values unchanged."""
     return pc.add(values, pa.scalar(0, values.type)) if pa.types.is_floating(values.type) else values

@@ -83,14 +83,14 @@ class Groups:
         return np.maximum.reduceat(values, self.starts) if len(self) else values[:0]
 
     def any(self, values: Bools) -> Bools:
-        """Return True for each group with a true row."""
-        # Looking at all rows in one go is much cheaper than looking at each group.
+        """Return a flag for each group: whether any of its rows is true."""
+        # Checking all rows at once is much cheaper than checking each group.
         if not values.any():
             return np.zeros(len(self), np.bool_)
         return np.logical_or.reduceat(values, self.starts) if len(self) else values[:0]
 
     def all(self, values: Bools) -> Bools:
-        """Return True for each group in which every row is true."""
+        """Return a flag for each group: whether all of its rows are true."""
         if values.all():
             return np.ones(len(self), np.bool_)
         return np.logical_and.reduceat(values, self.starts) if len(self) else values[:0]
@@ -132,7 +132,7 @@ class VectorisedAggregate(AggregateFunction):
     """
 
     rest_in_arrays: bool = False
-    """True if arrays also hold the remainder. If False, accumulators with a remainder go to the row operator."""
+    """True if arrays can hold the remainder too. If False, accumulators with a remainder go to the row operator."""
 
     @property
     def array_type(self) -> pa.DataType:
@@ -174,7 +174,7 @@ class VectorisedAggregate(AggregateFunction):
 
 
 class ExactlyMerging(VectorisedAggregate):
-    """A `VectorisedAggregate` for which merging partial accumulators gives the result of all elements, in any order.
+    """A `VectorisedAggregate` whose result is the same if partial accumulators are merged, in any order.
 
     By default, an accumulator is the result.
     """
@@ -191,13 +191,13 @@ class ExactlyMerging(VectorisedAggregate):
 
 
 def valid_of(values: pa.Array) -> Bools:
-    """Return True for each value that is not null."""
+    """Return a flag for each value: whether it is not null."""
     if not values.null_count:
         return np.ones(len(values), np.bool_)
     return np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
 
 
 def masked(values: npt.NDArray[np.generic], valid: Bools, kind: pa.DataType) -> pa.Array:
-    """Return an Arrow array of a type, with null for each value that is not valid."""
+    """Return an Arrow array of this type, with null in place of each invalid value."""
     mask = None if valid.all() else ~valid
     return pa.array(values, mask=mask).cast(kind)

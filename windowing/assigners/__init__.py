@@ -1,8 +1,8 @@
 """Assigners, which put each element into windows.
 
-Ingestion time is the time of the source commit that brought an element. Its windows are other names for those of
-processing time: in a stream and in every replay, the clock of an operator shows the time of the source commit whose
-elements it processes (docs/decisions/windows-and-time.md).
+Ingestion time is the time of the source commit that brought an element. Its windows are aliases of the processing-time
+windows: in a stream and in every replay, an operator's clock shows the time of the source commit whose elements it is
+processing (docs/decisions/windows-and-time.md).
 """
 
 from tidegate.windowing.assigners.aligned import (

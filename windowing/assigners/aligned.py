@@ -30,7 +30,7 @@ class WindowStagger(Enum):
     """Random offset, smaller than the size of a window."""
 
     NATURAL = "natural"
-    """Time from the start of the aligned window to the clock when the first element comes."""
+    """Offset equal to the time from the start of the aligned window to the clock when the first element arrives."""
 
     def draw(self, clock: Millis, size: Millis, seed: int | None = None) -> Millis:
         """Choose an offset and return it: 0 to `size - 1` milliseconds.
@@ -155,8 +155,8 @@ class SlidingWindows(InTimeDomain):
 
     Args:
         size: size of a window, milliseconds (`of` takes a timedelta).
-        slide: distance between the starts of two windows. If it is larger than `size`, elements in the gaps between
-            windows are in no window.
+        slide: distance between the starts of two windows. If it is larger than `size`, elements that fall between two
+            windows belong to none.
         offset: shift of all windows, |offset| < slide.
 
     Raises:
@@ -214,7 +214,8 @@ SlidingIngestionTimeWindows = SlidingProcessingTimeWindows
 class CumulateWindows(InTimeDomain):
     """Cumulative windows of a time domain: `[n * max_size + offset, n * max_size + offset + k * step)`, k = 1, 2, ...
 
-    The longest window lasts `max_size`. An element is in each window that ends after it: the day so far, hour by hour.
+    The longest window lasts `max_size`. An element is in each window that ends after it. For example, the day so far,
+    hour by hour.
 
     Args:
         max_size: size of the longest window, milliseconds (`of` takes a timedelta).

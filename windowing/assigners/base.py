@@ -26,7 +26,7 @@ from tidegate.windowing.windows import GLOBAL_WINDOW, GlobalWindow, Merge, TimeW
 
 @dataclass(frozen=True, slots=True)
 class GapColumn:
-    """Gap of each element from a column: an integer number of milliseconds above zero.
+    """Takes each element's gap from a column that holds positive integers, in milliseconds.
 
     Unlike a user's function, it compares by value, declares which column it needs, and works on arrays.
 
@@ -62,7 +62,7 @@ class WindowAssigner(HasFacts, ABC):
 
         Args:
             element: value of the element.
-            timestamp: event time of the element, int64 epoch milliseconds; None if it has none.
+            timestamp: event time of the element, int64 epoch milliseconds; None if the element has no timestamp.
             ctx: the clock.
 
         Raises:
@@ -90,7 +90,7 @@ class WindowAssigner(HasFacts, ABC):
 
     @property
     def column_of_gaps(self) -> str | None:
-        """Input column with the gaps of sessions, if the field `gap_of` is a `GapColumn`; else None."""
+        """Input column with the session gaps if the field `gap_of` is a `GapColumn`; otherwise None."""
         gap_of = getattr(self, "gap_of", None)
         # A user's subclass may compute a different gap from the column.
         if isinstance(gap_of, GapColumn) and type(gap_of).__call__ is GapColumn.__call__:
@@ -99,11 +99,11 @@ class WindowAssigner(HasFacts, ABC):
 
     @property
     def stagger_offset(self) -> Millis | None:
-        """Chosen stagger of the windows, milliseconds; None before it is chosen, and for windows without a stagger."""
+        """The chosen stagger in milliseconds; None before it is chosen, and for windows without a stagger."""
         return None
 
     def staggered(self, clock: Millis) -> WindowAssigner:
-        """Return this assigner with its stagger chosen; itself if that was done already, or if it has none.
+        """Return this assigner with its stagger chosen, or itself if that has been done or it has no stagger.
 
         Args:
             clock: processing time, int64 epoch milliseconds.
@@ -111,7 +111,7 @@ class WindowAssigner(HasFacts, ABC):
         return self
 
     def with_stagger(self, offset: Millis) -> WindowAssigner:
-        """Return this assigner with a stagger that was chosen earlier; itself if its windows have no stagger."""
+        """Return this assigner with a stagger that was chosen earlier, or itself if its windows have no stagger."""
         return self
 
     # --- facts -------------------------------------------------------------------------------
@@ -131,13 +131,13 @@ class WindowAssigner(HasFacts, ABC):
     @property
     @fact
     def needs_rows(self) -> str | None:
-        """Reason, in words, why the columnar operator can't assign these windows; None if it can."""
+        """Reason why the columnar operator can't assign these windows; None if it can."""
         return f"{type(self).__name__} has no array form"
 
     @property
     @fact
     def array_assignment(self) -> Assignment | None:
-        """Function that assigns many elements by event time only; None if windows depend on more, or merge."""
+        """Function that assigns many elements by event time alone; None if windows merge or depend on anything else."""
         return None
 
     @property
@@ -155,7 +155,7 @@ class WindowAssigner(HasFacts, ABC):
     @property
     @fact
     def gap_of_every_element(self) -> Millis | None:
-        """Session gap, milliseconds, if it is the same for all elements; else None."""
+        """Session gap, milliseconds, if it is the same for all elements; otherwise None."""
         return None
 
 
@@ -218,7 +218,7 @@ class InTimeDomain(WindowAssigner):
         return self.domain is EVENT_TIME
 
     def time_of(self, timestamp: Millis | None, ctx: AssignerContext) -> Millis:
-        """Return the time that decides about an element's windows: its timestamp, or the clock.
+        """Return the time that determines an element's windows: its timestamp or the clock.
 
         Raises:
             MissingTimestamp: the domain is event time, and the element has no timestamp.

@@ -162,7 +162,7 @@ def _wall_clock(timestamp: Millis, zone: str) -> datetime:
 
 
 def _in_years(day: int) -> tuple[date, int]:
-    """Return a day that Python supports, and the days from it to this one: whole cycles of 400 years."""
+    """Return an equivalent day that Python supports, and how many days (whole cycles of 400 years) lie between."""
     cycles = (day - _EARLIEST) // _CYCLE if day < _EARLIEST else max(0, (day - _LATEST) // _CYCLE + 1)
     return date.fromordinal(day - cycles * _CYCLE), cycles * _CYCLE
 

@@ -1,4 +1,4 @@
-"""Session windows, which grow while elements follow within a gap, and merge when they overlap or touch."""
+"""Session windows, which grow while elements arrive within a gap, and merge when they overlap or touch."""
 
 from __future__ import annotations
 

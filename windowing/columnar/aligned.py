@@ -125,7 +125,7 @@ class AlignedKernel:
         output.late.append(rows.take(np.flatnonzero(late)))
 
     def _active(self, touched: Int64s, in_flight: InFlight, keys: int) -> Bools:
-        """Return a flag for each window in flight: its key has elements, a timer is due, or a firing is pending."""
+        """Return a flag for each window in flight: whether its key has elements, or a timer or firing is due."""
         with_elements = np.zeros(keys, np.bool_)
         with_elements[touched] = True
         due = self._rules.due(in_flight.ends, self._timeline) | in_flight.pending
@@ -150,7 +150,7 @@ class AlignedKernel:
             earliest=np.zeros(len(in_flight), np.int64),
         )
         chains = Chains.concat([steps, before])
-        # Windows that an earlier assigner left may share their end with current ones.
+        # Windows of an earlier assigner may end at the same time as current ones.
         chains = chains.take(sort_order(chains.codes, chains.ends, chains.starts, chains.steps))
         same = Groups.of_firsts(begins(chains.codes, chains.ends, chains.starts, chains.steps))
         contents = self._rules.contents.merge(chains.contents, same)

@@ -1,4 +1,4 @@
-"""Chains of steps: the steps of an aligned window in an epoch are merged in order, fire, and leave a state row."""
+"""Chains of steps: an aligned window's steps in an epoch are merged in order, fire, and leave a state row."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def late_step(timeline: Timeline) -> int:
 class Chains(ParallelArrays):
     """Steps of windows, sorted by key, window and step. A step adds `contents`.
 
-    `states` is the index of the window in flight whose contents a step holds, -1 for all other steps. `earliest` is the
-    smallest time of the step's elements, int64 epoch milliseconds; unused for windows in flight.
+    `states` is the index of the window in flight whose contents a step holds, or -1 for all other steps. `earliest` is
+    the smallest time of the step's elements (int64 epoch milliseconds); it is unused for windows in flight.
     """
 
     codes: Int64s
@@ -55,11 +55,11 @@ class Chains(ParallelArrays):
 
 @dataclass(frozen=True, kw_only=True)
 class _Windows(ParallelArrays):
-    """The windows of chains, with the number of their next pane and of the epoch's early firings.
+    """The windows of chains, with the number of each one's next pane and the number of its early firings in the epoch.
 
-    `states` is the index among the windows in flight, -1 if the epoch opened the window. `timed` is true if the
+    `states` is the index among the windows in flight, or -1 if the epoch opened the window. `timed` is true if the
     window's first step of the epoch is an on-time step, so its end timer is pending. `upcoming` is the time of the next
-    early firing; the window's last millisecond if it does not fire early.
+    early firing, or the window's last millisecond if it does not fire early.
     """
 
     codes: Int64s
@@ -76,7 +76,7 @@ class _Windows(ParallelArrays):
 class _Firings(ParallelArrays):
     """Firings, sorted by window and in the order in which they happen.
 
-    An entry is the index of the last step that the pane includes, a timing an index into `TIMINGS`.
+    An entry is the index of the last step that the pane includes. A timing is an index into `TIMINGS`.
     """
 
     window_of: Int64s
@@ -86,7 +86,7 @@ class _Firings(ParallelArrays):
 
 
 def next_firings(in_flight: InFlight) -> Int64s:
-    """Return the time of the next early firing of each window; the end of time if its state has none."""
+    """Return the time of each window's next early firing, or the end of time if its state has none."""
     state = in_flight.rows["trigger_state"].combine_chunks()
     (following,) = state.flatten() if isinstance(state, pa.StructArray) else state.chunk(0).flatten()
     return np.asarray(following.fill_null(MAX_TIMESTAMP).to_numpy(zero_copy_only=False))
@@ -139,7 +139,7 @@ def _windows(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Timeli
         upcoming = np.minimum(aligned + interval, upcoming)
         if len(in_flight):
             upcoming = np.where(states >= 0, next_firings(in_flight)[states], upcoming)
-        # A firing that is overdue when its timer is set happens at the next advance of the watermark, if there is one.
+        # If a firing is already overdue when its timer is set, it happens at the next advance of the watermark, if any.
         moved = chains.steps[opened] - ON_TIME_STEP < timeline.moved
         reached = np.minimum(timeline.final, ends - 2)
         early = np.where(timed & moved & (upcoming <= reached), (reached - upcoming) // interval + 1, 0)
@@ -289,7 +289,7 @@ def _keep(
 
 
 def _trigger_state(windows: _Windows, following: Int64s, stays: Int64s, in_flight: InFlight) -> pa.Array:
-    """Return the trigger state of each window: the time of its next firing; null for windows that opened late."""
+    """Return the trigger state of each window: the time of its next firing, or null for windows that opened late."""
     present = windows.timed[stays]
     times = following[stays]
     if len(in_flight):
@@ -340,10 +340,10 @@ def retract_earlier(
 
 
 def emitted_panes(rows: PaneRows, newest: Int64s, states: Int64s, in_flight: InFlight, rules: Rules) -> pa.Array:
-    """Return the newest pane of each window, which its next retraction repeats; null if it has none.
+    """Return the newest pane of each window, which its next retraction repeats, or null if it has none.
 
-    `newest` has the index of each window's newest pane in `rows`, `states` that of each window among those in flight;
-    or -1.
+    `newest` has the index of each window's newest pane in `rows`, and `states` the index of each window among those in
+    flight. An index is -1 if there is none.
     """
     result = rules.contents.result
     fresh = rows.emitted(result, np.ones(len(rows), np.bool_))

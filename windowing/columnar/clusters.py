@@ -21,9 +21,9 @@ IN_FLIGHT = -1
 class Clusters(ParallelArrays):
     """Windows of elements and windows in flight, sorted by key, start and commit, in clusters of those that touch.
 
-    `rows` is the index of the element, or that among the windows in flight, whose commit is `IN_FLIGHT` and whose
-    watermark is 0. `reach` is the largest end of this member and those before it in the cluster, whose `first` member
-    has a flag.
+    `rows` is the index of the element, or the index among the windows in flight; those have the commit `IN_FLIGHT` and
+    the watermark 0. `reach` is the largest end of this member and of those before it in the cluster. `first` flags the
+    first member of each cluster.
     """
 
     codes: Int64s
@@ -52,7 +52,10 @@ class Clusters(ParallelArrays):
         return self.take(np.flatnonzero(clusters[self.of.ids]))
 
     def without(self, members: Bools) -> Clusters:
-        """Return all other members. The excluded members come first in their clusters; empty clusters are removed."""
+        """Return the members that are not excluded. Excluded members come first in their clusters.
+
+        Clusters that become empty are removed.
+        """
         if not members.any():
             return self
         kept = np.flatnonzero(~members)
@@ -79,8 +82,8 @@ class Clusters(ParallelArrays):
         for commit in np.unique(self.commits[~self.in_flight]).tolist():
             ends_so_far = np.where(self.commits <= commit, self.ends, lowest)
             reach = shifted(running_max(ends_so_far, self.of.ids), self.of.starts, lowest)
-            # Start of the next session to the right that an earlier commit opened; the session on the left may have
-            # joined it.
+            # Start of the next session to the right that an earlier commit opened. The session on the left may have
+            # merged with it.
             later = np.where(self.commits < commit, -self.starts, np.iinfo(np.int64).min // 2)
             following = self._next_start(later)
             in_commit = self.commits == commit
@@ -125,8 +128,8 @@ def cluster(
 ) -> Clusters:
     """Put elements and the windows in flight at `near` into clusters.
 
-    `lengths` are those of the windows that elements open, milliseconds. The watermarks decide whether an element is
-    late.
+    `lengths` are the lengths in milliseconds of the windows that elements open. The watermarks decide whether an
+    element is late.
     """
     if len(near):
         rows = np.concatenate([np.arange(len(codes)), near])

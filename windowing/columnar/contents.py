@@ -16,7 +16,7 @@ from tidegate.windowing.compute import Windows
 from tidegate.windowing.epochs.arrays import joined, taken
 
 Contents: TypeAlias = list[pa.Array]
-"""Arrays of accumulators: an array for each contents column, with a value for each window."""
+"""One array of accumulators for each contents column, with a value for each window."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class ColumnarContents:
     def accumulate(self, columns: Mapping[str, pa.Array], times: Int64s, rows: Int64s, groups: Groups) -> Contents:
         """Return the contents of groups of elements.
 
-        Times and rows, indices of the elements, are in the order of the groups.
+        Times and rows (the indices of the elements) are in the order of the groups.
         """
         take = pa.array(rows)
         sorted_columns = {name: column.take(take) for name, column in columns.items()}
         return [function.accumulate(sorted_columns, times, groups) for function in self.functions]
 
     def merge(self, contents: Contents, groups: Groups) -> Contents:
-        """Return the merged contents of each group; the only value of a group is unchanged, even if null."""
+        """Return the merged contents of each group. The value of a group with only one is unchanged, even if null."""
         multiple = groups.sizes > 1
         if not multiple.any():
             return contents
@@ -81,7 +81,7 @@ class ColumnarContents:
         return merged
 
     def merged_pairs(self, contents: Contents, others: Contents) -> Contents:
-        """Return each row's contents merged with those of the same row of `others`."""
+        """Merge each row's contents with those of the same row of `others`."""
         rows = len(contents[0])
         if not rows:
             return contents

@@ -1,4 +1,4 @@
-"""Spark's xxhash64 on arrays: the values of `KeySchema.hash_of`, for many keys at a time.
+"""Spark's xxhash64 on arrays. It equals `KeySchema.hash_of`, but hashes many keys at a time.
 
 Values of the same length are hashed together, as the rows of a matrix of bytes. Source: the specification of xxHash,
 XXH64.
@@ -29,7 +29,7 @@ _P1, _P2, _P3, _P4, _P5 = (
 )
 _STRIPE = 32
 _ROWS_AT_A_TIME = 16_384
-"""Rows whose hashes stay in the cache of a core from step to step."""
+"""Number of rows whose hashes stay in a core's cache from step to step."""
 
 
 def hash_keys(schema: KeySchema, columns: list[pa.Array], keys: int) -> UInt64s:
@@ -57,7 +57,7 @@ def key_groups(hashes: UInt64s, max_parallelism: int) -> npt.NDArray[np.int32]:
 
 
 def hash_values(column: pa.Array, kind: pa.DataType, name: str, seeds: UInt64s) -> UInt64s:
-    """Return Spark's `xxhash64` of each value of a column, each with its own seed; the hash of a null is undefined.
+    """Return Spark's `xxhash64` of each value of a column, each with its own seed. The hash of a null is undefined.
 
     Raises:
         UnsupportedOperation: values of this type can't be keys.

@@ -1,4 +1,4 @@
-"""Panes, late elements, settings and output, which all kernels of the columnar operator share."""
+"""What all kernels of the columnar operator share: settings, panes, late elements and output."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PaneRows(ParallelArrays):
     def emitted(self, result: pa.StructType, present: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Array:
         """Return the panes as lists of one pane, for the state rows of windows that may retract them.
 
-        Each state row with the flag `present` gets the next of these panes, the others get null.
+        Each state row with the flag `present` gets the next of these panes; the others get null.
         """
         kind = emitted_type(result)
         values = pa.StructArray.from_arrays(self.results, fields=list(result))
@@ -94,7 +94,7 @@ class Rules:
         accumulation: relation between the panes of a window.
         purging: True if the trigger purges when it fires.
         retract_merged: True if the panes of extended and absorbed windows are retracted.
-        interval: milliseconds between early firings, None if there are none.
+        interval: milliseconds between early firings; None if there are none.
         closed_through: see `PanePolicy`.
     """
 
@@ -118,7 +118,7 @@ class Rules:
         return self.accumulation is Accumulation.RETRACTING
 
     def due(self, ends: Int64s, timeline: Timeline) -> Bools:
-        """Return a flag for each window: whether it fires at its end, or is cleaned up, within the epoch."""
+        """Return a flag for each window: whether, within the epoch, it fires at its end or is cleaned up."""
         last = ends - 1
         fires = (last > timeline.initial) & timeline.reaches(last)
         due: Bools = fires | timeline.reaches(self.cleanups(ends))
@@ -131,13 +131,13 @@ class Rules:
         return lacking
 
     def is_window_late(self, ends: Int64s, watermarks: Int64s) -> Bools:
-        """Return a flag for each window: whether at the watermark it accepts no element, unless it has state."""
+        """Return a flag for each window: whether, at its watermark, it accepts elements only if it has state."""
         late: Bools = (self.cleanups(ends) <= watermarks) | (ends - 1 <= self.closed_through)
         return late
 
     def is_element_late(self, times: Int64s, watermarks: Int64s) -> Bools:
         """Return a flag for each element that no window accepts: whether it is late by its own time."""
-        # It is judged as a window would be whose last millisecond is its time.
+        # The rule is that of a window whose last millisecond is the element's time.
         return self.is_window_late(times + 1, watermarks)
 
     def cleanups(self, ends: Int64s) -> Int64s:
@@ -158,7 +158,7 @@ def cleanup_times(lasts: Int64s, lateness: Millis) -> Int64s:
 
 @dataclass(frozen=True, kw_only=True)
 class LateRows(ParallelArrays):
-    """Late elements by their index, with the watermark that made them late and the bounds of their first window.
+    """Indices of late elements, with the watermark that made them late and the bounds of their first window.
 
     `with_window` is True if the element has a window.
     """

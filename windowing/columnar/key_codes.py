@@ -20,7 +20,7 @@ _LIMIT = 2**62
 
 @dataclass(frozen=True)
 class KeyCodes:
-    """The distinct keys of several inputs, and for each input the code of each row: int64, 0 to `len(self) - 1`.
+    """The distinct keys of several inputs, and the code of each row of each input: int64, 0 to `len(self) - 1`.
 
     `columns` has the values of each key column, indexed by code.
     """
@@ -63,7 +63,7 @@ def encode_keys(schema: KeySchema, *inputs: tuple[Mapping[str, pa.Array], int]) 
 
 
 def _joined(parts: Sequence[pa.Array | pa.ChunkedArray], kind: pa.DataType) -> pa.Array:
-    """Return the columns concatenated; as one dictionary array if any of them has a dictionary."""
+    """Concatenate the columns, into a dictionary array if any of them is one."""
     dictionaries = any(pa.types.is_dictionary(part.type) for part in parts)
     if not dictionaries or any(part.null_count for part in parts):
         return pa.concat_arrays([_plain(part, kind) for part in parts])

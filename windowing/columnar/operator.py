@@ -1,7 +1,7 @@
-"""The columnar operator: it computes the windows of a shard on arrays, with exactly the results of the row operator.
+"""The columnar operator: it computes a shard's windows on arrays. Its results equal the row operator's exactly.
 
 Keys don't affect each other. So a caller may feed a shard as a whole or in parts, such as ranges of key groups, as long
-as a part has all elements and all state rows of its keys. The largest part bounds the memory.
+as each part has all elements and all state rows of its keys. The largest part determines the memory needed.
 
 Most epochs change few of the windows in state, so the cost of an epoch should not grow with all of them. Idle state
 rows pass through the epoch unchanged: a window is idle if no element has its key and none of its timers or firings is
@@ -43,7 +43,7 @@ from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.rows import SLICE, WINDOW, StateSchema
 
 _FURTHEST = 2**61
-"""Epoch milliseconds up to which sums of times fit into int64."""
+"""Epoch milliseconds up to which sums of times fit int64."""
 
 
 class ColumnarOperator:
@@ -156,7 +156,7 @@ class ColumnarOperator:
     def _by_arrays(
         self, codes: Int64s, elements: Elements, in_flight: InFlight, odd_keys: Bools, timeline: Timeline
     ) -> tuple[KernelOutput, Int64s, Int64s]:
-        """Return the kernel's output, and the indices of elements and windows in flight left to the row operator."""
+        """Return the kernel's output, and the indices of elements and windows that are left to the row operator."""
         keys = len(odd_keys)
         if not odd_keys.any():
             return self._kernel(codes, elements, in_flight, keys, timeline)
@@ -185,7 +185,7 @@ class ColumnarOperator:
         return SessionKernel(assigner, self._rules, timeline).run(codes, elements, in_flight, keys)
 
     def _sliced(self, timeline: Timeline) -> SlicedKernel | None:
-        """Return the kernel for slices; None if each window keeps its own contents in this epoch."""
+        """Return the kernel for slices, or None if each window keeps its own contents in this epoch."""
         # A window that newer code closed before its end accepts elements only if it has state.
         if self._slicing is None or self._rules.closed_through > timeline.initial:
             return None
@@ -226,7 +226,7 @@ def _too_far(timestamps: Int64s) -> bool:
 
 
 def resting_rows(state: pa.Table, key: KeySchema, elements: Elements, rules: Rules, timeline: Timeline) -> Bools | None:
-    """Return a flag for each state row: whether it is idle. Return None if finding out costs more than it saves."""
+    """Return a flag for each state row: whether it is idle; or None if determining that costs too much."""
     # Early firings by interval have timers of their own.
     if len(state) <= len(elements) or rules.interval is not None:
         return None
@@ -268,7 +268,7 @@ def _array(column: pa.ChunkedArray) -> Bools:
 
 
 ROWS_AT_A_TIME = 4_000_000
-"""Elements of a pass, counted once for each of their windows. Each takes about 250 bytes of memory."""
+"""Number of elements in a pass, counted once for each of their windows. Each takes about 250 bytes of memory."""
 
 
 def run_in_passes(

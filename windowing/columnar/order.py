@@ -12,11 +12,11 @@ from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 
 _BITS = 63
 _SAMPLE = 64
-"""Distances from which `_in_steps` guesses the step of a part."""
+"""Number of distances from which `_in_steps` guesses a part's step."""
 
 
 def sort_order(*parts: Int64s) -> Int64s:
-    """Return the rows in lexicographic order of `parts`, the first part first; equal rows keep their order."""
+    """Return the rows in lexicographic order of `parts`, by the first part first. Equal rows keep their order."""
     rows = len(parts[0])
     if rows < 2:
         return np.arange(rows)
@@ -60,7 +60,7 @@ def sort_groups(*parts: Int64s) -> tuple[Int64s, Bools]:
 
 
 def _one_word(parts: tuple[Int64s, ...], bits: int) -> Int64s | None:
-    """Return one integer for each row, ordered like the parts; None if it needs more than `bits` bits."""
+    """Return one integer for each row, ordered like the parts, or None if it needs more than `bits` bits."""
     if not len(parts[0]):
         return parts[0].copy()
     raised = [part - part.min() for part in parts]
@@ -80,7 +80,7 @@ def _one_word(parts: tuple[Int64s, ...], bits: int) -> Int64s | None:
 
 
 def _in_steps(distances: Int64s) -> Int64s:
-    """Return distances in units of their common step if they have one, like the starts of windows; else unchanged."""
+    """Divide distances by their common step, such as that of window starts. Return them unchanged if they have none."""
     step = int(np.gcd.reduce(distances[:: max(1, len(distances) // _SAMPLE)]))
     if step <= 1:
         return distances
@@ -107,7 +107,7 @@ def rearranged(part: Int64s, order: Int64s) -> Int64s:
 
 
 def numbers_of(begins: Int64s, sizes: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the numbers of all ranges, and for each of them the index of its range."""
+    """Return all numbers in the ranges, and the index of each number's range."""
     owners = np.repeat(np.arange(len(sizes)), sizes)
     return np.arange(len(owners)) + (begins - (np.cumsum(sizes) - sizes))[owners], owners
 
@@ -120,7 +120,7 @@ def is_every_row(rows: Int64s, length: int) -> bool:
 
 
 def begins(*parts: Int64s) -> Bools:
-    """Return a flag for each sorted row: whether it differs from the previous row in any part; true for row 0."""
+    """Return a flag for each sorted row: whether it differs from the previous row in any part. Row 0 is flagged."""
     first = np.ones(len(parts[0]), np.bool_)
     if len(first):
         first[1:] = False
@@ -144,7 +144,7 @@ def running_max(values: Int64s, ids: Int64s) -> Int64s:
 
 
 def shifted(values: Int64s, starts: Int64s, first: int) -> Int64s:
-    """Return the value of the previous row for each row, and `first` at the start of each run."""
+    """Return for each row the value of the previous row, or `first` at the start of a run."""
     before = np.empty_like(values)
     before[1:] = values[:-1]
     before[starts] = first

@@ -1,4 +1,4 @@
-"""The choice of the operator for a computation: the columnar operator if it is exact, else the row operator."""
+"""Choice of a computation's operator: the columnar operator if it is exact, otherwise the row operator."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _LONGEST = 2**60
 
 @dataclass(frozen=True, slots=True)
 class OperatorChoice:
-    """The operator for a computation, and the reason for the choice in words.
+    """The operator for a computation, and the reason for the choice.
 
-    `slicing` has the slices of overlapping windows, or the reason in words why they don't share slices. It is None for
-    other computations, and in the row operator.
+    `slicing` has the slices of overlapping windows, or the reason why they don't share slices. It is None for other
+    computations and for the row operator.
     """
 
     columnar: bool
@@ -68,7 +68,7 @@ def choose_operator(windows: Compute) -> OperatorChoice:
 
 
 def early_interval(windows: Windows) -> Millis | None:
-    """Return the milliseconds between early firings on arrays; None if windows don't fire early there."""
+    """Return the milliseconds between early firings on arrays, or None if windows don't fire early there."""
     firing = windows.effective_trigger.array_firing
     return None if firing is None else firing.interval
 

@@ -1,6 +1,6 @@
 """The kernel for sessions: it computes each cluster of elements and windows in flight independently.
 
-Elements of different clusters never share a session. Arrays compute a cluster where they are exact, which is in two
+Elements of different clusters never share a session. Arrays compute a cluster where that is exact, which holds in two
 cases:
 
 - Each element is more than a millisecond after the watermark before its commit, so no element can touch a session that
@@ -8,7 +8,7 @@ cases:
 - All elements came with one commit, and the cluster has no window in flight. Elements are processed by time, so the
   late elements come first, and the others form one session.
 
-The row operator computes all other clusters: there, a late element touches a session, or may touch it.
+The row operator computes all other clusters, in which a late element touches a session or may touch one.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class SessionKernel:
         return output, left.rows[~left.in_flight], by_row
 
     def _clusters(self, codes: Int64s, elements: Elements, in_flight: InFlight, keys: int) -> Clusters:
-        """Return the clusters with at least one element."""
+        """Return the clusters that have at least one element."""
         near = np.empty(0, np.int64)
         if len(in_flight):
             with_elements = np.zeros(keys, np.bool_)
@@ -105,7 +105,7 @@ class SessionKernel:
         return clusters.select(clusters.of.any(~clusters.in_flight))
 
     def _gaps(self, elements: Elements) -> Int64s:
-        """Return the gap after each element, in milliseconds, for which a session stays open."""
+        """Return, for each element, how long a session stays open after it, in milliseconds."""
         gap, column = self._assigner.gap_of_every_element, self._assigner.column_of_gaps
         if gap is not None:
             return np.full(len(elements), gap)
@@ -127,7 +127,7 @@ class SessionKernel:
     def _exact(self, clusters: Clusters, fresh: Bools) -> Bools:
         """Return a flag for each cluster: whether arrays compute it exactly."""
         of, window = clusters.of, clusters.in_flight
-        # The smallest watermark, from before the first one, is below every time less this distance.
+        # Before the first watermark, its value is smaller than any time minus this distance.
         safe = window | (clusters.watermarks < clusters.starts - (_SAFE - 1))
         never_fired = ~window
         if window.any():
@@ -179,7 +179,7 @@ class SessionKernel:
             starts=clusters.starts[of.starts],
             ends=ends,
             contents=self._contents(clusters, elements, in_flight),
-            # A cluster with a window in flight is never late: only safe clusters with such a window get here.
+            # A cluster with a window in flight is never late: such a cluster only gets here if it is safe.
             late=(ends - 1 <= clusters.watermarks[last]) & ~clusters.in_flight[last],
             commits=clusters.commits[last],
             watermarks=clusters.watermarks[last],
@@ -244,7 +244,7 @@ def fire_sessions(sessions: Sessions, rules: Rules, timeline: Timeline, output: 
     fires = ended.copy()
     if sessions.late.any():
         fires[sessions.late] = timeline.complete[sessions.commits[sessions.late]]
-    # In a long epoch all sessions fire on time, and copying arrays costs more than checking that.
+    # In a long epoch all sessions usually fire on time, and checking that costs less than copying arrays.
     fired = sessions if fires.all() else sessions.take(np.flatnonzero(fires))
     late = fired.late
     watermarks = timeline.firings(np.where(late, MIN_TIMESTAMP, fired.ends - 1))

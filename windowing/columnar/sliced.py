@@ -27,7 +27,7 @@ from tidegate.windowing.state.rows import SLICE
 
 @dataclass(frozen=True, kw_only=True)
 class _Parts(ParallelArrays):
-    """Contents of slices or windows, each of one key. A slice has its number as start, and 0 as end."""
+    """Contents of slices or windows, each of a single key. A slice has its number as its start, and 0 as its end."""
 
     codes: Int64s
     starts: Int64s
@@ -43,12 +43,12 @@ class SlicedKernel:
         self._rules = rules
         self._timeline = timeline
         ends = np.array([timeline.initial, timeline.final])
-        # Windows from `due` on fire in this epoch or later, those from `open` on after it.
+        # Windows from `due` on fire in this epoch or later; those from `open` on fire after it.
         self._due, self._open = slicing.windows_after(ends).tolist()
 
     def can_read(self, in_flight: InFlight, plain: Bools) -> Bools:
         """Return a flag for each state row: whether this kernel handles it; the row operator handles the others."""
-        # Any other window was open with another lateness or trigger.
+        # Any other window was opened with a different lateness or trigger.
         simple: Bools = plain & in_flight.filled & ~in_flight.pending & (in_flight.panes == 0)
         is_slice = are_slices(in_flight.rows)
         simple &= is_slice | (in_flight.ends - 1 > self._timeline.initial)
@@ -106,18 +106,18 @@ class SlicedKernel:
         return output
 
     def _added(self, codes: Int64s, elements: Elements, output: KernelOutput) -> tuple[_Parts, _Parts, _Parts]:
-        """Emit late elements, and return what the others add.
+        """Emit late elements, and return the contents that the other elements add, in three parts.
 
-        There are three parts: slices of elements that come before the firings of all their windows in this epoch or
-        later; slices of elements that came after some of these windows had fired; and those windows of the latter that
-        still fire in this epoch. The last two are empty unless an epoch has several commits.
+        The first part has the slices of elements that arrive before any of their windows fires in this epoch. The
+        second has the slices of elements that arrive after some of them have fired, and the third has those elements'
+        windows that still fire in this epoch. The last two parts are empty unless the epoch has several commits.
         """
         slicing, timeline = self._slicing, self._timeline
         seen = timeline.seen_by(elements.timestamps, elements.commits)
         slices = slicing.slices_at(elements.timestamps)
         lasts, passed = slicing.last_windows(slices), slicing.windows_after(seen)
         firsts = slicing.first_windows(slices)
-        # The rule of `Rules.is_window_late`, by the numbers of windows.
+        # This is the rule of `Rules.is_window_late`, expressed in window numbers.
         late = np.flatnonzero(lasts < passed)
         output.counters.elements += len(elements)
         output.counters.late += len(late)
@@ -154,7 +154,7 @@ class SlicedKernel:
         return _Parts(codes=row_codes[first], starts=starts[first], ends=ends[first], contents=contents)
 
     def _merged(self, parts: list[_Parts]) -> _Parts:
-        """Return parts sorted by key and bounds, with those of the same slice or window merged."""
+        """Sort parts by key and bounds, and merge those of the same slice or window."""
         parts = [part for part in parts if len(part)]
         if not parts:
             return self._nothing()
@@ -193,7 +193,7 @@ class SlicedKernel:
         slices, firsts = slices.take(rows) if len(rows) < len(slices) else slices, firsts[rows]
         lasts = np.minimum(slicing.last_windows(slices.starts), self._open - 1)
         opens = begins(slices.codes)
-        # Both bounds increase, so the windows that have no earlier slice begin with this slice.
+        # Both bounds increase, so windows without an earlier slice begin with this slice.
         before, after = np.empty_like(lasts), np.empty_like(lasts)
         before[1:], after[:-1] = lasts[:-1], firsts[1:]
         before[opens] = firsts[opens] - 1
@@ -271,7 +271,7 @@ class SlicedKernel:
         )
 
     def _bounds(self, windows: Int64s) -> tuple[Int64s, Int64s]:
-        """Return start and end of each window, int64 epoch milliseconds."""
+        """Return the start and end of each window, int64 epoch milliseconds."""
         starts = self._slicing.window_starts(windows)
         return starts, starts + self._slicing.grid.size
 
@@ -280,7 +280,8 @@ class SlicedKernel:
 
 
 _WORTH = 6
-"""Merges of a row that running merges take at most. With fewer rows to merge, each range is merged by itself."""
+"""Number of merges per row that running merges take at most. With fewer rows to merge, each range is merged by itself.
+"""
 
 
 def merged_ranges(
@@ -288,10 +289,10 @@ def merged_ranges(
 ) -> Contents:
     """Return the merged contents of each range of rows.
 
-    Rows are in `blocks` as long as the longest range. A range covers at most two: the end of the first and the
-    beginning of the second; or one, its end or its beginning. Merging two running aggregates gives its contents,
-    however long it is. This is the two-stack queue with an aggregate, for all ranges at a time: nothing is ever
-    subtracted, so minima and sketches work like sums. `lasts` are inclusive.
+    Rows are in `blocks` as long as the longest range. So a range is the end of one block followed by the beginning of
+    the next, or only one of the two. However long a range is, merging two running aggregates gives its contents. This
+    is the two-stack queue with an aggregate, computed for all ranges at a time. Nothing is ever subtracted, so minima
+    and sketches work like sums. `lasts` are inclusive.
     """
     sizes = lasts - firsts + 1
     rows = len(blocks)
@@ -306,7 +307,7 @@ def merged_ranges(
     )
     one = of_blocks.ids[firsts] == of_blocks.ids[lasts]
     is_end = one & (lasts == of_blocks.lasts[of_blocks.ids[lasts]])
-    # Row i of `both` is the end of a block from row i on, and row `rows + i` its beginning up to row i.
+    # Row i of `both` merges a block from row i to its end, and row `rows + i` merges it from its beginning to row i.
     both = joined([until_end, from_begin])
     merged = taken(both, np.where(one & ~is_end, rows + lasts, firsts))
     two = np.flatnonzero(~one)
@@ -319,9 +320,10 @@ def merged_ranges(
 
 
 def _running(functions: ColumnarContents, contents: Contents, groups: Groups) -> Contents:
-    """Return the contents of each row merged with those of all earlier rows of its group.
+    """Merge the contents of each row with those of all earlier rows of its group.
 
-    Pairs of rows are merged, then the pairs' running merges give those of the rows: 2 merges per row, in few steps.
+    Pairs of rows are merged first; the running merges of the pairs then give those of the rows. This takes two merges
+    per row, in few steps.
     """
     sizes = groups.sizes
     if not len(sizes) or int(sizes.max()) == 1:

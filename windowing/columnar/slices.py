@@ -5,9 +5,9 @@ the merge of their contents. The state has a row for each key and slice instead 
 the slices of Flink's SQL runtime (`SliceAssigners`, `SliceSharedAssigner`).
 
 A state row of a slice (namespace `slice`) shows which open windows it belongs to: `state_window_start` and
-`state_window_end` are the first of them, and `event_time_timers` has the last milliseconds of the first and, if there
-is one, of the second. The others follow at the same distance, up to the last window that begins at or before the slice.
-So a reader does not need the definition of the pipeline.
+`state_window_end` are the first of them, and `event_time_timers` has the last millisecond of the first and, if there is
+one, of the second. The others follow at the same distance, up to the last window that begins at or before the slice. So
+a reader does not need the definition of the pipeline.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidegate.windowing.state.rows import SLICE, TIME, WINDOW
 from tidegate.windowing.time import Millis, show_duration
 
 _LARGEST = 2**60
-"""Largest size of a window, milliseconds, with which sums of times fit into int64."""
+"""Largest window size, in milliseconds, for which sums of times fit int64."""
 _FURTHEST = 2**62
 
 
@@ -85,8 +85,8 @@ class Slicing:
 def slicing_of(compute: Compute) -> Slicing | str | None:
     """Return the slices of a computation that the columnar operator runs.
 
-    If windows overlap but have no slices, return the reason, in words. Return None for other computations: each element
-    is in at most one window, or the windows form no grid.
+    If windows overlap but have no slices, return the reason. Return None for other computations, whose elements are in
+    at most one window or whose windows form no grid.
     """
     if not isinstance(compute, Windows):
         return None
@@ -116,7 +116,7 @@ def slicing_of(compute: Compute) -> Slicing | str | None:
 
 
 def _merges_inexactly(windows: Windows) -> str | None:
-    """Return the reason why merged slices might differ from the aggregate of all elements; None if they can't."""
+    """Return the reason why merged slices might differ from the aggregate of all elements, or None if they can't."""
     if windows.aggregate is None or windows.process is not None:
         return "only an aggregate merges"
     bound = windows.bound_aggregate

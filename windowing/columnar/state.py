@@ -21,7 +21,7 @@ from tidegate.windowing.timestamps import as_type, epoch_millis
 Int32s = npt.NDArray[np.int32]
 
 _FEW = 50_000
-"""Rows up to which sorting them takes less time than concatenating slices of each group."""
+"""Number of rows up to which sorting is faster than concatenating slices of each group."""
 
 FIRE, FIRE_AND_PURGE = "fire", "fire_and_purge"
 
@@ -48,7 +48,7 @@ class InFlight(ParallelArrays):
 class CodedRows:
     """State rows without key group and key, and the code of each row's key.
 
-    `places` are the indices of the selected rows, ascending; None selects all.
+    `places` are the indices of the selected rows in ascending order; None selects all rows.
     """
 
     codes: Int64s
@@ -57,7 +57,7 @@ class CodedRows:
 
 
 class StateArrays:
-    """The state rows of one computation: read into arrays, and written from them."""
+    """Reads the state rows of a computation into arrays, and writes them from arrays."""
 
     def __init__(self, schema: StateSchema, contents: ColumnarContents, max_parallelism: int) -> None:
         self.schema = schema
@@ -68,15 +68,15 @@ class StateArrays:
         self.rest = pa.schema([field for field in self.columns if field.name not in key_columns])
 
     def rest_of(self, table: pa.Table) -> pa.Table:
-        """Return state rows without key group and key, in the types of the format."""
+        """Return state rows in the types of the format, without key group and key."""
         return _in_types(table, self.rest).combine_chunks()
 
     def whole(self, table: pa.Table) -> pa.Table:
-        """Return whole state rows in the types of the format."""
+        """Return state rows in the types of the format, with all columns."""
         return _in_types(table, self.columns)
 
     def read(self, codes: Int64s, rest: pa.Table, namespaces: Sequence[str] = (WINDOW,)) -> tuple[InFlight, Bools]:
-        """Return rows of these namespaces as arrays, and a flag for each row: only the row operator can read it."""
+        """Return rows of these namespaces as arrays, and a flag for each: whether only the row operator can read it."""
         starts, ends = millis_of(rest, "window_start"), millis_of(rest, "window_end")
         windows = InFlight(
             codes=codes,
@@ -127,7 +127,7 @@ class StateArrays:
         return self._rest_table(by_name, rows)
 
     def discarded(self, starts: Int64s, ends: Int64s, contents: Contents) -> pa.Table:
-        """Return the state rows of contents that were discarded at a firing and that a retraction may restore."""
+        """Return the state rows of contents that a firing discarded and a retraction may restore."""
         rows = len(starts)
         by_name: dict[str, pa.Array] = {
             "namespace": pa.repeat(pa.scalar(DISCARDED), rows),
@@ -165,7 +165,7 @@ class StateArrays:
         if sum(len(table) for _, table in runs) <= _FEW:
             order = np.argsort(np.concatenate([groups for groups, _ in runs]), kind="stable")
             return pa.concat_tables([table for _, table in runs]).take(pa.array(order))
-        # Each part is sorted by group, so slices of groups are concatenated, and no row is copied by itself.
+        # Each part is sorted by group, so concatenating slices of groups is enough; rows need not be copied one by one.
         bounds = [np.searchsorted(groups, np.arange(self._max_parallelism + 1)) for groups, _ in runs]
         slices = [
             table.slice(bound[group], bound[group + 1] - bound[group])
@@ -176,7 +176,7 @@ class StateArrays:
         return pa.concat_tables(slices)
 
     def _by_group(self, rows: pa.Table) -> tuple[Int32s, pa.Table]:
-        """Return the group of each row, and whole state rows sorted by key group, in the types of the format."""
+        """Return the group of each row, and all columns of the state rows, sorted by key group."""
         if (np.diff(rows["key_group"].to_numpy()) < 0).any():
             rows = rows.sort_by("key_group")
         return rows["key_group"].to_numpy(), self.whole(rows)
@@ -201,7 +201,7 @@ class StateArrays:
 
 
 def _in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the columns of a schema in its types; a column that the rows lack is null."""
+    """Return the schema's columns in its types. A column that the rows lack is null."""
     names = set(rows.column_names)
     columns = [
         as_type(rows[field.name], field.type) if field.name in names else pa.nulls(len(rows), field.type)
@@ -211,7 +211,7 @@ def _in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _take_rising(rows: pa.Table, places: Int64s) -> pa.Table:
-    """Return the rows at rising places; a mask copies most of the rows faster than indices do."""
+    """Return the rows at these ascending indices. If most rows are taken, a mask is faster than indices."""
     if len(places) < len(rows) // 2:
         return rows.take(pa.array(places))
     kept = np.zeros(len(rows), np.bool_)
@@ -220,7 +220,7 @@ def _take_rising(rows: pa.Table, places: Int64s) -> pa.Table:
 
 
 def where(rows: pa.Table, kept: Bools) -> pa.Table:
-    """Return the rows that are kept; a column with only nulls, as state often has, is rebuilt instead of copied."""
+    """Return the rows that are kept. An all-null column, which is common in state, is rebuilt instead of copied."""
     mask, count = pa.array(kept), int(np.count_nonzero(kept))
     return pa.table(
         [
@@ -232,7 +232,7 @@ def where(rows: pa.Table, kept: Bools) -> pa.Table:
 
 
 def is_plain(rows: pa.Table, namespaces: Sequence[str] = (WINDOW,)) -> pa.ChunkedArray:
-    """Return a flag for each state row: it is in flight, of one of the namespaces, and arrays can read it."""
+    """Return a flag for each state row: whether it is in flight, in one of the namespaces, and readable as arrays."""
     plain = pc.and_(pc.is_in(rows["namespace"], value_set=pa.array(namespaces)), rows["in_flight"])
     for name in ("window_start", "state_window_start"):
         plain = pc.and_(plain, rows[name].is_valid())
@@ -245,7 +245,7 @@ def is_plain(rows: pa.Table, namespaces: Sequence[str] = (WINDOW,)) -> pa.Chunke
 
 
 def timer_lists(*timers: tuple[Int64s, Bools]) -> pa.Array:
-    """Return a list of times for each row, null if no flag of the row is set. The times of a row rise."""
+    """Return a list of times for each row, in ascending order; null if none of the row's flags is set."""
     rows = len(timers[0][0])
     sizes = np.sum([present for _, present in timers], axis=0, dtype=np.int32) if rows else np.zeros(0, np.int32)
     values = np.column_stack([times for times, _ in timers])[np.column_stack([present for _, present in timers])]

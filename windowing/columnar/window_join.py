@@ -1,7 +1,7 @@
-"""The window join on arrays: the elements of both inputs by window, paired when the watermark passes the window.
+"""The window join on arrays: it groups the elements of both inputs by window, and pairs them at the window's end.
 
-Elements are kept in the state rows of the row operator, and records are equal to its records, in any order of windows
-that end together. See `WindowJoinOperator`.
+Its state rows are those of the row operator, and so are its records, except that windows with the same end may come in
+any order. See `WindowJoinOperator`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidegate.windowing.state.rows import WINDOW, StateSchema
 from tidegate.windowing.timestamps import epoch_millis, timestamps_of
 
 _NONE = -1
-"""Place of the partner that an element lacks."""
+"""Index that stands for a missing partner."""
 
 
 class ColumnarWindowJoin:
@@ -90,7 +90,7 @@ class ColumnarWindowJoin:
         )
 
     def _windows(self, keys: KeyCodes, state: pa.Table, elements: Elements, assigned: Assigned) -> _Windows:
-        """Return the windows with the elements of the state rows and with the new ones."""
+        """Return the windows, with both the elements of the state rows and the new ones."""
         of_state, of_elements = keys.codes
         starts, ends = (epoch_millis(state[f"window_{bound}"]).to_numpy() for bound in ("start", "end"))
         values, parts = [], []
@@ -125,13 +125,13 @@ class ColumnarWindowJoin:
     def _late(
         self, rows: Int64s, elements: Elements, assigned: Assigned, is_open: Bools, seen: Int64s, counters: Counters
     ) -> pa.Table:
-        """Return the late elements, and count them and those without a window."""
+        """Return the late elements. Count them, and the elements without a window."""
         taken = np.zeros(len(elements), np.bool_)
         taken[assigned.rows[is_open]] = True
         skipped = np.flatnonzero(~taken)
         late = skipped[_is_late(elements.timestamps[skipped], seen[skipped])]
         counters.late, counters.no_window = len(late), len(skipped) - len(late)
-        # The first window of an element stands for all.
+        # A late element is recorded with the first of its windows.
         firsts = np.full(len(elements), _NONE)
         firsts[assigned.rows[::-1]] = np.arange(len(assigned.rows))[::-1]
         places = pa.array(firsts[late], mask=firsts[late] == _NONE)
@@ -203,11 +203,12 @@ class ColumnarWindowJoin:
 
 @dataclass(frozen=True)
 class _Windows:
-    """Windows with elements, by end, key and start. The elements of both sides of a window follow each other.
+    """Windows with elements, sorted by end, key and start. A window's right elements directly follow its left ones.
 
-    `values` are the elements of each side, `counts` their numbers in each window. `places` has the place of each
-    element among the values of its side: of each window the left ones, then the right ones; `firsts` where a window
-    begins in it. `were_open` is true for each window that has elements from before the epoch.
+    `values` are the elements of each side, and `counts` their numbers in each window. `places` has the index of each
+    element among its side's values: for each window first those of the left elements, then those of the right ones.
+    `firsts` is where each window begins in `places`. `were_open` is true for each window that has elements from before
+    the epoch.
     """
 
     values: Sequence[pa.StructArray]
@@ -232,8 +233,8 @@ class _Windows:
     ) -> _Windows:
         """Group elements by window, in their order.
 
-        For each element and window, there are the code of the key, the bounds, the side (0 for the left input, 1 for
-        the right one), the place of the element among the values, and whether it is from before the epoch.
+        The arguments give, for each pair of element and window, the key's code, the bounds, the side (0 for left, 1 for
+        right), the element's index among the values, and whether the element is from before the epoch.
         """
         order = np.lexsort((places, sides, starts, codes, ends))
         codes, starts, ends, sides = codes[order], starts[order], ends[order], sides[order]
@@ -252,11 +253,11 @@ class _Windows:
         )
 
     def begins(self, side: int) -> Int64s:
-        """Return the place of the first element of a side of each window in `places`."""
+        """Return where each window's first element of a side is in `places`."""
         return self.firsts + self.counts[0] if side else self.firsts
 
     def pairs(self, kind: JoinKind, chosen: Bools) -> tuple[Int64s, Int64s, Int64s]:
-        """Return the pairs of the chosen windows: window, and place of each side's element, -1 if it has none."""
+        """Return the pairs of the chosen windows: the window, and the index of each side's element or -1."""
         left, right = self.counts
         if kind in ("semi", "anti"):
             lefts, rights = np.where((right > 0) == (kind == "semi"), left, 0), np.ones(len(right), np.int64)
@@ -269,7 +270,7 @@ class _Windows:
         return owners, self._elements(0, owners, of_left), self._elements(1, owners, of_right)
 
     def _elements(self, side: int, owners: Int64s, numbers: Int64s) -> Int64s:
-        """Return the places of numbered elements of windows, -1 where a window has no element of the side."""
+        """Return the indices of numbered elements of windows, or -1 where a window has no element of the side."""
         found = np.full(len(owners), _NONE)
         has_any = self.counts[side][owners] > 0
         found[has_any] = self.places[self.begins(side)[owners[has_any]] + numbers[has_any]]
@@ -277,6 +278,6 @@ class _Windows:
 
 
 def _is_late(times: Int64s, watermarks: Int64s) -> Bools:
-    """Return a flag for each time, of an element or the last of a window: whether the watermark has reached it."""
+    """Return a flag for each time: whether the watermark has reached it."""
     late: Bools = times <= watermarks
     return late

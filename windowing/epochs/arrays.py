@@ -1,4 +1,4 @@
-"""Records of parallel arrays: every field has a value for each row, and rows are taken and joined field by field."""
+"""Records of parallel arrays: every field has a value for each row. Rows are taken and concatenated field by field."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ParallelArrays:
     """Base class of records whose fields are arrays of the same length.
 
     In records about windows, `codes` are the codes of the keys, `starts` and `ends` (exclusive) the bounds of the
-    windows, and `watermarks` those at a firing or before an element: int64 epoch milliseconds.
+    windows, and `watermarks` the watermarks at a firing or before an element: int64 epoch milliseconds.
 
     A field is a NumPy array, an Arrow array or table, a list or a mapping of Arrow arrays, or None if the record
     does not have it. The first field gives the length: it is a NumPy array, or an Arrow array or table.

@@ -13,7 +13,7 @@ from tidegate.windowing.operators.two_inputs import SIDES, side_of_column
 
 KEY_PREFIX = "key_"
 VALUE_PREFIX = "value_"
-"""Prefix of the names of value columns; key columns have `KEY_PREFIX`, so that a table can hold both."""
+"""Prefix of the names of value columns. Key columns have `KEY_PREFIX`, so one table can hold both."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Elements(ParallelArrays):
 
     @property
     def names(self) -> Mapping[str | None, list[tuple[str, str]]]:
-        """Columns of each input: the name in `columns`, and the name in its elements."""
+        """Columns of each input: the name in `columns`, and the name in the input's elements."""
         if self.sides is None:
             return {None: [(name, name) for name in self.columns]}
         return {

@@ -25,17 +25,17 @@ class Outcome:
 
     Args:
         panes: a row for each pane and retraction of a window: the key columns as `key_<name>`, `window_id`,
-            `window_start`, `window_end` (null for the global window), `pane`, `timing`, `op`, `watermark`, the results
-            as `value_<name>`. Without columns if the computation has no windows.
+            `window_start`, `window_end` (null for the global window), `pane`, `timing`, `op`, `watermark`, and the
+            results as `value_<name>`. It has no columns if the computation has no windows.
         outputs: a row for each result and side output of a process function or join: the key columns as `key_<name>`,
-            `timestamp` (null if it came from a processing-time timer), `output` (the tag, null for a result), the
-            results as `value_<name>`. Without columns if the computation has windows.
+            `timestamp` (null if it came from a processing-time timer), `output` (the tag, null for a result), and the
+            results as `value_<name>`. It has no columns if the computation has windows.
         late: a row for each late element: `row` (its index among the elements), `reason`, `watermark`, `window_start`,
             `window_end`.
         state: state rows, sorted by key group.
         counters: counts of the epoch.
-        next_timer: smallest watermark at which a timer or a held element is due, None if none is waiting.
-        next_processing_time_timer: time of the next processing-time timer, None if there is none.
+        next_timer: smallest watermark at which a timer or a held element is due; None if none is waiting.
+        next_processing_time_timer: time of the next processing-time timer; None if there is none.
         rows_by_row: number of elements that the row operator processed.
     """
 
@@ -49,7 +49,7 @@ class Outcome:
     rows_by_row: int = 0
 
     def with_late_rows(self, rows: Int64s) -> Outcome:
-        """Return the outcome with late elements renumbered: the epoch's elements are `rows` of a larger set."""
+        """Renumber the late elements, for an epoch whose elements are the rows `rows` of a larger set."""
         if not len(self.late):
             return self
         numbers = pa.array(rows[self.late["row"].to_numpy()], pa.int64())
@@ -62,7 +62,7 @@ class EpochOperator(Protocol):
     def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
         """Return the outcome of an epoch.
 
-        Elements and state rows are all of a set of keys; there may be state rows of others.
+        The elements and state rows must be complete for a set of keys. State rows of other keys may be present.
         """
 
 
@@ -76,7 +76,7 @@ LATE_COLUMNS = pa.schema(
 def result_table(
     key: KeySchema, keys: Sequence[pa.Array], results: Mapping[str, pa.Array], **columns: pa.Array
 ) -> pa.Table:
-    """Return rows in the format of `Outcome.panes` or `Outcome.outputs`, whose own columns are named."""
+    """Return rows in the format of `Outcome.panes` or `Outcome.outputs`; `columns` are those besides key and value."""
     of_key = {f"{KEY_PREFIX}{name}": column for name, column in zip(key.names, keys, strict=True)}
     of_results = {f"{VALUE_PREFIX}{name}": column for name, column in results.items()}
     return pa.table(of_key | columns | of_results)
@@ -90,5 +90,5 @@ def no_late() -> pa.Table:
 
 @cache
 def nothing() -> pa.Table:
-    """Return a table without columns, for the panes or outputs that an operator does not produce."""
+    """Return a table without columns, in place of the panes or outputs that an operator does not produce."""
     return pa.table({})

@@ -1,4 +1,4 @@
-"""The epoch operator of any computation: it feeds windows, process functions and joins one element at a time."""
+"""The epoch operator for any computation: it feeds windows, process functions and joins one element at a time."""
 
 from __future__ import annotations
 
@@ -104,15 +104,15 @@ class RowOperator:
 
 
 def _reducing(reduce: Callable[[Any, Any], Any], kind: pa.StructType) -> Callable[[Any, Any], Any]:
-    """Return a user's reduce function with checked values; it may modify its arguments."""
+    """Wrap a user's reduce function, so that its values are checked and it may modify its arguments."""
     copy, fit = row_checker(kind, reduce, "element"), row_checker(kind, reduce, "reduced value")
-    # The elements may also be in other windows, and the reduced value in a pane.
+    # The elements may also be in other windows, and the reduced value may be in a pane.
     return lambda left, right: fit(reduce(copy(left), copy(right)))
 
 
 @dataclass(frozen=True)
 class ResultColumns:
-    """The result columns of a computation, including side outputs, and the type of the values of each by tag."""
+    """The result columns of a computation, including those of side outputs, and the value type for each tag."""
 
     fields: pa.StructType
     side_outputs: Mapping[str, pa.StructType]
@@ -150,7 +150,8 @@ class ResultColumns:
                 raise IllegalArgument("tag", record.tag, f"declare it in side_outputs; declared are {tags}")
             return {record.tag: value}
         if isinstance(value, WindowPair):
-            # The columns are microseconds, and Arrow reads an int as microseconds. A datetime ends with the year 9999.
+            # The columns are microseconds, and Arrow reads an int as microseconds. A datetime can't exceed the year
+            # 9999.
             start, end = (bound * 1000 for bound in value.window)
             return {"window_start": start, "window_end": end, LEFT: value.left, RIGHT: value.right}
         if isinstance(value, tuple):
@@ -248,7 +249,7 @@ class Records:
 
 
 Fed: TypeAlias = tuple[Any, dict[str, Any], Millis, str | None, int]
-"""Key, value, timestamp and side of an element, as a row operator takes them, and its index among the elements."""
+"""Key, value, timestamp and side of an element, as a row operator takes them, and the element's index."""
 
 
 def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: KeySchema) -> Records:

@@ -1,4 +1,4 @@
-"""Time in an epoch: watermark and clock from commit to commit, for many elements and timers at a time."""
+"""Time in an epoch: how watermark and clock advance from commit to commit, for many elements and timers at a time."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class AggregateFunction(HasFacts, ABC):
     takes_time: ClassVar[bool] = False
     """True if elements go to `add_at` instead of `add`: those of a `TimedAggregateFunction`."""
     rest_type: pa.DataType | None = None
-    """Type of the rest of an accumulator that `accumulator_type` can't hold, for its column in a snapshot; or None."""
+    """Type of the remainder, the part of an accumulator that `accumulator_type` can't hold, in a snapshot; or None."""
 
     @abstractmethod
     def create_accumulator(self) -> Any:
@@ -52,10 +52,10 @@ class AggregateFunction(HasFacts, ABC):
 
     @abstractmethod
     def merge(self, accumulator: Any, other: Any) -> Any:
-        """Return the accumulator of both. Called when windows merge."""
+        """Merge two accumulators into one. Called when windows merge."""
 
     def stored(self, accumulator: Any) -> tuple[Any, Any]:
-        """Return an accumulator as a value of `accumulator_type` and its remainder, None if there is none."""
+        """Return an accumulator as a value of `accumulator_type` and its remainder, or None if there is none."""
         return accumulator, None
 
     def restored(self, value: Any, rest: Any) -> Any:

@@ -57,7 +57,7 @@ class OnTimerContext(ProcessContext, Protocol):
 
 
 class ProcessFunction:
-    """What process functions with one input and with two share: results, side outputs, timers and state."""
+    """Base of process functions with one or two inputs: results, side outputs, timers and state."""
 
     result_type: Any = None
     """Arrow struct type of a result; needed if results go to a table."""
@@ -126,8 +126,8 @@ class KeepFirst(KeyedProcessFunction):
 
     Args:
         result_type: Arrow struct type of a result: columns of an element, without the key, which results have anyway.
-        within: how long, in event time, elements after the first are dropped. The next element is a first one again.
-            None drops them forever, and the state keeps a time for each key.
+        within: how long, in event time, elements after the first are dropped. The next element after that counts as a
+            first one again. None drops them forever, and the state keeps a time for each key.
 
     Raises:
         IllegalArgument: `result_type` is not a struct type, or `within` is not a duration above zero.
@@ -147,7 +147,7 @@ class KeepFirst(KeyedProcessFunction):
         first = ctx.get_state(_FIRST)
         if first.value() is not None:
             return None
-        # Without a time there is no order, and the element that arrives first is first.
+        # Elements without a time have no order, so the one that arrives first is the first.
         first.update(0 if ctx.timestamp is None else ctx.timestamp)
         if self.within is not None and ctx.timestamp is not None:
             # Elements of the timer's millisecond come before it, so the timer precedes the next first element.

@@ -39,7 +39,7 @@ class Counters:
         """Return the counts that a pipeline records, by name."""
         counts = {counter.name: getattr(self, counter.name) for counter in fields(self)}
         by_timing = counts.pop("fired")
-        # A pipeline emits every late element.
+        # A pipeline emits every late element, so it drops none.
         del counts["late_dropped"]
         return counts | {"on_time": self.on_time} | {f"fired_{timing.value}": by_timing[timing] for timing in Timing}
 

@@ -26,7 +26,7 @@ Held: TypeAlias = tuple[Side, Any]
 """The input and the value of an element that waits."""
 
 ElementTypes: TypeAlias = Mapping[Side, pa.StructType | None]
-"""Type of the elements of each input; None if it is unknown, as in tests of an operator."""
+"""Type of each input's elements; None if it is unknown, as in tests of an operator."""
 
 _VALUE = "value"
 
@@ -63,7 +63,7 @@ class HeldElements:
                 yield key, element
 
     def by_key(self) -> dict[Any, list[Any]]:
-        """Return the contents of each key's state row, in the columns of `held_contents`; only keys with elements."""
+        """Return the contents of the state row of each key with elements, in the columns of `held_contents`."""
         rows: dict[Any, list[list[Any]]] = {}
         columns = 1 + (len(self._sides) > 1) + sum(map(len, (names or (_VALUE,) for names in self._columns.values())))
         for time in sorted(self._times):
@@ -77,7 +77,7 @@ class HeldElements:
         return dict(rows)
 
     def restore(self, key: Any, contents: Sequence[Any]) -> None:
-        """Hold the elements in the contents of a state row again.
+        """Restore the held elements from the contents of a state row.
 
         Raises:
             IllegalState: the row names an input that does not exist.
@@ -92,7 +92,7 @@ class HeldElements:
         return sum(len(elements) for keys in self._by_time.values() for elements in keys.values())
 
     def _in_order(self, elements: list[Held]) -> list[Held]:
-        """Return elements sorted by input, then by value; elements of an unknown type keep their order of arrival."""
+        """Sort elements by input, then by value. Elements of an unknown type keep their order of arrival."""
         if len(elements) == 1:
             return elements
         return sorted(elements, key=lambda element: (self._sides[element[0]], self._orders[element[0]](element[1])))
@@ -126,7 +126,7 @@ class HeldElements:
 
 
 def held_contents(types: ElementTypes) -> tuple[tuple[str, pa.DataType | None], ...]:
-    """Return name and type of each column of a state row that holds elements: parallel lists.
+    """Return the name and type of each column of a state row that holds elements. The columns are parallel lists.
 
     Each column of an element has its own list, instead of one list of structs, so that a source may gain columns.
     """
@@ -143,7 +143,7 @@ def held_contents(types: ElementTypes) -> tuple[tuple[str, pa.DataType | None], 
 
 
 def value_order(kind: pa.StructType | None) -> Callable[[Any], tuple[Any, ...]]:
-    """Return the sort key of a total order of values: Arrow's order of their columns, then that of what it can't sort.
+    """Return the sort key of a total order of values: Arrow's order of their columns, then what Arrow can't sort.
 
     Arrow sorts nulls last and NaN after the numbers. It treats -0.0 and 0.0 as equal and does not sort nested columns.
     A function can distinguish such values, so they break the ties here. The values are mappings. Values of an unknown

@@ -36,7 +36,7 @@ from tidegate.windowing.timers import Slot
 from tidegate.windowing.windows import TimeWindow, Window
 
 WINDOW_JOIN = "window_join"
-"""Kind of a snapshot with the state rows of a window join, which are rows of windows."""
+"""Kind of a snapshot that holds the state rows of a window join, which are rows of windows."""
 
 
 def join_schema(
@@ -49,7 +49,7 @@ def join_schema(
 
 
 class JoinOperator(TwoInputOperator):
-    """The inputs `left` and `right` of a join, in event time. Subclasses buffer the elements, and join them.
+    """A join of the inputs `left` and `right` in event time. Subclasses buffer the elements and join them.
 
     Args:
         late_output: True emits late elements; False only counts them, as `late_dropped`.
@@ -257,7 +257,7 @@ class WindowJoinOperator(JoinOperator):
     def _sides(self, key: Any, window: Window, *, new: bool = True) -> dict[str, list[Any]]:
         """Return the elements of a window by side. A window without elements gets its timer.
 
-        A `new` timer is counted; that of a restored window was counted already.
+        A `new` timer is counted; the timer of a restored window has been counted before.
         """
         slot = (key, window)
         sides = self._windows.get(slot)

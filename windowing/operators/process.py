@@ -89,7 +89,7 @@ class HookContext:
 
 
 class ProcessOperator(KeyedOperator):
-    """Runs the hooks of a process function, and keeps their state and timers. Subclasses add one input or two.
+    """Runs the hooks of a process function, and keeps their state and timers. Subclasses add the inputs: one or two.
 
     Without sorting, each element goes to its hook immediately. If elements are sorted by time, they are held until the
     watermark reaches them, and go to their hooks in event order, with due timers between them. Then an element whose
@@ -175,7 +175,7 @@ class ProcessOperator(KeyedOperator):
 
     def _emit(self, results: Iterable[Any] | None, key: Any, timestamp: Millis | None) -> None:
         if results is not None:
-            # A row or a text is not a list of results, though Python could iterate over it.
+            # A row or a string is not a list of results, although Python could iterate over it.
             if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
                 raise IllegalArgument("results", results, "yield results, or return them in a list")
             for value in results:
@@ -217,7 +217,8 @@ class ProcessOperator(KeyedOperator):
 def process_schema(process: KeyedProcess | CoProcess, key: KeySchema, *inputs: pa.StructType | None) -> StateSchema:
     """Return the schema of the state rows of a process function.
 
-    The types are those of the elements that are kept in state if they are sorted by time; missing ones are inferred.
+    The types are those of elements kept in state, which are kept if elements are sorted by time. Missing types are
+    inferred.
     """
     function, sides = process.function, SIDES if isinstance(process, CoProcess) else (None,)
     declared = tuple((state.name, state.arrow_type) for state in function.states())

@@ -1,4 +1,4 @@
-"""The base of every keyed operator: its interface for a pipeline's task or a test, with its timers and output."""
+"""The base of every keyed operator: its interface for pipeline tasks and tests, with its timers and output."""
 
 from __future__ import annotations
 

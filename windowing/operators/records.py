@@ -43,7 +43,7 @@ class WindowPair(NamedTuple):
 
 
 class ElementResult(NamedTuple):
-    """One result of a process function or join; `timestamp` is that of the element or event-time timer, else None."""
+    """One result of a process function or join; `timestamp` is that of the element or event-time timer, or None."""
 
     value: Any
     timestamp: Millis | None

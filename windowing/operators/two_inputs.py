@@ -20,7 +20,7 @@ SIDES = (LEFT, RIGHT)
 
 
 def checked_side(side: str | None) -> str:
-    """Return `side` if it names an input; IllegalArgument if it does not."""
+    """Return `side` if it names an input; otherwise raise IllegalArgument."""
     if side not in SIDES:
         raise IllegalArgument("side", side, f"give the input: {LEFT!r} or {RIGHT!r}")
     return side
@@ -42,7 +42,7 @@ def side_of_column(name: str) -> tuple[str, str]:
 
 
 class TwoInputOperator(KeyedOperator):
-    """An operator with two inputs, whose watermarks and status are in front of its event time.
+    """An operator with two inputs, which derives its event time from their watermarks and status.
 
     The watermark is the smaller of both inputs' watermarks; idle inputs are ignored. Each watermark follows the records
     that it caused, and each change of status is forwarded.
@@ -58,7 +58,7 @@ class TwoInputOperator(KeyedOperator):
         self._update()
 
     def process_idle(self, idle: bool, side: str | None = None) -> None:
-        """Mark an input, or both if `side` is None, as idle or active; a watermark also makes it active."""
+        """Mark an input (or both if `side` is None) as idle or active. A watermark also makes an input active."""
         for name in SIDES if side is None else (checked_side(side),):
             self._combined[name].idle = idle
         self._update()

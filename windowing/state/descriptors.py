@@ -52,7 +52,7 @@ class StateTtlConfig:
 
 
 class StateTtl:
-    """A time-to-live rule with its clock. Raw values are `{"value": …, "at": time of the last renewal}`."""
+    """A time-to-live rule with its clock. A raw value is `{"value": …, "at": time of the last renewal}`."""
 
     __slots__ = ("_clock", "_config", "_millis")
 
@@ -133,7 +133,7 @@ class StateDescriptor(Protocol):
 
 
 class Accumulating(Protocol):
-    """The part of an `AggregateFunction` that aggregating state needs."""
+    """The members of an `AggregateFunction` that aggregating state needs."""
 
     accumulator_type: pa.DataType | None
 
@@ -163,7 +163,7 @@ class _State:
         self._cell.pop(self._name, None)
 
     def _raw(self) -> Any:
-        """Return the single value as the cell has it; None if there is none or it has expired."""
+        """Return the single value as stored in the cell, or None if there is none or it has expired."""
         raw = self._cell.get(self._name)
         return raw if self._ttl is None or raw is None else self._ttl.read(raw)
 
@@ -252,7 +252,7 @@ class MapState(_State):
         if self._ttl is None:
             entries[key] = value
             return
-        # A snapshot leaves out an expired entry, so putting its key counts as the first time again.
+        # A snapshot leaves out an expired entry, so putting its key again must move it to the end of the order.
         if key in entries and self._ttl.is_expired(entries[key]):
             del entries[key]
         entries[key] = self._ttl.write(value)
@@ -465,7 +465,7 @@ def _merged(
     source: Any,
     merge: Callable[[Any, Any], Any],
 ) -> Any:
-    """Return the merged raw value of two. With a time to live, it has the later renewal time."""
+    """Merge two raw values. With a time to live, it has the later renewal time."""
     if target is None:
         return source
     if state.ttl is None:

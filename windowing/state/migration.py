@@ -48,7 +48,8 @@ class StateFormat:
         contents: name and type of each contents column.
         trigger_state: name and type of each state that the trigger declares.
         user_state: name and type of each state that user functions declare.
-        result: name and type of each result column that retractions repeat; one without a name if results are not rows.
+        result: name and type of each result column that retractions repeat. If results are not rows, there is one
+            without a name.
         version: version of the state rows.
     """
 
@@ -100,7 +101,7 @@ class Difference(NamedTuple):
 
     @property
     def field(self) -> str:
-        """Return the field in words."""
+        """Describe the field."""
         return f"{self.part} {self.name!r}" if self.name else self.part
 
 
@@ -200,7 +201,7 @@ def _is_left_behind(difference: Difference, drop: Collection[str]) -> bool:
 
 
 def _is_added_aggregate(difference: Difference, old: StateFormat) -> bool:
-    """Return True if a difference is an additional named aggregate. Only named aggregates have their own columns."""
+    """Return True if the difference is an added named aggregate. Only named aggregates have columns of their own."""
     is_named = difference.part == "contents" and difference.name.startswith("acc_")
     return is_named and any(name.startswith("acc_") for name in old.contents)
 

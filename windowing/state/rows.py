@@ -30,11 +30,11 @@ WINDOW = "window"
 SLICE = "slice"
 """Namespace of window slices: parts of open windows that overlap (windowing/columnar/slices.py)."""
 DISCARDED = "discarded"
-"""Namespace of contents that left a window in discarding mode and may come back."""
+"""Namespace of contents that were discarded in discarding mode and that a retraction may restore."""
 KEY = "key"
 """Namespace of state that belongs to a key alone: keyed process functions, and state over all windows."""
 REST = "rest_"
-"""Prefix of a contents column's name, for the column with the rests of its accumulators; null means no rest."""
+"""Prefix that, before the name of a contents column, names the column of its remainders. Null means no remainder."""
 BUCKET = "bucket"
 """Namespace of an interval join's buffers; `window_start` is the elements' timestamp."""
 
@@ -195,7 +195,7 @@ class StateSchema:
 
 
 def emitted_type(result: pa.DataType) -> pa.DataType:
-    """Return the type of the column that holds panes which may have to be retracted."""
+    """Return the type of the column that holds the panes that may have to be retracted."""
     bounds = ("state_window_start", "state_window_end", "window_start", "window_end")
     return pa.list_(
         pa.struct(
@@ -240,7 +240,7 @@ def _cell(raw: dict[str, Any] | None, declared: Sequence[tuple[str, pa.DataType]
 
 
 def _as_declared(value: Any, kind: pa.DataType | None) -> Any:
-    """Return a value from a table with its timestamps in their declared zones; the table keeps them in UTC."""
+    """Return a value from a table with its timestamps in their declared zones. The table keeps them in UTC."""
     return fitting(value, kind, "value") if kind is not None and _has_zone(kind) else value
 
 

@@ -34,14 +34,14 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
 
 _ANY_KEY = KeySchema(("key",), (pa.string(),))
-"""Key schema of a harness that has seen neither an element nor a state row."""
+"""Key schema of a harness before its first element or state row."""
 
 MakeOperator = Callable[[], KeyedOperator]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """State rows, with the watermark and the clock at the time of the snapshot.
+    """State rows, with watermark and clock as of the snapshot.
 
     `format` describes the rows. `inputs` is None unless the operator has two inputs. `stagger_offset` is None unless
     the windows have a drawn stagger.

@@ -175,7 +175,7 @@ class Trigger(HasFacts, ABC):
     @property
     @fact
     def bounds_state(self) -> bool:
-        """True if the state of windows without an end needs no other bound, for example because the trigger purges."""
+        """True if the trigger bounds the state of windows that never end, for example because it purges."""
         return False
 
     @fact

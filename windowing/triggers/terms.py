@@ -1,9 +1,9 @@
 """Terms, the parts of composite triggers, and the trigger that a tree of terms forms.
 
 A term fires when its condition holds. Then it is finished until another term restarts it. Terms are values without
-state. Each place in the tree of terms has named int64 states for a window. Timers follow from these states alone: after
-each hook, the trigger registers the timers that a term waits for, and deletes those that no term is waiting for any
-more. So two terms can wait for the same time, and neither deletes the other's timer. The idea is from Beam's composite
+state. Each place in the tree of terms has named int64 states for a window. Timers depend on these states alone: after
+each hook, the trigger registers the timers that a term waits for, and deletes those that no term waits for any longer.
+So two terms can wait for the same time, and neither deletes the other's timer. The idea is from Beam's composite
 triggers.
 """
 

@@ -163,7 +163,7 @@ class EventTime:
         return self._combine()
 
     def _pass_time(self, clock: Millis) -> None:
-        """Advance the clock, and make the periodic calls that are due since. They don't depend on where epochs end."""
+        """Advance the clock, and make the periodic calls that became due. They don't depend on where epochs end."""
         before, self.clock = self.clock, max(self.clock, clock)
         interval, timeout = self.strategy.interval, self.strategy.idle_timeout
         if not interval:
@@ -175,7 +175,7 @@ class EventTime:
                 continue
             # An idle partition gets no calls, no matter when it is found to be idle.
             until = self.clock if timeout is None else min(self.clock, silent_since + timeout)
-            # Calls are due at whole intervals after the last commit, which made the first call itself.
+            # Calls are due at whole intervals after the last commit, whose end was itself a call.
             made = max((before - silent_since) // interval, 1)
             due = (until - silent_since) // interval
             partition.generator.on_periodic_emits(max(due - made, 0), partition.channel)

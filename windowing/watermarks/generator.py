@@ -209,16 +209,16 @@ class NoWatermarks(WatermarkGenerator):
 
 
 def watermark_behind(largest: Millis | None, delay: Millis) -> Millis:
-    """Return the watermark for a largest timestamp and a bound on disorder, clamped to int64."""
+    """Return the watermark for a largest timestamp and an out-of-orderness bound, clamped to int64."""
     return MIN_TIMESTAMP if largest is None else max(MIN_TIMESTAMP, largest - delay - 1)
 
 
 class BoundedOutOfOrdernessWithIdleAdvance(WatermarkGenerator):
     """Generator like `BoundedOutOfOrdernessWatermarks`, whose event time also advances after `wait` without events.
 
-    With only bounded disorder, the last windows before a pause wait for the next event. This generator advances a
-    logical event time at every periodic call. When the logical time is further ahead of the last event than the wait,
-    the watermark follows the logical time:
+    With bounded out-of-orderness alone, the last windows before a pause wait for the next event. This generator
+    advances a logical event time at every periodic call. When the logical time is further ahead of the last event than
+    the wait, the watermark follows the logical time:
 
         delay 2, wait 10, interval 5      event 100   call   call   call   event 112   call
         logical event time                      100    105    110    115         115    120

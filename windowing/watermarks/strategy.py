@@ -124,7 +124,7 @@ class WatermarkStrategy:
     def for_bounded_out_of_orderness_with_idle_advance(
         cls, delay: Duration, wait: Duration, interval: Duration = DEFAULT_INTERVAL
     ) -> WatermarkStrategy:
-        """Create the strategy with bounded disorder, whose event time also advances after `wait` without events.
+        """Create the bounded-out-of-orderness strategy whose event time also advances after `wait` without events.
 
         Raises:
             IllegalArgument: the delay or the wait is negative, or the interval is not greater than zero.
@@ -159,20 +159,20 @@ class WatermarkStrategy:
         return replace(self, timestamp_assigner=assigner)
 
     def with_out_of_orderness(self, delay: Duration) -> WatermarkStrategy:
-        """Return this strategy with another bound of the disorder.
+        """Return this strategy with another bound on out-of-orderness.
 
         Raises:
             IllegalArgument: the delay is negative, or the generator is not a built-in one with such a bound.
         """
         if self.out_of_orderness is None or not isinstance(self.supplier, _BuiltIn):
-            raise IllegalArgument("delay", delay, "the generator of this strategy has no bound of the disorder")
+            raise IllegalArgument("delay", delay, "the generator of this strategy has no bound on out-of-orderness")
         bound = non_negative_millis(delay, "delay")
         if len(self.supplier.settings) > 1:
             return replace(self, supplier=replace(self.supplier, settings=(bound, *self.supplier.settings[1:])))
         return replace(self, supplier=WatermarkStrategy.for_bounded_out_of_orderness(bound).supplier)
 
     def with_idleness(self, timeout: Duration) -> WatermarkStrategy:
-        """Return this strategy with streams that are idle after more than `timeout` without events.
+        """Return this strategy with idleness: a stream is idle after more than `timeout` without events.
 
         Raises:
             IllegalArgument: the timeout is not greater than zero.
@@ -210,14 +210,14 @@ class WatermarkStrategy:
 
     @property
     def out_of_orderness(self) -> Millis | None:
-        """Bound of the disorder that a built-in generator assumes, milliseconds; None for others."""
+        """Bound on out-of-orderness of a built-in generator, milliseconds; None for other generators."""
         if not isinstance(self.supplier, _BuiltIn) or self.supplier.generator is NoWatermarks:
             return None
         return self.supplier.settings[0] if self.supplier.settings else 0
 
     @property
     def _generator(self) -> WatermarkGenerator | None:
-        """A built-in generator, for its facts. None for a user's supplier, because its generators may differ."""
+        """A built-in generator, whose facts are read. None for a user's supplier, because its generators may differ."""
         return self.supplier() if isinstance(self.supplier, _BuiltIn) else None
 
     def create_generator(self, clock: Clock) -> WatermarkGenerator:

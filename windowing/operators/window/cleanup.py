@@ -1,4 +1,4 @@
-"""The cleanup of windows: a timer at the last millisecond plus the allowed lateness, in the windows' time domain.
+"""Cleanup of windows: a timer at the last millisecond plus the allowed lateness, in the time domain of the windows.
 
 A timer of the trigger may be due at the same time; then they are one timer. If the trigger deletes it, its hook no
 longer runs at that time, but the window is still cleaned up. In Flink such a window stays in the state forever.
@@ -19,7 +19,7 @@ from tidegate.windowing.windows import Window
 class WindowCell:
     """Contents, trigger and function state, and panes of one (key, window).
 
-    `identity` is the window at its first firing, None before; it does not change while a session grows.
+    `identity` is the window at its first firing, or None before that; it does not change while a session grows.
 
     `late_firing` is the firing that waits for the end of the source commit: None if none waits, True if it purges.
     `discarded` holds contents that were emitted in discarding mode; they are restored if their panes are retracted.
@@ -82,7 +82,7 @@ class Cleanup:
             self.timers.remove(cleanup, slot)
 
     def delete(self, timers: TimerQueue, time: Millis, slot: Slot) -> None:
-        """Delete a timer of the trigger; if it also cleans up the window, it remains for that only."""
+        """Delete a timer of the trigger. If it also cleans up the window, it remains for that purpose only."""
         if timers is self.timers and time == self.time(slot[1]) != MAX_TIMESTAMP:
             timers.silence(time, slot)
         else:
@@ -102,7 +102,7 @@ class Cleanup:
         if cleanup == MAX_TIMESTAMP or cleanup in times:
             return
         service = self._service
-        # A timer at the clock's own millisecond may still have to fire.
+        # A timer at the clock's current millisecond may still have to fire.
         clock_passed = service.current_processing_time - 1
         has_passed = cleanup <= (service.current_watermark if self._event_time else clock_passed)
         if self._is_silent(slot[1], times):
@@ -116,14 +116,14 @@ class Cleanup:
             self.timers.put_back(slot, (cleanup + 1,))
 
     def is_left_over(self, time: Millis, slot: Slot) -> bool:
-        """Return True if an event-time timer of a snapshot is a cleanup timer for a longer lateness than now."""
+        """Return True if an event-time timer of a snapshot is a cleanup timer for a longer allowed lateness."""
         return self._event_time and self._ends_by_timer and time > self.time(slot[1])
 
     def _is_silent(self, window: Window, times: Sequence[Millis]) -> bool:
         """Return True if the trigger of a restored window deleted its timer at the cleanup time.
 
-        Then the snapshot has no timer at or after the window's end. A change of the allowed lateness, which only event
-        time has, leaves such a timer.
+        Then the snapshot has no timer at or after the window's end. A change of the allowed lateness, which exists only
+        in event time, leaves such a timer behind.
         """
         if self._ends_by_timer:
             return False

@@ -21,7 +21,7 @@ from tidegate.windowing.windows import GLOBAL_WINDOW, Window
 class WindowTriggerContext:
     """The context of a trigger, for the (key, window) in `slot`; evictors also read its watermark and clock.
 
-    Without `cleanup` it knows only triggers, not windows.
+    Without `cleanup`, it serves only triggers, without windows.
     """
 
     def __init__(self, timers: InternalTimerService, cleanup: Cleanup | None = None) -> None:
@@ -152,8 +152,8 @@ class WindowFunctionContext:
 class WindowOperatorState(Protocol):
     """Configuration and state of a window operator, as its parts use them.
 
-    `merging_sets` are the windows in flight of each key, where windows merge; `global_cells` the state of functions for
-    each key, independent of windows; `late_firings` the cells that fire when their commit ends.
+    `merging_sets` has the windows in flight of each key if windows merge, `global_cells` the functions' state for each
+    key, independent of windows, and `late_firings` the cells that fire when their commit ends.
     """
 
     windows: Windows

@@ -73,7 +73,7 @@ class Firing:
         pane, watermark = cell.pane, self._context.current_watermark
         for value in values:
             self._output.append(
-                # Equals WindowResult(...), which takes twice as long, and every result is created here.
+                # The same as WindowResult(...), which takes twice as long; every result is created here.
                 _new(WindowResult, (key, window, value, end, timer, identity, pane, timing, "+", watermark))
             )
         self._fired[timing] += 1

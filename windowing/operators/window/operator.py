@@ -143,7 +143,7 @@ class WindowOperator(KeyedOperator):
         self.timers.advance_processing_time(clock, within and self._ends_by_clock)
 
     def end_commit(self) -> None:
-        """End the source commit: fire each window that its late elements changed, once."""
+        """End the source commit: fire once each window that late elements of the commit changed."""
         firings, self.late_firings = self.late_firings, {}
         for slot in firings:
             cell = self.cells.get(slot)
@@ -152,7 +152,7 @@ class WindowOperator(KeyedOperator):
                 self._act(slot, cell, TriggerResult.of(fire=True, purge=purge), None)
 
     def _is_window_late(self, window: Window, cleanup: Millis, cell: WindowCell | None) -> bool:
-        """Return True if a window accepts no element any more. Source: Flink's `isWindowLate`.
+        """Return True if a window no longer accepts elements. Source: Flink's `isWindowLate`.
 
         A closed window that has a cell was reopened.
         """
@@ -232,7 +232,7 @@ class WindowOperator(KeyedOperator):
             self._firing.purge(cell)
 
     def _never_emitted(self, cell: WindowCell) -> None:
-        """Count the elements of a cell that no pane has shown; no later pane can show them."""
+        """Count the elements of a cell that no pane has shown and none can show any more."""
         self._counters.never_emitted += cell.unseen
         cell.unseen = 0
 

@@ -51,7 +51,7 @@ def declared_states(windows: Windows) -> tuple[Sequence[StateDescriptor], ...]:
 
 
 def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[tuple[str, pa.DataType | None], ...]:
-    """Return name and type of each column that holds a window's contents."""
+    """Return the name and type of each column that holds a window's contents."""
     if windows.aggregate is not None:
         aggregate = windows.bound_aggregate
         if isinstance(aggregate, AggregateColumns):
@@ -149,7 +149,7 @@ def from_rows(operator: WindowOperatorState, rows: Iterable[StateRow]) -> None:
 def without_slices(rows: Iterable[StateRow], windows: Windows) -> list[StateRow]:
     """Return state rows with the contents of slices merged into the rows of the open windows that they belong to.
 
-    Their size and slide may be newer than the slices.
+    The size and slide of the windows may have changed since the slices were written.
     """
     kind, fresh = contents_of(windows), _fresh_accumulators(windows)
     others, slices, whole = list[StateRow](), list[StateRow](), dict[Slot, StateRow]()
@@ -188,7 +188,7 @@ def _windows_of(row: StateRow) -> Iterator[TimeWindow]:
 
 
 def _in_memory(row: StateRow, decode: Any, fresh: Mapping[str, Callable[[], Any]]) -> Any:
-    """Return the contents of a row as accumulators; new ones for aggregates that were added after the row."""
+    """Return the contents of a row as accumulators, with new ones for aggregates that were added after the row."""
     contents = None if row.contents is None else decode(row.contents)
     if row.missing and contents is not None:
         for index, name in enumerate(fresh):
@@ -198,9 +198,9 @@ def _in_memory(row: StateRow, decode: Any, fresh: Mapping[str, Callable[[], Any]
 
 
 def _state_window(operator: WindowOperatorState, slot: Slot) -> Window | None:
-    """Return the window at its first firing, or before that the window itself; None if it is not in flight.
+    """Return the window at its first firing, or the window itself before that, or None if it is not in flight.
 
-    The window of its first element would not do: rows must not depend on the order of elements.
+    The window of the first element would not do, because rows must not depend on the order of elements.
     """
     if operator.merging:
         merging_set = operator.merging_sets.get(slot[0])
