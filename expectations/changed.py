@@ -1,9 +1,9 @@
 """The event-time partitions whose final windows changed since consumers were last notified, for partitioned schedules.
 
-A partition is an hour, a day or a month in UTC, and a window belongs to the one in which it starts; rows of a process
-function or a join belong to that of their event time. If epochs only added rows, the new rows and the windows that
-became final name the partitions. If rows were removed (an interval was run again, a restore, an erasure), the removed
-files are compared with the added ones, so a partition whose windows reappeared unchanged has not changed.
+A partition is an hour, a day or a month in UTC, and a window belongs to the partition in which it starts. Rows of a
+process function or a join belong to the partition of their event time. If epochs only added rows, the new rows and the
+windows that became final name the partitions. If rows were removed (an interval was run again, a restore, an erasure),
+the removed files are compared with the added ones, so a partition whose windows reappeared unchanged has not changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNITS: Final = {"hour": "h", "day": "D", "month": "M"}
 _YEARS: Final = (np.datetime64("0001-01-01", "ms"), np.datetime64("9999-12-31T23:59:59.999", "ms"))
 _NO_PARTITION: Final = np.iinfo(np.int64).min
 _SALT: Final = secrets.token_bytes(16)
-"""A secret of this process, so that nobody can craft keys with equal numbers, as is possible with plain hashes."""
+"""A secret of this process. With a plain hash, keys with equal numbers could be crafted."""
 
 _SEEN: Final = frozenset({"window_start", "window_end", "event_time", "output"})
 """Leading columns that matter to readers; the others describe how a result was computed."""
@@ -57,9 +57,9 @@ _ROWS: Final = pa.schema(
 )
 """Rows that differ between the mark and now.
 
-`window` is a number for key and window (0 for rows that are not panes), `content` one for what readers see, and `plus`
-is false for a retraction. `came` is true for an added row, false for a removed one. `was_final` and `is_final` say
-whether its window was final at the mark, and whether it is now.
+`window` identifies key and window by a number (0 for rows that are not panes), `content` is a number for what readers
+see, and `plus` is false for a retraction. `came` is true for an added row and false for a removed one. `was_final` and
+`is_final` say whether the row's window was final at the mark, and whether it is final now.
 """
 
 Ints = npt.NDArray[Any]
@@ -73,9 +73,9 @@ class Until(NamedTuple):
 
 
 def read_differences(pinned: Pinned, unit: str, since: Until | None, before: list[dict[str, Any]] | None) -> pa.Table:
-    """Return the rows that differ as columns of `_ROWS`.
+    """Return the rows that differ, in the columns of `_ROWS`.
 
-    `before` lists the files that the table had at the mark; None if no row was removed since.
+    `before` lists the files that the table had at the mark. It is None if no row has been removed since.
     """
     manifest, handle = pinned.manifest, pinned.scope.pinned.handles[results.NAME]
     listed = {file["path"] for file in before or ()}
@@ -95,7 +95,7 @@ def read_differences(pinned: Pinned, unit: str, since: Until | None, before: lis
 
 
 def differing(rows: pa.Table, shape: WindowShape | None) -> tuple[Ints, bool]:
-    """Return the partitions in which the final windows differ, and whether any differ, even without a partition."""
+    """Return the partitions whose final windows differ, and whether any window differs, even without a partition."""
     every_pane = shape is None or shape.every_pane_counts
     sides = [_seen(rows.filter(chosen), every_pane) for chosen in (rows["came"], pc.invert(rows["came"]))]
     pairs = pa.concat_tables(sides).group_by(["partition", "content", "is_retraction"])
@@ -110,7 +110,7 @@ def differing(rows: pa.Table, shape: WindowShape | None) -> tuple[Ints, bool]:
 
 
 def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:
-    """Return partition and content of the results that readers see on one side, and of the retractions they miss.
+    """Return the partition and content of the results that readers see on one side, and of the retractions they miss.
 
     Readers see every pane that was not retracted, or only the newest one of each window.
     """
@@ -140,7 +140,7 @@ def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:
 
 
 def _came(batch: pa.RecordBatch, unit: str, since: Until | None, watermark: Millis, is_new: bool) -> pa.Table:
-    """Return the rows of a current file that were added since the mark; all of them if the file is new."""
+    """Return the rows of a current file that were added since the mark, or all of them if the file is new."""
     rows = _numbers(batch, unit)
     is_final = _final(rows, watermark)
     if since is None:
@@ -227,14 +227,14 @@ def _numbers(batch: pa.RecordBatch, unit: str) -> pa.Table:
 
 
 def _numbers_of_keys(batch: pa.RecordBatch, key: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """Number the rows by key: different keys get different numbers, even if they were chosen maliciously."""
+    """Number the rows by key. Different keys get different numbers, even if somebody chose the keys maliciously."""
     texts = digests(pa.Table.from_batches([batch]), key, _SALT).dictionary_encode()
     numbers = np.array([int(text[:16], 16) for text in texts.dictionary.to_pylist()], np.uint64)
     return np.asarray(numbers[texts.indices.to_numpy()], np.uint64)
 
 
 def _partitions(batch: pa.RecordBatch, unit: str) -> Ints:
-    """Return the partition of each row; `_NO_PARTITION` for a row without a time, or one outside Python's years."""
+    """Return the partition of each row, or `_NO_PARTITION` if it has no time or one that Python can't represent."""
     times = epoch_millis(batch[results.time_column(batch.schema)])
     moments = times.fill_null(_NO_PARTITION).to_numpy().astype("datetime64[ms]")
     first, last = _YEARS
@@ -257,7 +257,7 @@ class Mark:
         epoch: newest epoch whose rows are included.
         watermark: watermark of the epoch, int64 epoch milliseconds.
         first, last: starts of the first and the last partition that were ever announced; None if there are none.
-        held: starts of the partitions that changed but were held back because windows in them fail.
+        held: starts of the changed partitions that were held back because windows in them fail.
         unit: length of these partitions.
     """
 
@@ -272,7 +272,7 @@ class Mark:
 
     @classmethod
     def parse(cls, text: str) -> Mark | None:
-        """Read the JSON of a mark; None if it has other fields, for instance from another version of tidegate."""
+        """Parse the JSON of a mark, or return None if it has other fields, perhaps from another version of tidegate."""
         try:
             given = json.loads(text)
             return cls(**given | {"held": tuple(given.get("held", ()))})
@@ -304,7 +304,7 @@ class Changed:
     """The partitions that changed: their starts, in order, as numpy's times of the unit.
 
     Once these are announced, readers know the results of `mark`. `is_any` is True if there is something to announce: a
-    final window changed that is not held back. Windows without bounds belong to no partition. `held` are partitions
+    final window that changed and is not held back. Windows without bounds belong to no partition. `held` are partitions
     with failing windows that also changed, or were held back before.
     """
 
@@ -353,14 +353,15 @@ def _keys(starts: Ints) -> list[str]:
 def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None, failing: Ints | None = None) -> Changed:
     """Return the partitions whose final windows changed.
 
-    Windows without bounds belong to no partition. Without `since`, the results that the readers know, every partition
-    counts; so does every one from the first that they know to the last if rows were removed since then and their files
-    no longer exist. Partitions with a window that fails are held back; they count as changed once none of theirs fails.
+    Windows without bounds belong to no partition. `since` describes the results that readers know. Without it, every
+    partition counts as changed. If rows have been removed since then and their files no longer exist, every partition
+    between the first and the last one that readers know counts. Partitions with a failing window are held back; they
+    count as changed as soon as none of their windows fails.
     """
     handle, manifest = pinned.scope.pinned.handles[results.NAME], pinned.manifest
     mark = Mark(str(handle.metadata().id), handle.version(), manifest.epoch, manifest.final_through)
     if since is not None and since.table == mark.table and since.epoch > mark.epoch:
-        # A check of an older epoch: the readers already know more.
+        # This is a check of an older epoch, and readers already know newer results.
         return Changed(unit, _starts(np.empty(0, np.int64), unit), since, False, since.held_by(unit))
     starts: Ints | None = None
     is_any = True
@@ -388,7 +389,7 @@ def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None, 
 
 
 def _since(pinned: Pinned, unit: str, since: Mark | None) -> pa.Table:
-    """Return the rows that differ from those of a mark; Refused if rows were removed, and their files are gone."""
+    """Return the rows that differ from those of a mark; raise Refused if removed rows' files no longer exist."""
     if since is None or _only_added(pinned, since):
         return read_differences(pinned, unit, None if since is None else since.until, None)
     path = pinned.tables.path(results.NAME)

@@ -51,12 +51,12 @@ _UNSTABLE = re.compile(
 
 
 _ROWS_OF = {"rejects": "rejected"}
-"""Name of a suite's rows, where it differs from the suite's name."""
+"""Name of a suite's rows if it differs from the suite's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quality(Answer):
-    """The outcome of a check. The changed partitions are None if they were not requested, or are held back."""
+    """The outcome of a check. The changed partitions are None if they were not requested or all are held back."""
 
     pinned: Pinned
     run: QualityRun
@@ -121,7 +121,7 @@ class Quality(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged(Answer):
-    """Windows that may pass the pipeline's own suite."""
+    """Windows that are exempt from the pipeline's own suite."""
 
     pipeline: str
     epoch: int
@@ -144,7 +144,7 @@ def check(
     """Check the tables of a pipeline as of an epoch, write table `quality` and Data Docs, and return the outcome.
 
     `everything` checks every current window, and reads every file. `unit` is the length of the partitions whose changes
-    to return; only those later than `since`, the `mark` of an earlier outcome as JSON, count.
+    are returned. Only changes since `since` count, which is the `mark` of an earlier outcome as JSON.
 
     Raises:
         UsageError: the suite is faulty.
@@ -203,7 +203,7 @@ def acknowledge(config: Config, pipeline: str, where: str, reason: str) -> Ackno
 
 
 def _beside_windows(config: Config, pinned: Pinned, pipeline: Pipeline) -> Iterator[TableSuite]:
-    """Yield the suites for rows other than final windows, where there are new rows."""
+    """Yield the suites for rows other than final windows, for each table that has new rows."""
     for kind, path in config.entry(pipeline.name).suites:
         if path is None:
             continue
@@ -218,7 +218,7 @@ def _beside_windows(config: Config, pinned: Pinned, pipeline: Pipeline) -> Itera
 def _changed(
     config: Config, pinned: Pinned, run: QualityRun, unit: PartitionUnit | None, readers_know: Mark | None
 ) -> Changed | None:
-    """Return the changed partitions that may be announced; a failed check holds back all, or those with bad windows."""
+    """Return the changed partitions to announce. A failed check holds back all of them, or those with bad windows."""
     by_partition = config.entry(run.pipeline).hold == "partitions" and run.names_windows
     if unit is None or (run.is_critical and not by_partition):
         return None
@@ -244,11 +244,11 @@ def _of_snapshot(pinned: Pinned) -> dict[str, Any]:
 
 
 SOURCE = "source"
-"""Name of the source's rows in `[pipelines.NAME.suites]`; the other names are those of tables."""
+"""Name of the source's rows in `[pipelines.NAME.suites]`. The other names are table names."""
 
 
 def rows_since(pinned: Pinned, pipeline: Pipeline, kind: str) -> pd.DataFrame:
-    """Return the rows of a kind that were added since the newest earlier checked epoch; all if there is none.
+    """Return the rows of a kind that were added since the newest epoch checked before, or all if there is none.
 
     Raises:
         UsageError: the source's rows can't be read without Spark, or the pipeline has two sources.
@@ -296,7 +296,7 @@ def _source_rows(pinned: Pinned, pipeline: Pipeline, since: int | None) -> pa.Ta
 
 
 def _rows_of(files: FileSlice, schema: pa.Schema) -> list[pa.Table]:
-    """Return the slice's rows within its interval, with all columns of the source."""
+    """Return the rows of a slice within its interval, with all columns of the source."""
     found = []
     for number, part in enumerate(files.parts):
         table = files.table_of(number)

@@ -28,7 +28,7 @@ from tidegate.pipelines.storage.delta_log import Action, commit_info, files_in
 from tidegate.pipelines.storage.warehouse import active_files
 
 UNKNOWN, LOST, CHANGED, UNREADABLE, REWRITTEN = "unknown", "lost", "changed", "unreadable", "rewritten"
-"""Faults of a file: not added by tidegate; not removed by it; rows changed; missing or damaged; rewritten by others."""
+"""Faults of a file: not added by tidegate, not removed by it, rows changed, missing or damaged, rewritten by others."""
 
 _MARKS = ("tidegate", "tidegate_fence", COMPACTION)
 
@@ -61,8 +61,8 @@ def follow(
 ) -> Followed:
     """Follow the files of a table through its log.
 
-    `since` is a version whose files are correct. Without `read_all`, only files added since are read; the others are
-    looked for in a listing.
+    `since` is a version whose files are correct. Without `read_all`, only the files added since then are read. The
+    others only have to be in a listing of the folder.
     """
     # Between older retained snapshots the log has gaps; only the recent entries are contiguous.
     logged = TableLog(tables, table).recent
@@ -101,7 +101,7 @@ class _Trail:
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
     present: set[str] = field(default_factory=set)
     same: list[dict[str, dict[str, Any]]] = field(default_factory=list)
-    """The files that held the same rows before they were moved to others, since the last commit that changed rows."""
+    """The files that held the same rows before a move to other files, since the last commit that changed rows."""
     lost_at: dict[int, set[str]] = field(default_factory=dict)
     """Missing files of each snapshot, by its epoch."""
 
@@ -113,7 +113,7 @@ class _Trail:
         self.present = (self.present - removes.keys()) | adds.keys()
         if PUT_BACK in info:
             self._put_back(version, int(info[PUT_BACK]), removes)
-        # Somebody may undo an OPTIMIZE with RESTORE.
+        # A RESTORE may undo an OPTIMIZE.
         self.expected = next((files for files in self.same if files.keys() == self.present), self.expected)
         if isinstance(manifest := info.get("tidegate"), dict):
             if self.table == state.NAME:
@@ -122,7 +122,7 @@ class _Trail:
                 self._take_published(manifest)
 
     def _take_published(self, manifest: dict[str, Any]) -> None:
-        """Apply a published epoch: a new timeline removes rows from after its parent, so their files may disappear."""
+        """Apply a published epoch. A new timeline removes rows from after its parent, so their files may disappear."""
         parent = manifest.get("parent") or 0
         if parent == manifest["epoch"] - 1:
             return
@@ -175,9 +175,9 @@ class _Trail:
         self.new |= dict.fromkeys(adds, version)
 
     def _put_back(self, version: int, good: int, removes: Iterable[str]) -> None:
-        """Expect an earlier version's files again if they were expected then: compactions may have replaced them.
+        """Expect an earlier version's files again if they were expected then; compactions may have replaced them.
 
-        A table that keeps the files of the previous version is left unchanged: a user gave up the missing ones.
+        If the table keeps the previous version's files, nothing changes: a user has given up the missing ones.
         """
         self.takes_away = True
         self.same.clear()
@@ -214,7 +214,7 @@ class _Trail:
         return moves and bool(adds) and all(path.startswith(f"{self.table}-compacted-") for path in adds)
 
     def _hold_the_same(self, removed: Iterable[str], added: dict[str, dict[str, Any]], moves: bool) -> bool:
-        """Return True if a foreign commit added the rows that it removed; `moves` if it claims to have changed none."""
+        """Return True if a foreign commit added the same rows that it removed; `moves` if it claims to change none."""
         before = {path: self.expected[path] for path in removed}
         if _rows(before.values()) != _rows(added.values()):
             return False
@@ -263,7 +263,7 @@ class _Trail:
 
 
 def _recorded(action: dict[str, Any]) -> tuple[int | None, bool]:
-    """Return the checksum of a file, and True if versions before 0.3 computed it by their own rule."""
+    """Return the recorded checksum of a file, and whether it was computed by the rule of versions before 0.3."""
     stats = json.loads(action.get("stats") or "{}")
     text = stats.get(CHECKSUM_OF_VALUES, stats.get(CHECKSUM))
     return None if text is None else int(text, 16), CHECKSUM_OF_VALUES not in stats

@@ -1,4 +1,4 @@
-"""Data Docs: a page for each check, and a list of them. The pages load nothing, run no script, and escape all text.
+"""Data Docs: a page for each check, and a list of checks. The pages load nothing, run no scripts, and escape all text.
 
 Great Expectations' own pages put values into HTML unescaped, and load styles, scripts and a logo from other servers.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 INDEX = "index.html"
 KEPT = 500
-"""Number of pages that a pipeline keeps; older ones are removed, and table `quality` has their results."""
+"""Number of pages kept for each pipeline. Older pages are removed; table `quality` keeps their results."""
 
 _LIST = "checks.json"
 

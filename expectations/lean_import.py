@@ -1,6 +1,6 @@
 """Imports Great Expectations without the libraries that checks don't use, which halves the start of a check.
 
-Great Expectations imports everything that any of its expectations may need. Checks read data frames, so they need
+Great Expectations imports every library that any of its expectations may need. Checks read data frames, so they need
 neither Spark nor SQL databases, few need statistics, and none draws charts.
 """
 

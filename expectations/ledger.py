@@ -34,7 +34,7 @@ Ints = npt.NDArray[Any]
 
 
 class Entry(NamedTuple):
-    """A counter (`counted`) and the number of rows that it should equal (`found`); no range: all key groups."""
+    """A counter (`counted`), and the number of rows (`found`) to compare it with. No range means all key groups."""
 
     epoch: int
     what: str
@@ -80,7 +80,7 @@ class RowCounts:
                 has_shards = by_group and row.get("shards")
                 counters = [shard[what] for shard in row["shards"]] if has_shards else [row[what]]
                 if departed := self._departed.get((what, row["epoch"]), 0):
-                    # The counters say how many rows were removed later, for all key groups together.
+                    # The counters of removed rows cover all key groups together.
                     ranges, row_counts = [self._every], row_counts.sum(keepdims=True)
                     counters = [sum(count or 0 for count in counters) - departed]
                 for (first, last), counted, rows in zip(ranges, counters, row_counts.tolist(), strict=True):
@@ -101,7 +101,7 @@ def _departed_of(epochs: pa.Table) -> dict[tuple[str, int], int]:
 
 
 class Erased(NamedTuple):
-    """The newest epochs of `tidegate forget` and `tidegate late prune`, which remove rows on purpose, if any."""
+    """The newest epochs, if any, of `tidegate forget` and `tidegate late prune`, which remove rows on purpose."""
 
     forgotten: int | None
     pruned: int | None
@@ -115,7 +115,7 @@ class Erased(NamedTuple):
         return cls(kinds["forget"], kinds["prune"])
 
     def explains(self, entry: Entry) -> bool:
-        """Return True if the missing rows of an entry may have been removed on purpose; surplus rows never are."""
+        """Return True if rows of an entry that are missing may have been removed on purpose. Surplus rows never are."""
         if entry.found >= entry.counted:
             return False
         if self.forgotten is not None and entry.epoch < self.forgotten:
@@ -160,8 +160,8 @@ class Contents:
 class Taken(NamedTuple):
     """Element counts up to an epoch.
 
-    `taken` counts the elements that windows accepted. `final` counts those in final windows and those that no pane ever
-    showed, once per window.
+    `taken` counts the elements that windows accepted. `final` counts, once per window, the elements in final windows
+    and those that no pane ever showed.
     """
 
     taken: int
@@ -173,8 +173,8 @@ def snapshot_entries(
 ) -> Iterator[Entry]:
     """Yield the entries of the snapshot as a whole: its open windows, and all elements since the beginning.
 
-    Without a shape of the windows, elements are not compared. The epochs are those since `before`, the numbers of an
-    earlier check; the contents leave out windows that were final then.
+    Without a shape of the windows, elements are not compared. `before` has the numbers of an earlier check; the epochs
+    are those since then, and the contents leave out windows that were final then.
     """
     ranges = _ranges(manifest)
     for first, last, counters in ranges:
@@ -213,7 +213,7 @@ def is_whole(epochs: pa.Table, line: Line) -> bool:
 
 
 def taken_in_all(epochs: pa.Table, before: Taken | None = None) -> int:
-    """Count the elements that windows accepted and kept: on time, or late and reopened, and still in the source."""
+    """Count the elements that windows accepted (on time, or late and reopened) and that are still in the source."""
     on_time, reopened, given_back = (
         int(pc.sum(epochs[name]).as_py() or 0) if name in epochs.column_names else 0
         for name in ("on_time", "reopened", "taken_back")
@@ -222,7 +222,7 @@ def taken_in_all(epochs: pa.Table, before: Taken | None = None) -> int:
 
 
 def never_emitted(epochs: pa.Table) -> int:
-    """Count the elements in windows that were removed before a pane showed them, once for each window."""
+    """Count the elements in windows that were removed before a pane showed them; each counts once per window."""
     return int(pc.sum(epochs["never_emitted"]).as_py() or 0) if "never_emitted" in epochs.column_names else 0
 
 
@@ -244,7 +244,7 @@ def count_panes(counts: RowCounts, panes: pa.RecordBatch, groups: Ints) -> None:
 
 
 def _ranges(manifest: Manifest) -> list[tuple[int, int, dict[str, Any]]]:
-    """Return ranges of key groups with their counters; a single range for an old manifest without ranges."""
+    """Return the ranges of key groups with their counters. An old manifest without ranges has a single one."""
     if all(shard.counters for shard in manifest.shards):
         return [(shard.first, shard.last, shard.counters) for shard in manifest.shards]
     return [(0, manifest.max_parallelism - 1, manifest.counters)]

@@ -1,8 +1,8 @@
-"""Expectations about windows, for a pipeline's own suite or for Great Expectations alone over its results.
+"""Expectations about windows, for a pipeline's own suite, or for using Great Expectations on its results directly.
 
-Each works on rows in memory with columns `window_start` and `window_end`, one row per window. Lengths are milliseconds.
-A check gives a pipeline's suite the windows that became final since the previous check; "the previous window" is the
-previous one among these.
+Each works on rows in memory that have the columns `window_start` and `window_end`, one row per window. Lengths are
+milliseconds. A check gives a pipeline's suite the windows that became final since the previous check; "the previous
+window" is the previous one among these.
 
 >>> import great_expectations as gx
 >>> from tidegate.expectations.library import ExpectWindowsToFollowEachOther
@@ -52,7 +52,7 @@ class ExpectWindowsToBeAtMost(Rule):
 
 
 def _before(rows: pd.DataFrame, key: list[str], values: pd.Series) -> pd.Series:
-    """Return for each row the value of the previous window of its key; null for the first."""
+    """Return for each row the value of its key's previous window; null for the first."""
     ordered = rows.sort_values("window_start", kind="stable").index
     values = values[ordered]
     if not key:
@@ -98,7 +98,7 @@ class ExpectColumnToChangeByAtMost(Rule):
     factor: float
 
     success_keys: ClassVar[tuple[str, ...]] = ("column", "key", "factor")
-    text: ClassVar[str] = "$column of one $key changes at most by factor $factor from window to window."
+    text: ClassVar[str] = "$column of one $key changes by at most a factor of $factor from window to window."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         values = pd.to_numeric(rows[self.column]).astype("float64")

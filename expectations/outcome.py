@@ -47,9 +47,9 @@ _LONGEST = 200
 class Outcome:
     """The outcome of an expectation, over all parts of its rows.
 
-    `unexpected` is the number of rows that break it; None if it is not about individual rows. `observed` was seen in a
-    part; it is a `number` if possible. `failing` are the rows that break it in each part, None where they are unknown,
-    and `checked` the rows of each of these parts.
+    `unexpected` is the number of rows that break it; None if it is not about individual rows. `observed` is the value
+    seen in one part, a `number` if possible. `failing` has the rows of each part that break it, or None where they are
+    unknown, and `checked` has all rows of these parts.
     """
 
     expectation: Any
@@ -95,7 +95,7 @@ class Outcome:
             self.examples += [Example("", "", shown(value)) for value in values[:left]]
 
     def times(self, column: str) -> npt.NDArray[Any] | None:
-        """Return the times of the rows that break it as numpy's times; None if rows are unknown or have no time.
+        """Return the times (NumPy) of the rows that break it, or None if rows are unknown or have no time.
 
         A query may compute its columns, so a time that no checked row has counts as unknown too.
         """
@@ -122,7 +122,7 @@ class Outcome:
 
     @property
     def summary(self) -> str:
-        """Return the observation as text."""
+        """Return what was observed, as text."""
         if self.unexpected is None:
             return self.observed
         return f"{self.unexpected} of {self.rows} rows break it"
@@ -153,7 +153,7 @@ class Outcome:
 
     @property
     def description(self) -> str | None:
-        """Return what the expectation requires, in its own words; None if it has no text."""
+        """Return the expectation's own description, or None if it has none."""
         if isinstance(self.expectation, Rule) and not self.expectation.description:
             given = {name: shown(value) for name, value in self._given.items()}
             return Template(self.expectation.text).safe_substitute(given)
@@ -187,7 +187,7 @@ class Outcome:
 
 
 def _moments(times: pd.Series) -> npt.NDArray[Any] | None:
-    """Return times as numpy's times; None if they are not times."""
+    """Convert times to NumPy's; return None if the values are not times."""
     if not pd.api.types.is_datetime64_any_dtype(times):
         return None
     return pd.to_datetime(times, utc=True).dt.tz_localize(None).to_numpy().astype("datetime64[ms]")
@@ -243,7 +243,7 @@ def _parameter(name: str, value: Any) -> str:
 
 
 def _condition(given: Any) -> str:
-    """Return a condition of Great Expectations as the user wrote it, in Python or as text."""
+    """Return a condition of Great Expectations as the user wrote it: as a Python expression or as a string."""
     kind = getattr(given, "type", None)
     if kind == "pass_through":
         return str(given.pass_through_filter)
@@ -291,7 +291,7 @@ def validation_result(
             "epoch": manifest.epoch,
         },
     )
-    # `forget` finds the page of a key by the key's text, which must therefore appear here unchanged.
+    # `forget` searches pages for the key as text, so the text must appear here unchanged.
     return json.dumps(result.to_json_dict(), ensure_ascii=False).encode()
 
 

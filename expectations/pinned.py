@@ -82,7 +82,7 @@ class Shapes:
 
     @property
     def grids(self) -> list[list[int]]:
-        """Return epoch, size, slide and offset of each shape with windows of a fixed size."""
+        """Return the first epoch, size, slide and offset of each shape that has windows of a fixed size."""
         grids = []
         for epoch, shape, _ in self.since:
             if shape.size is not None and shape.slide is not None:
@@ -91,7 +91,7 @@ class Shapes:
 
     @property
     def gaps(self) -> list[list[int]]:
-        """Return epoch and gap of each shape; 0 where the gap depends on the element."""
+        """Return the first epoch and the gap of each shape. The gap is 0 where it depends on the element."""
         return [[epoch, shape.gap or 0] for epoch, shape, _ in self.since]
 
     @property
@@ -102,8 +102,8 @@ class Shapes:
     def counts_elements(self, watermark: Millis) -> bool:
         """Return True if every element is in the same number of windows, each of which is either open or final.
 
-        Code with a shorter lateness closes windows before the `final_at` that older code wrote. Under a longer lateness
-        windows that had fired stay open after it, until that lateness has passed.
+        Code with a shorter lateness closes windows before the `final_at` that older code wrote. Under a longer
+        lateness, windows that have fired stay open beyond that time until the longer lateness has passed.
         """
         shapes = [self.newest.by(each.shape) for each in self.since]
         waits = [shape.lateness for shape in shapes]
@@ -113,7 +113,7 @@ class Shapes:
 
 
 def shapes_of(epochs: pa.Table, present: WindowShape | None) -> Shapes | None:
-    """Return the shapes up to an epoch; None if the pipeline has no windows.
+    """Return the shapes up to an epoch, or None if the pipeline has no windows.
 
     Epochs of older versions of tidegate recorded no shape. They are assumed to have run with the shape of the next
     epoch that has one, or of the current code.
@@ -144,14 +144,16 @@ class Pinned:
         tables: tables of the pipeline.
         scope: the epoch, and the range of rows to check.
         shapes: shapes of the windows; None if the pipeline computes something else.
-        since: the newest epoch before it whose check passed; None if there is none.
-        interval: event time that was run since then, `start` and `end` in epoch milliseconds; None for a stream.
+        since: the newest earlier epoch whose check passed; None if there is none.
+        interval: the event-time interval that was run since then, `start` and `end` in epoch milliseconds; None for a
+            stream.
         fresh_windows: number of windows that became final since then, or whose result changed.
         slices: rows of table `results` to check, and the rows to compare them with.
         epochs: rows of table `epochs` in the snapshot's lineage.
         lines: epochs whose rows each table has.
         files: files of each table, with their faults.
-        differing_windows: windows that table `windows` lacks or has in excess; None if there is no such table.
+        differing_windows: windows that are missing from table `windows` or surplus in it; None if there is no such
+            table.
         ledger: counters of the epochs with the row counts of the tables.
         restored: checksums of the newest restore, and of the snapshot that it went back to.
         proves: the proof for the next check, if this one passes.
@@ -176,7 +178,7 @@ class Pinned:
 
     @property
     def shape(self) -> WindowShape | None:
-        """Return the shape of the windows in the epoch; None if the pipeline computes something else."""
+        """Return the shape of the windows in the epoch, or None if the pipeline computes something else."""
         return None if self.shapes is None else self.shapes.newest
 
     @property
@@ -281,7 +283,7 @@ def pin(
     erased = Erased.of(scope.pinned.erasing)
     before = None if scope.proof is None else scope.proof.taken_before
     entries: list[Entry] = [entry for entry in counts.entries() if not erased.explains(entry)]
-    # The number of elements that `forget` removed is unknown, and of windows with equal ids only one is seen.
+    # The number of elements that `forget` removed is unknown, and only one of several windows with equal ids is seen.
     is_counted = not read.share_ids and erased.forgotten is None and (scope.proof is None or before is not None)
     is_counted &= shapes is not None and shapes.counts_elements(manifest.watermark)
     of_snapshot = list(
@@ -327,11 +329,11 @@ def _with_ids(rows: pa.Table, manifest: Manifest) -> pa.Table:
 
 
 def as_frame(rows: pa.Table, key: Sequence[str] = ()) -> pd.DataFrame:
-    """Return rows as a frame in which pandas distinguishes the same keys as this code.
+    """Return rows as a frame in which pandas tells apart the same keys as this code does.
 
     Pandas compares strings only up to a NUL character, and converts integers with nulls to floats, which are inexact.
     """
-    # A time within a struct or a map becomes a Python datetime, which ends with the year 9999.
+    # A time within a struct or a map becomes a Python datetime, which can't exceed the year 9999.
     rows = as_text(rows, only_nested=True)
     frame: pd.DataFrame = rows.to_pandas(date_as_object=False)
     for name in key:
@@ -375,7 +377,7 @@ def _of_epoch(tables: PipelineTables, epoch: int) -> Snapshot | None:
 
 
 def _target(tables: PipelineTables, epoch: int) -> Snapshot | None:
-    """Return the snapshot that a restore went back to, or a savepoint of it; None if neither is retained."""
+    """Return the snapshot that a restore went back to, or a savepoint of it, or None if neither is retained."""
     if (snapshot := _of_epoch(tables, epoch)) is not None:
         return snapshot
     names = [entry.name for entry in list_savepoints(tables) if entry.manifest.epoch == epoch]

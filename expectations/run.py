@@ -1,4 +1,4 @@
-"""Runs suites over pinned tables; stores the results in table `quality`, and a page for each check in the artifacts."""
+"""Run suites over pinned tables. Results go to table `quality`, and a page for each check goes to the artifacts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.storage.artifacts import Artifacts
 
 _EVERY_ROW: Final = {"result_format": "COMPLETE", "partial_unexpected_count": MOST_EXAMPLES}
-"""Results with the index of every row that breaks an expectation."""
+"""Asks Great Expectations for the index of every row that breaks an expectation."""
 _PLACE: Final = "place"
 
 
@@ -77,7 +77,7 @@ class QualityRun:
 
     @property
     def state(self) -> str:
-        """Return `failed`, `marked` if only a warning failed, or `passed`."""
+        """Return `failed` if a critical expectation failed, `marked` if only a warning failed, or `passed`."""
         warned = any(check.severity == WARNING for check in self.failed)
         return "failed" if self.is_critical else "marked" if warned else "passed"
 
@@ -187,8 +187,8 @@ def validate(batch: Any, suite: TableSuite, key: Sequence[str]) -> list[Outcome]
     """Return the outcome of each expectation of a suite over all parts of its rows, in the suite's order.
 
     Raises:
-        UsageError: an expectation of the pipeline's own suite raised an exception, which is not a fault of the rows.
-        TidegateError: an expectation of tidegate raised one.
+        UsageError: an expectation of the pipeline's own suite raised an exception, which says nothing about the rows.
+            TidegateError: an expectation of tidegate raised an exception.
     """
     outcomes = [Outcome(expectation, key) for expectation in suite.expectations]
     for rows in suite.parts():

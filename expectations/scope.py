@@ -45,7 +45,7 @@ class Scope:
 
     Args:
         pinned: the epoch.
-        since: the newest epoch before it whose check passed; None if there is none.
+        since: the newest earlier epoch whose check passed; None if there is none.
         proof: proof of the check that this one continues from; None if all rows are checked.
         looks_from: end of the oldest windows to check, int64 epoch milliseconds; None for all.
         new_epochs: rows of table `epochs` to compare with the tables.
@@ -75,7 +75,7 @@ class Scope:
 
     @property
     def of_windows(self) -> pc.Expression | None:
-        """Return the filter for rows of new windows and of windows near them; None for all."""
+        """Return the filter for rows of new windows and of windows near them, or None for all."""
         if self.proof is None:
             return None
         chosen = pc.field("epoch") > self.proof.epoch
@@ -167,7 +167,7 @@ def _readable(pinned: PinnedEpoch, table: str, unreadable: dict[str, frozenset[s
 def _new_rows(
     tables: PipelineTables, pinned: PinnedEpoch, proof: Proof | None, unreadable: dict[str, frozenset[str]]
 ) -> tuple[dict[str, list[int]], Millis | None]:
-    """Return the epochs of rows that no check has seen, by table, and the start of the oldest window among them.
+    """Return, by table, the epochs of rows that no check has seen, and the start of the oldest window among them.
 
     They include epochs after the pinned one, whose rows may already be in the tables.
     """
@@ -233,7 +233,7 @@ class Proof:
 
 
 def since_of(tables: PipelineTables, pinned: PinnedEpoch) -> int | None:
-    """Return the newest epoch before the pinned one whose check passed; None if there is none.
+    """Return the newest epoch before the pinned one whose check passed, or None if there is none.
 
     Epochs that a restore or a re-run replaced are ignored.
     """
@@ -262,7 +262,7 @@ def _final_through(epochs: pa.Table, epoch: int, by_clock: bool) -> pa.Scalar:
 
 
 def interval_since(epochs: pa.Table, since: int | None) -> dict[str, int] | None:
-    """Return the event time that was run since an epoch, `start` and `end` in epoch milliseconds; None for a stream."""
+    """Return the event-time interval (epoch milliseconds) that was run since an epoch; None for a stream."""
     newer = epochs if since is None else epochs.filter(pc.greater(epochs["epoch"], since))
     starts, ends = (epoch_millis(newer[name]) for name in ("interval_start", "interval_end"))
     run = {"start": pc.min(starts).as_py(), "end": pc.max(ends).as_py()}

@@ -58,8 +58,8 @@ def own_suite(rows: str, suite: Any, frame: pd.DataFrame, *, of_windows: bool = 
 def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
     """Return the suites to run over pinned tables.
 
-    Its own suite, of the windows that became final since the newest check that passed, is left out if there are none: a
-    mean or a row count is meaningless without rows.
+    The pipeline's own suite covers the windows that became final since the newest check that passed. It is left out if
+    there are none, because a mean or a row count is meaningless without rows.
     """
     checked = [
         TableSuite("final windows", pinned.windows, tuple(_windows(pinned))),
@@ -205,7 +205,7 @@ _MAY_LACK: Final = "expect_column_to_exist"
 def check_suite(suite: Any, name: str, rows: pd.DataFrame, what: str = "final windows") -> None:
     """Check that every expectation of a pipeline's own suite can be evaluated.
 
-    `name` is its field in tidegate.toml, with which messages begin; `what` is the name of the rows in messages.
+    Messages begin with `name`, the suite's field in tidegate.toml, and call the rows `what`.
 
     Raises:
         UsageError: it is not a suite, or one of its expectations lacks a parameter, names a missing column, or can't be

@@ -41,7 +41,7 @@ from tidegate.windowing.time import Millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 ROWS = 100_000
-"""Approximate number of rows in a part; with everything computed from them, they take about 200 MB."""
+"""Approximate number of rows in a part. Together with all values computed from them, they take about 200 MB."""
 
 
 _PARTS = "parts-"
@@ -51,7 +51,7 @@ _ABANDONED_SECONDS = 86_400
 class Slices:
     """Rows by key, which can be read more than once, in parts of about `rows_at_a_time`.
 
-    `rows` is their number, at most. Without key columns all rows belong to one key.
+    `rows` is an upper bound on their number. Without key columns all rows belong to one key.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ def ids_of(rows: pa.Table, manifest: Manifest) -> Ints:
 
 
 def with_one_id(rows: pa.Table, manifest: Manifest) -> pa.Table:
-    """Return key columns and id of windows of a key that legitimately share an id.
+    """Return the key columns and the id of windows of one key that legitimately share an id.
 
     Chosen keys and times can produce such windows, which must not make a check fail.
     """
@@ -257,7 +257,7 @@ def with_one_id(rows: pa.Table, manifest: Manifest) -> pa.Table:
 
 
 def _are_repeated(rows: pa.Table) -> pa.BooleanArray:
-    """Return True for each row that occurs more than once."""
+    """Return a flag for each row: whether it occurs more than once."""
     places = pa.array(np.arange(len(rows)))
     first, last = (one_of_each(rows, places, function).to_numpy() for function in ("min", "max"))
     once = first[first == last]
@@ -309,7 +309,7 @@ MISSING, SURPLUS, UNREADABLE = "missing", "stands not", "unreadable"
 
 
 def faults(tables: PipelineTables, scope: Scope, slices: Slices, folder: Path | None) -> pd.DataFrame | None:
-    """Return a row for each window in scope that the table lacks or has in excess; None if there is no such table."""
+    """Return a row for each window in scope that is missing from the table or surplus in it; None without the table."""
     handle = _of_epoch(tables, scope.pinned.snapshot.manifest.epoch)
     if handle is None:
         return None
@@ -346,7 +346,7 @@ def _faulty(rows: pa.Table, fault: str, count: int) -> pa.Table:
 
 
 def _of_epoch(tables: PipelineTables, epoch: int) -> DeltaTable | None:
-    """Return the table without the windows of later epochs; None if there is no such version."""
+    """Return the table without the windows of later epochs, or None if there is no such version."""
     if not tables.warehouse.exists(tables.path(windows.NAME)):
         return None
     handle = tables.look(windows.NAME)

@@ -1,7 +1,7 @@
-"""`UnexpectedRowsExpectation` on rows in memory: its SQL runs in DataFusion, which is part of the library deltalake.
+"""`UnexpectedRowsExpectation` on rows in memory: its SQL runs in DataFusion, which the library deltalake includes.
 
 Great Expectations supports it only for databases and Spark. The rows are written to a small Delta table in the system's
-folder for temporary files, because that is what DataFusion reads here.
+folder for temporary files, because that is what this DataFusion can read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BATCH: Final = "batch"
 def select(query: str, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that a query selects; `{batch}` in it stands for the given rows.
 
-    The query is put in parentheses, where SQL does not allow statements that write, such as COPY or CREATE.
+    The query is put into parentheses, where SQL allows no statements that write, such as COPY or CREATE.
     """
     table = pa.Table.from_pandas(rows, preserve_index=False)
     # Delta has no type for columns in which every value is null.

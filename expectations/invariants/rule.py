@@ -1,7 +1,7 @@
 """A rule over the rows of a table: an expectation that holds when no row breaks it.
 
-`UnexpectedRowsExpectation` does this in SQL and has no pandas form; the pinned rows are in memory, so
-a rule here is a vectorised condition over a data frame.
+`UnexpectedRowsExpectation` does this in SQL and has no pandas form; the pinned rows are in memory, so a rule here is a
+vectorised condition on a data frame.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class Rows(TableMetricProvider):
 
 
 class Rule(BatchExpectation):
-    """A rule, which holds when `broken` marks no row. A subclass provides parameters, a text and a condition."""
+    """A rule, which holds when `broken` marks no row. A subclass provides parameters, a description and a condition."""
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (Rows.metric_name,)
     text: ClassVar[str] = ""
     """Description of the rule, with parameters as `$name`."""
     shown: ClassVar[tuple[str, ...] | None] = None
-    """Columns that an example shows in addition to key and window; None shows all."""
+    """Columns that an example shows in addition to key and window; None shows all columns."""
 
     @abstractmethod
     def broken(self, rows: pd.DataFrame) -> pd.Series:
-        """Mark the rows that break the rule: return booleans with the index of `rows`."""
+        """Return a boolean for each row, with the index of `rows`: whether it breaks the rule."""
 
     @classmethod
     @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)

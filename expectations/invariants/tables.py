@@ -1,7 +1,7 @@
 """Rules for computed values, for the origin of rows, for epochs, and for a snapshot.
 
-If an expected value follows from others (a window's id from its bounds, a key group from its key), it is computed
-before the rule sees the rows, from columns in their own types, and added as a column.
+If an expected value can be derived from others (a window's id from its bounds, a key group from its key), it is
+computed from the columns in their own types before the rule sees the rows, and added as a column.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMPUTED_ID, COMPUTED_GROUP = f"{COMPUTED}window_id", f"{COMPUTED}key_group"
 
 
 class ExpectWindowIdsToNameTheirWindows(Rule):
-    """The id of a window follows from its key and its bounds at its first firing.
+    """The id of a window is derived from its key and its bounds at its first firing.
 
     `is_merging`: a session may have grown since, so only the first pane of a session is checked.
     """
@@ -40,7 +40,8 @@ class ExpectFinalAtToFitTheBounds(Rule):
     """A window is final when the watermark reaches its last millisecond plus the allowed lateness.
 
     The current lateness may differ from that of an older epoch, but within an epoch it is the same for all windows. A
-    retraction repeats its pane, which an older epoch may have emitted, so it is not checked. Milliseconds.
+    retraction repeats its pane, which an older epoch may have emitted, so it is not checked. The lateness is in
+    milliseconds.
     """
 
     lateness: int
@@ -64,7 +65,7 @@ class ExpectFinalAtToFitTheBounds(Rule):
 
 
 class ExpectKeysToHashToTheirGroup(Rule):
-    """A row of the snapshot is in the key group of its key, the only place where an epoch looks for it."""
+    """A row of the snapshot is in the key group of its key, because an epoch looks for it only there."""
 
     text: ClassVar[str] = "The key group of a row is the hash of its key."
     shown: ClassVar[tuple[str, ...] | None] = ("key_group", COMPUTED_GROUP)
@@ -134,7 +135,7 @@ class ExpectEventsToBeConserved(Rule):
 
 
 class ExpectWatermarkNeverToGoBack(Rule):
-    """The watermark never decreases along the epochs that led to the snapshot; it is null before the first one."""
+    """The watermark never decreases along the epochs that led to the snapshot; it is null before the first value."""
 
     text: ClassVar[str] = "The watermark of an epoch is not behind that of an earlier one."
 
@@ -154,7 +155,7 @@ def _passed(rows: pd.DataFrame, watermark: int, lateness: int) -> pd.Series:
 
 
 class ExpectNoStateBehindWatermark(Rule):
-    """The snapshot has no window whose end plus lateness is behind the watermark; milliseconds."""
+    """The snapshot has no window whose end plus lateness is behind the watermark (milliseconds)."""
 
     watermark: int
     lateness: int
@@ -169,7 +170,7 @@ class ExpectNoStateBehindWatermark(Rule):
 
 
 class ExpectNoTimerOfClosedWindow(Rule):
-    """The snapshot has no event-time timer of a window whose cleanup time was reached; milliseconds."""
+    """The snapshot has no event-time timer of a window whose cleanup time was reached (milliseconds)."""
 
     watermark: int
     lateness: int

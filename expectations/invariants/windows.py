@@ -1,7 +1,7 @@
 """Rules for windows: their bounds, the numbers and timing of their panes, and the windows of a key together.
 
 **Bounds.** Windows of a fixed size are aligned to a grid; a session is at least as long as its gap. `by_epoch` holds
-what each version of the code declared, and the first epoch that ran it. A window that was open when the code changed
+what each version of the code declared, with the first epoch that ran it. A window that was open when the code changed
 keeps its bounds, so a window matches the declaration of its epoch or of an earlier one.
 
 **Panes.** `op` is "+" for a pane, and "-" for the retraction of that pane and all before it. When a session merges with
@@ -135,7 +135,7 @@ class ExpectOneOnTimePaneBeforeLateOnes(Rule):
 
 
 def _latest_end_before(rows: pd.DataFrame, key: list[str]) -> pd.Series:
-    """Return for each session, sorted by start, the latest end among earlier ones of its key; NaN for the first."""
+    """Return, for each session by start, the latest end among its key's earlier sessions; NaN for the first."""
     ends = milliseconds(rows["window_end"])
     if not key:
         return ends.cummax().shift()
@@ -148,7 +148,7 @@ def _by_start(rows: pd.DataFrame, key: list[str]) -> pd.DataFrame:
 
 
 class ExpectSessionsToLieApart(Rule):
-    """No two sessions of a key overlap or touch: their elements are further apart than the session gap.
+    """No two sessions of a key overlap or touch: their elements are more than the session gap apart.
 
     Args:
         key: the key columns.
@@ -166,7 +166,7 @@ class ExpectSessionsToLieApart(Rule):
 
 
 class ExpectNoSessionInsideAnother(Rule):
-    """No session of a key is inside one that existed before; this holds in arrival order too."""
+    """No session of a key is inside one that existed before. This also holds in arrival order."""
 
     key: list[str]
 
@@ -185,7 +185,7 @@ class ExpectNoSessionInsideAnother(Rule):
         of_key = ordered.groupby(self.key, dropna=False).ngroup() if self.key else pd.Series(0, ordered.index)
         for row in ordered.index[inside]:
             around = (of_key == of_key[row]) & (starts <= starts[row]) & (ends >= ends[row]) & (ordered.index != row)
-            # A session that opened after the inner one was closed fires after it, or late at the same watermark.
+            # A session that opened after the inner one was closed fires at a later watermark, or late at the same one.
             behind = (fired > fired[row]) | ((fired == fired[row]) & is_late)
             inside[row] = (around & ~behind).any()
         return inside.reindex(rows.index)
@@ -194,9 +194,9 @@ class ExpectNoSessionInsideAnother(Rule):
 class ExpectElementsInEverySlidingWindow(Rule):
     """Counts of neighbouring windows of a key agree: each element is in `size / slide` of them.
 
-    `count` names the column with the number of elements. Windows up to the watermark (milliseconds) must exist; a
-    window without elements has no row. Windows that begin before `since` (milliseconds) are ignored: a check may cover
-    newer windows only.
+    `count` names the column with the number of elements. Windows up to the watermark (milliseconds) must exist; windows
+    without elements have no row. Windows that begin before `since` (milliseconds) are ignored: a check may cover newer
+    windows only.
     """
 
     key: list[str]
@@ -240,8 +240,9 @@ class ExpectElementsInEverySlidingWindow(Rule):
         if first == first_known:
             # The window before the first one is not included, so the first change is unknown.
             change[0] = 0
-        # change[i] is the count in the slide that only window i has, minus that in the slide that only window i - 1
-        # has, per_element slides before it; so sums over each residue class give the count in each slide.
+        # change[i] is the count in the slide that window i has and window i - 1 lacks, minus the count in the slide
+        # that only window i - 1 has, which is per_element slides earlier. So sums over each residue class give the
+        # count in each slide.
         padded = np.pad(change, (0, -total % per_element)).reshape(-1, per_element)
         elements = padded.cumsum(axis=0).ravel()[:total]
         if first == first_known:
