@@ -59,7 +59,7 @@ class BoundPipeline:
         key: names and types of the key columns.
         results: type of one result row.
         state: columns of the state rows.
-        inputs: the inputs, each with its own columns; the columns above are those of the events of all inputs.
+        inputs: the inputs, each with its own columns. The columns above are those of the events of all inputs together.
         renamed: by table (late, rejects), new names of source columns whose type changed, by original name.
     """
 
@@ -76,11 +76,11 @@ class BoundPipeline:
 
     @property
     def lateness(self) -> Millis | None:
-        """An element is late when `time + lateness <= watermark`; None if elements are never late.
+        """An element is late if `time + lateness <= watermark`. None if elements are never late.
 
         For an interval join, elements with a time before the watermark are late. For a process function with
-        `time_sorted`, elements at or before the watermark are late, and without it none are. For a window join,
-        elements are late only if their windows have also ended.
+        `time_sorted`, elements at or before the watermark are late, and without it, no element is late. For a window
+        join, elements are late only if their windows have also ended.
         """
         if isinstance(self.compute, Windows):
             return self.compute.lateness
@@ -151,14 +151,14 @@ class BoundPipeline:
 
     @property
     def _format(self) -> dict[str, Any]:
-        """Columns of the state for the fingerprint, without remainder columns, which follow from the aggregates."""
+        """Columns of the state for the fingerprint, without remainder columns, which the aggregates imply."""
         schemas = self.schemas.model_dump(exclude={"result", "version"})
         contents = {name: kind for name, kind in schemas["contents"].items() if not name.startswith(REST)}
         return {**schemas, "contents": contents}
 
     @property
     def _own_aggregates(self) -> list[AggregateFunction]:
-        """Bound functions of the user's own aggregates, whose values alone may not show their code."""
+        """Bound functions of the user's own aggregates. The aggregates' values alone may not reveal their code."""
         given, windows = getattr(self.pipeline.compute, "aggregate", None), self.compute
         if not isinstance(given, Mapping) or not isinstance(windows, Windows):
             return []
@@ -171,12 +171,12 @@ class BoundPipeline:
 
 
 def has_windows(compute: Compute) -> bool:
-    """Return True if results are windows, each pane of which replaces the previous one."""
+    """Return True if results are windows and each pane of a window replaces the previous one."""
     return isinstance(compute, Windows) and compute.accumulation is not Accumulation.DISCARDING
 
 
 def no_windows(compute: Compute) -> str | None:
-    """Return the reason why results have no table `windows`; None if they have one."""
+    """Return the reason why the pipeline can't have a table `windows`, or None if it can."""
     if has_windows(compute):
         return None
     what = "panes that hold only parts of windows" if isinstance(compute, Windows) else "results that are not windows"
@@ -197,7 +197,7 @@ def check_windows(pipeline: Pipeline, wanted: Wanted) -> None:
 
 
 def panes_of(windows: Windows) -> PanePolicy:
-    """Return the policy for panes in pipelines: retract merged panes, emit one late pane for each source commit."""
+    """Return the pane policy of pipelines: retract merged panes, and emit one late pane for each source commit."""
     return PanePolicy(windows.accumulation, retract_merged=True, coalesce_late=True)
 
 
@@ -237,7 +237,7 @@ def bind(
 
 
 def bind_all(pipeline: Pipeline, schemas: Sequence[tuple[pa.Schema, pa.Schema]]) -> BoundPipeline:
-    """Bind a pipeline, as `bind` does, from the source columns and the columns after `columns=` of each input."""
+    """Bind a pipeline as `bind` does, given each input's source columns and its columns after `columns=`."""
     source, derived = schemas[0]
     return bind(pipeline, source, derived, schemas[1] if len(schemas) > 1 else None)
 
@@ -250,7 +250,7 @@ def _bind_windows(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> t
     else:
         used = list(derived.names if pipeline.uses is None else pipeline.uses)
         if pipeline.uses is None and windows.reduce is not None and windows.process is None:
-            # Reduced elements are results, which also have the key's columns.
+            # Reduced elements become results, which have the key columns anyway.
             used = [name for name in used if name not in pipeline.key]
         for column in used:
             require(pipeline, derived, column, "uses", pipeline.source)
@@ -301,7 +301,7 @@ def _bind_elements(
     derived: pa.Schema,
     right: tuple[pa.Schema, pa.Schema] | None,
 ) -> BoundPipeline:
-    """Bind a process function or a join, which get whole elements."""
+    """Bind a process function or a join; both get whole elements."""
     if isinstance(compute, KeyedProcess):
         only = bound_input(pipeline, pipeline.inputs[0], None, source, derived)
         result = result_columns(compute, {})

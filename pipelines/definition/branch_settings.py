@@ -122,6 +122,6 @@ def with_settings(pipeline: Pipeline, settings: Mapping[str, Millis]) -> Pipelin
 
 
 def differing(pipeline: Pipeline, settings: Mapping[str, Millis]) -> dict[str, Millis | None]:
-    """Return the settings whose value differs in a pipeline, with that value."""
+    """Return the settings whose values in a pipeline differ, with those values."""
     present = {name: SETTINGS[name].of(pipeline) for name in settings}
     return {name: value for name, value in present.items() if value != settings[name]}

@@ -44,7 +44,7 @@ class BranchNote:
 
 
 def read_note(warehouse: Warehouse, name: str) -> BranchNote | None:
-    """Return the note of a branch; None if there is no complete branch with that name."""
+    """Return the note of a branch, or None if there is no complete branch of that name."""
     folder = warehouse.path(name)
     if _NOTE not in warehouse.names(folder):
         return None
@@ -70,7 +70,7 @@ def branches_of(warehouse: Warehouse, pipeline: str) -> list[str]:
 
 
 def check_no_branches(warehouse: Warehouse, pipeline: str, refused: str) -> None:
-    """Refuse what can't be done while a pipeline has branches.
+    """Refuse an operation that is impossible while a pipeline has branches.
 
     Args:
         warehouse: the warehouse.

@@ -1,17 +1,14 @@
-"""Column names of our tables, and how they are kept apart from users' names wherever they meet.
+"""Column names of tidegate's tables, and how they are kept distinct from users' names.
 
 Names that differ only in case are the same to Delta and Spark, so they are the same here.
 
-    rows on their way to the tasks   names that begin with `tidegate:` are ours (event_columns.py); a source that has
-                                     one is refused: `check_in_flight`
-    elements and panes in operators  users' columns get the prefix `key_` or `value_` (windowing/epochs/elements.py)
-    tables in memory                 ours begin with NUL, which no column of Delta has (epoch/spans.py)
-    tables state and results         a key or a result with the name of another column is refused, before any write:
-                                     `check_names`
-    the partition of table windows   a key or a result of that name is refused (windows.py)
-    tables late and rejects          an input column with the name of one of ours gets the prefix `input_`:
-                                     `input_fields`
-    subqueries, retyped columns      ours get a suffix until no column of users has the name: `free_name`
+    rows on their way to the tasks names that begin with `tidegate:` are ours (event_columns.py); a source that has one
+    is refused: `check_in_flight` elements and panes in operators users' columns get the prefix `key_` or `value_`
+    (windowing/epochs/elements.py) tables in memory ours begin with NUL, which no column of Delta has (epoch/spans.py)
+    tables state and results a key or a result with the name of another column is refused, before any write:
+    `check_names` the partition of table windows a key or a result of that name is refused (windows.py) tables late and
+    rejects an input column with the name of one of ours gets the prefix `input_`: `input_fields` subqueries, retyped
+    columns ours get a suffix until no column of users has the name: `free_name`
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ _RENAME = "rename it in columns="
 
 
 def free_name(name: str, taken: Collection[str], other: Callable[[str], str]) -> str:
-    """Return a name that no column has, derived by `other` from a name that is taken.
+    """Return a name that no column has. `other` derives the next candidate from a name that is taken.
 
     Args:
         name: the wanted name.
@@ -101,7 +98,7 @@ def check_names(
     trailing: Iterable[Sequence[pa.Field]],
     field: str,
 ) -> None:
-    """Refuse names of keys and results that our tables already use for another column.
+    """Refuse names of keys and results that tidegate's tables already use for another column.
 
     Args:
         key: names of the key columns.

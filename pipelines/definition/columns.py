@@ -1,4 +1,4 @@
-"""Columns of our tables: their types, the description that Delta stores as a comment, and their names in SQL."""
+"""Columns of tidegate's tables: their types, the description that Delta stores as a comment, and their names in SQL."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def quoted(name: str) -> str:
 
 
 def field_in_sql(path: str) -> str:
-    """Return the path of a struct's field, such as `place.distance`, as SQL, quoting only the parts that need it."""
+    """Return the path of a struct field in SQL, such as `place.distance`, quoting only the parts that need it."""
     return ".".join(part if _WORD.fullmatch(part) else quoted(part) for part in path.split("."))
 
 
 def to_delta(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which Delta can store a column: UTC microseconds, no large or dictionary variants."""
+    """Return the type in which Delta can store a column: times in UTC microseconds, no large or dictionary types."""
     if pa.types.is_timestamp(kind):
         return TIMESTAMP if kind.tz else pa.timestamp("us")
     if pa.types.is_large_string(kind):

@@ -1,4 +1,4 @@
-"""All counters of an epoch, with the meaning of each and where it is stored and shown.
+"""All counters of an epoch: what each one means, and where it is stored and shown.
 
 In every epoch, events_in = on_time + late + no_window + rejected + dropped.
 """
@@ -19,7 +19,8 @@ class Counter:
         label: label in the run report; empty if the report does not show the counter.
         by_task: True if the tasks count it, for each shard; False if the driver does.
         by_shard: True if table epochs also has it for each range of key groups.
-        is_fate: True if it counts one outcome of the rows that were read; each row has exactly one.
+        is_fate: True if it counts one of the possible outcomes of the rows that were read; each row has exactly one
+            outcome.
         changes_state: True if the state of a shard may have changed when the counter is not 0.
         is_kept: True if manifests and table epochs store it.
         is_younger: True if tables of older versions lack it, so it may be null.
@@ -83,7 +84,7 @@ COUNTERS = (
     ),
     Counter("taken_back", "rows deleted from the source and removed from windows", by_shard=True, is_younger=True),
 )
-"""All counters. Late panes may change the state without an element or a timer, when a source commit ends."""
+"""All counters. When a source commit ends, late panes may change the state without an element or a timer."""
 
 KEPT = tuple(counter for counter in COUNTERS if counter.is_kept)
 OF_TASKS = tuple(counter.name for counter in KEPT if counter.by_task)
@@ -92,7 +93,7 @@ CHANGES = tuple(counter.name for counter in COUNTERS if counter.changes_state)
 FATES = tuple(counter.name for counter in COUNTERS if counter.is_fate)
 
 FILTERED = tuple(name for name in FATES if name not in ("on_time", "late"))
-"""Outcomes of rows that no window accepted and that are not late."""
+"""The outcomes, except lateness, of rows that no window accepted."""
 FIRED = ("fired_early", "fired_on_time", "fired_late")
 """Counters of panes, by timing."""
 RETRACTED = "withdrawn"

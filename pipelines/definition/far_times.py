@@ -15,7 +15,7 @@ Bools = npt.NDArray[np.bool_]
 MICROS = (-62_135_596_800_000_000, 253_402_300_800_000_000)
 """Range of a datetime in microseconds since 1970: the start of the year 1, and the end of 9999 (exclusive)."""
 DAYS = (-719_162, 2_932_897)
-"""Range of a date in days since 1970, the end exclusive."""
+"""Range of a date in days since 1970; the end is exclusive."""
 
 
 def parts_of(kind: pa.DataType) -> Iterator[pa.DataType]:
@@ -38,7 +38,7 @@ def holds_times(kind: pa.DataType) -> bool:
 
 
 def far_rows(column: pa.ChunkedArray) -> Bools:
-    """Return True for each row whose value is or contains a time that Python can't represent; False for nulls."""
+    """Return a flag for each row: whether its value is not null and contains a time that Python can't represent."""
     flags = [_far(chunk) for chunk in column.chunks]
     return np.concatenate(flags) if flags else np.zeros(0, np.bool_)
 
@@ -59,7 +59,7 @@ def as_text(rows: pa.Table, only_nested: bool = False) -> pa.Table:
 
 
 def values_of(column: pa.Array) -> list[Any]:
-    """Return the values of a column; those with a time that Python can't represent have text instead of times."""
+    """Return the values of a column, with text in place of times if Python can't represent one of a value's times."""
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except (OverflowError, ValueError):
@@ -69,7 +69,7 @@ def values_of(column: pa.Array) -> list[Any]:
 
 
 def within(column: pa.ChunkedArray | pa.Array, first: int, end: int) -> Bools:
-    """Return True for each value in `[first, end)` and for each null."""
+    """Return a flag for each value: True if it is in `[first, end)` or null."""
     bounds = pc.min_max(column).as_py()
     if bounds["min"] is None or (bounds["min"] >= first and bounds["max"] < end):
         return np.ones(len(column), np.bool_)
@@ -98,7 +98,7 @@ def _far(array: pa.Array) -> Bools:
 
 
 def _with_text(kind: pa.DataType) -> pa.DataType:
-    """Return a type with text instead of times."""
+    """Return the type with strings in place of times."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_with_text(field.type)) for field in kind])
     if pa.types.is_map(kind):

@@ -31,8 +31,9 @@ from tidegate.pipelines.definition.user_code import (
 )
 
 LEFT_OUT_AT_DEFAULT = "left_out_at_default"
-"""Key of a dataclass field's metadata. Such a field is left out of the description at its default, so adding it changes
-no fingerprint."""
+"""Key in the metadata of a dataclass field. A field with this key is left out of the description while it has its
+default, so adding the field changes no fingerprint.
+"""
 
 _PLAINEST = frozenset({type(None), bool, int, float, str, bytes})
 
@@ -55,7 +56,7 @@ def describe(value: Any) -> Any:
 
 
 class _Describer:
-    """Describes values; user functions, classes and objects only once, because they may refer to each other."""
+    """Describes values. User functions, classes and objects are described only once, because they may form cycles."""
 
     def __init__(self) -> None:
         self._at_work: set[int] = set()
@@ -117,7 +118,7 @@ class _Describer:
         return (type(value).__qualname__, fields, described, *classes)
 
     def _each(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Describe each of many values. A module may hold a million plain values, too many for a call each."""
+        """Describe many values. A module may hold a million plain values, too many to make a call for each."""
         return (item if type(item) in _PLAINEST else self.describe(item) for item in items)
 
     def _function(self, function: Any) -> Any:
@@ -136,7 +137,7 @@ class _Describer:
         return tuple(parts)
 
     def _classes(self, kind: type) -> tuple[Any, ...]:
-        """Describe the members of a class and of its bases that are user code; empty if there are none."""
+        """Describe the members of a class and of its bases that are user code, or nothing if there are none."""
         followed = [base for base in kind.__mro__ if self._is_followed(base)]
         return (tuple(self._class(base) for base in followed),) if followed else ()
 
@@ -147,7 +148,7 @@ class _Describer:
             return (kind.__qualname__, tuple((name, self._reach(member)) for name, member in members_of(kind)))
 
     def _reach(self, value: Any) -> Any:
-        """Describe a value that code refers to: user functions and classes in full the first time, others by name."""
+        """Describe a value that code refers to: user functions and classes in full the first time, the rest by name."""
         if isinstance(value, type):
             return self._classes(value) if self._is_followed(value) else (module_of(value), value.__qualname__)
         if code_of(value) is None:

@@ -55,7 +55,7 @@ def explain_import(error: BaseException, module: str, root: Path) -> str:
 
 
 def similar(module: ModuleType, name: str, kind: type = object) -> str:
-    """Return a hint that names similar values of that kind in a module, or all of them; empty if there are none."""
+    """Return a hint with the similarly named values of that kind in a module, or all of them, or "" without any."""
     names = [key for key, value in vars(module).items() if not key.startswith("_") and isinstance(value, kind)]
     if kind is object:
         names = get_close_matches(name, names, 3)
@@ -63,7 +63,7 @@ def similar(module: ModuleType, name: str, kind: type = object) -> str:
 
 
 def _unknown_keyword(error: BaseException) -> str | None:
-    """Return a message with the fields of a class that was called with an unknown one; None for other errors."""
+    """Return a message that lists a class's fields if an unknown one was passed to it; None for other errors."""
     unknown = _UNKNOWN_KEYWORD.search(str(error)) if isinstance(error, TypeError) else None
     fields = _fields_of(unknown[1]) if unknown else []
     if unknown is None or not fields:
@@ -99,7 +99,7 @@ def _modules_in(root: Path) -> Iterator[str]:
 
 
 def _line_of_project(error: BaseException, root: Path) -> str | None:
-    """Return file and line of the innermost frame in the project's folder, ignoring installed packages; or None."""
+    """Return the file and line of the innermost frame in the project's folder, outside installed packages, or None."""
     others = [Path(sys.prefix).resolve(), *(Path(__file__).resolve().parents[2] / name for name in _FOLDERS)]
     place = None
     for frame in traceback.extract_tb(error.__traceback__):

@@ -1,4 +1,4 @@
-"""Table `late`: every row that arrived too late for all its windows, with the reason and its reopening."""
+"""Table `late`: every row that arrived too late for all its windows, the reason, and the epoch that reopened it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def schema(source: pa.Schema, names: Mapping[str, str] | None = None) -> pa.Sche
 
 
 def is_open(rows: pa.Table) -> pa.ChunkedArray:
-    """Return a boolean for each row: True if the row is in no window and is not stale."""
+    """Return a flag for each row: whether it is in no window and not stale."""
     return pc.and_(pc.is_null(rows[REOPENED]), pc.invert(rows["stale"]))
 
 

@@ -13,9 +13,9 @@ from tidegate.pipelines.errors import UsageError
 
 
 def load_pipeline(config: Config, name: str) -> Pipeline:
-    """Return the Pipeline value of an entry: the one given in code, or else the one that `object` names, imported.
+    """Return the Pipeline value of an entry: the one given in code, or the one imported from `object`.
 
-    That of a branch has the branch's name and settings.
+    The value for a branch has the branch's name and settings.
 
     Raises:
         UsageError: there is no such entry or branch, it names no Pipeline, or the Pipeline has another name.

@@ -1,4 +1,4 @@
-"""Checks of folder addresses, and of names that become folder names: of pipelines, savepoints and tables."""
+"""Checks of folder addresses, and of the names of pipelines, savepoints and tables, which become folder names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "azure")
 """Object store schemes that both deltalake and obstore support."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/*)")
 _OTHER_MEANING = "%#?[]^|\\"
-"""Characters with a special meaning in a URL, as which deltalake parses addresses, or that crash the process."""
+"""Characters that have a special meaning in a URL, which is how deltalake parses addresses, or that crash the process.
+"""
 
 
 def listed(names: Collection[str], most: int = 12) -> str:
@@ -83,5 +84,5 @@ def pipeline_of(name: str) -> str:
 
 
 def branch_of(name: str) -> str | None:
-    """Return the name of a branch without that of its pipeline; None for a pipeline."""
+    """Return the name of a branch without its pipeline's name, or None for a pipeline."""
     return name.partition("@")[2] or None

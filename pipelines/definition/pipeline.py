@@ -210,7 +210,7 @@ class Pipeline:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """The only input, or the left and the right one, each with its defaults filled in."""
+        """The only input, or the left and right inputs, each with its defaults filled in."""
         first = Input(
             source=self.source,
             key=self.key,
@@ -233,7 +233,7 @@ class Pipeline:
 
 
 def _check_source(field: str, source: SourceDescription) -> None:
-    """Refuse a value that does not describe a source; for a near miss, the message says what is missing."""
+    """Refuse a value that does not describe a source. If it almost does, the message says what is missing."""
     missing = missing_in(source)
     if missing:
         lacks = "" if len(missing) == len(MEMBERS) else f"; your own kind of source also needs {', '.join(missing)}"
@@ -241,7 +241,7 @@ def _check_source(field: str, source: SourceDescription) -> None:
 
 
 def _check_strategy(field: str, strategy: WatermarkStrategy) -> None:
-    """Refuse timestamp assigners and alignment: a pipeline takes times from a column, and reads commit by commit."""
+    """Refuse timestamp assigners and alignment: a pipeline reads times from a column, and its source by commits."""
     if strategy.timestamp_assigner is not None:
         raise IllegalArgument(
             field,
@@ -270,7 +270,7 @@ def _warn_of_lost_elements(name: str, windows: Windows) -> None:
 
 
 def _normal(table: str) -> str:
-    """Return the name of a table without dots and doubled slashes. From a URI, only trailing slashes are removed."""
+    """Return a table's name without dots and doubled slashes, or a URI without trailing slashes."""
     return posixpath.normpath(table) if "://" not in table else table.rstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""Values about a pipeline's definition and sources that each manifest records."""
+"""The values about a pipeline's definition and sources that every manifest records."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class _Value(BaseModel):
 
 
 class Position(_Value):
-    """A position in a source, up to which it has been read.
+    """The position up to which a source has been read.
 
-    `version` has been read completely; `frontier` is the event time before which its rows are used, None for all of
+    `version` has been read completely; `frontier` is the event time before which its rows are used; None means all of
     them. `files` counts the files of the next version, in the source's order, that have already been read. `own` has
     the fields that the source itself adds, plain JSON that only the source reads; in the manifest they are next to the
     other fields. Delta adds `table_id`, because a replaced table has a new id.

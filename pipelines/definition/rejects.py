@@ -19,7 +19,7 @@ NULL_GAP = "null_gap"
 GAP_OUT_OF_RANGE = "gap_out_of_range"
 VALUE_OUT_OF_RANGE = "value_out_of_range"
 REASONS = (NULL_KEY, NULL_TIMESTAMP, OUT_OF_RANGE, AHEAD, NULL_GAP, GAP_OUT_OF_RANGE, VALUE_OUT_OF_RANGE)
-"""Reasons for which a row is rejected. If several apply, the row has the first of them."""
+"""Reasons for which a row is rejected. If several apply, the row gets the first of them."""
 
 TRAILING = (
     column("reason", pa.string(), ", ".join(REASONS), False),

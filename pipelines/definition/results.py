@@ -23,7 +23,8 @@ from tidegate.windowing.timestamps import epoch_millis
 NAME = "results"
 
 _MANY, _MOST_BYTES = 200_000, 1 << 30
-"""Number of rows from which sorting pays off, and of bytes up to which it needs no more memory than an epoch has."""
+"""Number of rows from which sorting pays off, and of bytes up to which it needs no more memory than an epoch may use.
+"""
 
 _MADE = (
     column("timeline", pa.int64(), "the timeline that it belongs to; a restore begins a new one", False),
@@ -45,14 +46,14 @@ LEADING = (
     column("watermark", TIMESTAMP, "watermark at the firing; null before the first and after the last"),
     *_MADE,
 )
-"""Columns that describe a pane of a window; they stand between the key columns and the result."""
+"""Columns that describe a pane of a window. They come between the key columns and the result."""
 
 ELEMENT_LEADING = (
     column("event_time", TIMESTAMP, "of the element or timer that it came from; null for a timer in processing time"),
     column("output", pa.string(), "the side output it was sent to; null for a result"),
     *_MADE,
 )
-"""Columns that describe a row of a process function or a join; they stand between the key columns and the result."""
+"""Columns that describe a row of a process function or a join. They come between the key columns and the result."""
 
 RESERVED = frozenset(field.name for field in LEADING)
 ELEMENT_RESERVED = frozenset(field.name for field in ELEMENT_LEADING)
@@ -77,8 +78,8 @@ def of_kind(rows: pa.Schema, *, has_panes: bool) -> pa.Schema:
 def has_panes(rows: pa.Schema) -> bool:
     """Return True if rows with this schema are panes of windows.
 
-    Tables of older versions don't say so. There, the column before `timeline` is `output` for functions and joins, and
-    `watermark` for panes.
+    Tables written by older versions don't have the property. In them, the column before `timeline` is `output` for
+    functions and joins, and `watermark` for panes.
     """
     if (kind := (rows.metadata or {}).get(KIND.encode())) is not None:
         return bool(kind == PANES.encode())
@@ -93,7 +94,7 @@ def time_column(rows: pa.Schema) -> str:
 
 
 def by_window(rows: pa.Table) -> pa.Table:
-    """Return the rows in the order of their windows' starts if there are many, else unchanged.
+    """Sort the rows by the start of their windows if there are many; return a few rows unchanged.
 
     After an epoch that caught up on a long period, a query of a short period then reads only a part of the file, which
     is also smaller.
@@ -145,7 +146,7 @@ def current(epoch: int) -> pc.Expression:
 
 
 def are_final(rows: pa.Table, through: Millis) -> npt.NDArray[np.bool_]:
-    """Return True for each pane whose window can no longer change.
+    """Return a flag for each pane: whether its window can no longer change.
 
     Args:
         rows: panes of windows.

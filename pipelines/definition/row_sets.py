@@ -25,7 +25,7 @@ def distinct(rows: pa.Table) -> pa.Table:
 
 
 def with_largest(rows: pa.Table, column: str) -> pa.Table:
-    """Return rows that are distinct apart from the given column, each with the largest value of that column."""
+    """Return the rows that are distinct apart from the given column, each with that column's largest value."""
     by = rows.drop_columns([column])
     named = by.rename_columns(_plain_names(by)).append_column("value", rows[column])
     largest = named.group_by(_plain_names(by), use_threads=False).aggregate([("value", "max")])
@@ -49,7 +49,7 @@ def _plain_names(rows: pa.Table) -> list[str]:
 
 
 def surplus(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Bools, Bools]:
-    """Return True for each row of a table that the other one does not have, as multisets.
+    """Return a flag for each row of `left`: whether it is surplus, comparing the tables as multisets.
 
     Args:
         left: rows.

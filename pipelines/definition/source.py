@@ -50,5 +50,5 @@ MEMBERS = tuple(sorted(name for name in vars(SourceDescription) if not name.star
 
 
 def missing_in(value: object) -> list[str]:
-    """Return the members of a description that a value lacks; all of them if the value is a class."""
+    """Return the members of a description that a value lacks, or all of them if the value is a class."""
     return [name for name in MEMBERS if isinstance(value, type) or not hasattr(value, name)]

@@ -21,20 +21,20 @@ MANIFEST_KEY_GROUP = -1
 MANIFEST = column("manifest", pa.string(), "JSON, in the one row with key group -1")
 
 DELTA_ROW, DELTA_GONE = 1, 0
-"""Marks of a delta's rows: a row of its key, or the statement that its key no longer has rows."""
+"""Marks of the rows of a delta: an ordinary row, or a record that its key no longer has rows."""
 
 MARK = column("delta_mark", pa.int32(), "null: a row of a base; 1: of a delta; 0: its key has no rows any more")
 HASH = column("delta_hash", pa.int64(), "xxhash64(key columns)")
 DUE = column("delta_due", pa.int64(), "the first of event_time_timers")
 DUE_BY_CLOCK = column("delta_due_by_clock", pa.int64(), "the first of processing_time_timers")
 DELTAS = (MARK, HASH, DUE, DUE_BY_CLOCK)
-"""Columns of table state in version 2: they distinguish rows of bases and deltas, and show which ones an epoch needs.
+"""Columns of table state in version 2. They distinguish rows of bases and deltas, and show which ones an epoch needs.
 
 They are null in a base that is always read whole.
 """
 
 BOUNDED = ("key_group", MARK.name, HASH.name)
-"""Columns whose bounds are in the statistics of the files."""
+"""Columns whose minimum and maximum are in the statistics of the files."""
 
 VERSION: Literal[2] = 2
 """State version that has deltas."""

@@ -68,7 +68,7 @@ def package_of(module: str) -> str:
 
 
 def module_of(value: Any) -> str:
-    """Return the module of a class or function; for our own only the package, because our files may move."""
+    """Return the module of a class or function, or only the package for tidegate's own, because its files may move."""
     module = getattr(value, "__module__", "") or ""
     return "tidegate" if package_of(module) == "tidegate" else module
 
@@ -129,7 +129,7 @@ def _digest(held: bytes) -> str:
 
 
 def code_of(value: Any) -> CodeType | None:
-    """Return the code of a function or method; None for other values, even for objects that accept every attribute."""
+    """Return the code of a function or method, or None for other values, even objects that accept every attribute."""
     try:
         code = getattr(value, "__code__", None)
     except Exception:
@@ -144,7 +144,7 @@ def is_opaque(kind: type) -> bool:
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """Return the attributes and the slots of an object."""
+    """Return the attributes and slots of an object with their values."""
     if isinstance(value, functools.partial):
         return {"func": value.func, "args": value.args, "keywords": value.keywords}
     slots = [
@@ -163,7 +163,7 @@ def _names(slots: Any) -> tuple[str, ...]:
 def members_of(kind: type) -> Iterator[tuple[str, Any]]:
     """Yield the methods, properties and constants of a class by name, without those that Python adds."""
     for name, member in sorted(vars(kind).items()):
-        # A fact that the class does not define itself: the base class's safe default.
+        # This is a fact that the class does not define itself, so it is the base class's safe default.
         if name in _NO_BEHAVIOUR or is_fact(member):
             continue
         if name in _MADE_BY_DATACLASS and dataclasses.is_dataclass(kind) and _is_generated(member):
@@ -184,7 +184,7 @@ def _is_generated(member: Any) -> bool:
 
 
 def bytecode(code: CodeType) -> Any:
-    """Return instructions, names and constants of a code object, without its file and lines."""
+    """Return the instructions, names and constants of a code object, without its file and line numbers."""
     return (code.co_code, code.co_names, tuple(_constant(constant) for constant in code.co_consts))
 
 
@@ -199,7 +199,7 @@ def _constant(constant: Any) -> Any:
 
 
 def globals_of(function: Any) -> list[tuple[str, Any]]:
-    """Return by name the globals that a function and its nested functions use, and what they import."""
+    """Return, by name, the globals that a function and its nested functions use, and what they import."""
     values: dict[str, Any] = {}
     for code in _nested(function.__code__):
         values.update(_named(code, function.__globals__))

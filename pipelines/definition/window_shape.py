@@ -18,18 +18,19 @@ class WindowShape:
     """Facts about a pipeline's windows. Durations are in milliseconds.
 
     Args:
-        size: size of tumbling and sliding windows; None for others.
-        slide: distance between window starts; the size for tumbling windows, None for other than sliding ones.
+        size: size of tumbling and sliding windows; None for other windows.
+        slide: distance between window starts; the size for tumbling windows, None for windows that are neither tumbling
+            nor sliding.
         offset: shift of the window starts, including the chosen stagger.
         gap: gap of sessions; None for other windows and for gaps that depend on the element.
         is_merging: True if windows can grow and merge.
         is_event_time: True if the watermark ends the windows.
         lateness: how long after its end a window still accepts elements.
         count: name of a result column that counts the elements of a window, if each element is in that count or is
-            counted as never emitted; else None.
+            counted as never emitted; otherwise None.
         may_lose_data: True if a window may drop elements before a pane shows them.
-        every_pane_counts: True if each pane of a window holds only a part of its contents; otherwise the newest holds
-            everything.
+        every_pane_counts: True if each pane of a window holds only a part of its contents; otherwise the newest pane
+            holds everything.
     """
 
     size: Millis | None
@@ -56,7 +57,7 @@ class WindowShape:
         return Shape(size=self.size, slide=self.slide, offset=self.offset, gap=self.gap, lateness=self.lateness)
 
     def by(self, kept: Shape | None) -> WindowShape:
-        """Return the shape with the values that an epoch's manifest stored; with None, this one, the current code's."""
+        """Return the shape with the values from an epoch's manifest, or this shape (the current code's) for None."""
         return self if kept is None else replace(self, **kept.model_dump())
 
 
@@ -96,7 +97,7 @@ def kept_shape(pipeline: Pipeline, stagger_offset: Millis | None) -> Shape | Non
 
 
 def _count_of_all_elements(windows: Windows) -> str | None:
-    """Return the name of a result column that counts every element of a window; None if there is none.
+    """Return the name of a result column that counts every element of a window, or None.
 
     There is none if elements may be purged or evicted before the window ends.
     """

@@ -85,7 +85,7 @@ def schema(rows: pa.Schema, key: Sequence[str], unit: str) -> pa.Schema:
 def current_panes(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
     """Return the newest pane of each window that belongs in the table, from rows of table results.
 
-    If a window has only its first pane, that pane is its newest, so only windows with later panes are compared.
+    The first pane of a window is its newest if there is no later one, so only windows with later panes are compared.
     """
     rows = rows.filter(pc.invert(rows["stale"]))
     later = pc.or_(pc.equal(rows["op"], "-"), pc.greater(rows["pane"], 0))
@@ -116,14 +116,14 @@ def partition_of_all(file: dict[str, Any], unit: str) -> dict[str, str | None] |
 
 
 def identities(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the columns that identify windows of the table: no two current windows of a key have the same bounds."""
+    """Return the columns that identify windows of the table. No two current windows of a key have the same bounds."""
     return rows.select([*key, *_BOUNDS])
 
 
 def replacing(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the identities of windows that may already be in the table, from rows that were added to table results.
 
-    A retraction repeats the bounds of what it retracts, and only the first pane of a window has number 0.
+    A retraction repeats the bounds of the pane that it retracts, and only the first pane of a window has number 0.
     """
     return identities(rows.filter(pc.or_(pc.equal(rows["op"], "-"), pc.greater(rows["pane"], 0))), key)
 
@@ -137,7 +137,7 @@ def without(rows: pa.Table, replaced: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def starts_of(replaced: pa.Table) -> tuple[np.ndarray[Any, np.dtype[np.int64]], bool]:
-    """Return the starts of windows, ascending, int64 epoch milliseconds, and whether one of them has no start."""
+    """Return the starts of windows (int64 epoch milliseconds) in ascending order, and whether any window has none."""
     starts = replaced["window_start"]
     return np.unique(epoch_millis(starts.drop_null()).to_numpy()), starts.null_count > 0
 
@@ -171,7 +171,7 @@ def by_partition(rows: pa.Table, unit: str) -> Iterator[tuple[dict[str, str | No
 
 
 def _days(starts: pa.Array, unit: str) -> pa.Array:
-    """Return the first day of each start's partition; null without a start, or for one outside Python's range."""
+    """Return the first day of each start's partition, or null if there is no start or Python can't represent it."""
     first, last = (pa.scalar(moment.replace(tzinfo=UTC), TIMESTAMP) for moment in (datetime.min, datetime.max))
     is_day = pc.and_(pc.greater_equal(starts, first), pc.less_equal(starts, last))
     local = pc.if_else(is_day, starts, None).cast(pa.timestamp("us"))

@@ -22,8 +22,9 @@ _UNSAFE = "allow_unsafe_rename"
 
 WRITERS, ROUNDS = 4, 2
 SIZE = 4 << 20
-"""Number of concurrent writers, number of rounds, and size of the object in bytes. A store that checks before it writes
-was detected in 12 of 20 rounds with 1 MiB, and in 19 of 20 with 4 MiB."""
+"""The number of concurrent writers, the number of rounds, and the size of the object in bytes. A store that checks
+before it writes was detected in 12 of 20 rounds with 1 MiB, and in 19 of 20 with 4 MiB.
+"""
 
 
 def check_conditional_writes(warehouse: Warehouse) -> None:

@@ -58,12 +58,12 @@ _SINCE_1970 = 1e9
 def is_running(number: int, started: float) -> bool:
     """Return True if a process of this host is running. Process ids are reused, so its start time is compared too.
 
-    It is in seconds since the host's boot; older versions recorded seconds since 1970.
+    The start is in seconds since the host's boot; older versions recorded seconds since 1970.
     """
     try:
         process = psutil.Process(number)
         began = process.create_time() if started > _SINCE_1970 else after_boot(process)
-        # A zombie has ended; only its parent has not yet reaped it.
+        # A zombie has ended, but its parent has not yet reaped it.
         return abs(began - started) < 1 and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
@@ -74,7 +74,7 @@ _FOLDER = "alive"
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The heartbeat of a pipeline's stream: a file, whose modification time is that of the last heartbeat."""
+    """The heartbeat of a pipeline's stream: a file whose modification time is the time of the last heartbeat."""
 
     file: Path
     pipeline: str
@@ -103,7 +103,7 @@ class Heartbeat:
     def check(self, within: float, now: float) -> float:
         """Return the seconds since the last heartbeat; `now` is in seconds since 1970.
 
-        A missing or older one raises TidegateError.
+        A missing heartbeat, or an older one than allowed, raises TidegateError.
         """
         try:
             age = now - self.file.stat().st_mtime

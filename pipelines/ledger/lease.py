@@ -1,4 +1,4 @@
-"""The lease of a pipeline: it admits one driver at a time, and tells a second one who holds it.
+"""The lease of a pipeline: it admits one driver at a time, and tells a second driver who holds it.
 
 A row in a small Delta table names host, process and start time. The lease of a driver that died on this host is free
 immediately; on another host it expires. If that host's clock was wrong, this may take long, so a lease can be removed
@@ -65,8 +65,8 @@ _of_this_process: set[str] = set()
 class LeaseRow:
     """A row of the lease table: the driver of a pipeline.
 
-    Times: int64 epoch milliseconds; `process_started`: seconds after the boot of the host, which don't change when its
-    clock is set. Rows of older versions have seconds since 1970.
+    Times are int64 epoch milliseconds. `process_started` is in seconds after the boot of the host, which does not
+    change when its clock is set. Rows of older versions have seconds since 1970.
     """
 
     run: str
@@ -88,8 +88,8 @@ class LeaseRow:
     def is_running_here(self) -> bool:
         """Return True if the driver's process is running; the row must be from this host.
 
-        For itself, this process knows: a long-lived one, such as a notebook's, may have ended a run without being able
-        to release its lease.
+        For its own leases, this process keeps a record: a long-lived process, such as a notebook's, may have ended a
+        run without being able to release the lease.
         """
         if not is_running(self.process, self.process_started):
             return False
@@ -110,7 +110,7 @@ class Lease:
     `wait` is called with the row of another holder; it returns True to try again, False to give up.
 
     Raises:
-        LeaseHeld: another driver holds the lease; on entering, and from `check` after the lease was lost.
+        LeaseHeld: another driver holds the lease; raised on entering, and by `check` after the lease was lost.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Lease:
             # Every change of tables passes through here first.
             check_conditional_writes(self._tables.warehouse)
             while (holder := self._hold()) is not None and self._wait(holder):
-                # Epochs of that holder began before this driver's clock reading.
+                # The epochs of that holder began before this driver reads its clock.
                 self.row = replace(self.row, acquired_at=self._clock())
         if holder is not None:
             raise LeaseHeld(
@@ -189,7 +189,7 @@ class Lease:
                 raise lost from error
 
     def _note(self, until: Millis | None) -> None:
-        """Record for the parent process when the lease was held; `until` is None while it is held."""
+        """Record, for the parent process, when the lease was held. `until` is None while it is held."""
         if file := os.environ.get(LEASE_NOTE):
             note = {"pipeline": self._tables.pipeline, "since": self.row.acquired_at, "until": until}
             # A driver must not end because this can't be written.
@@ -203,7 +203,7 @@ class Lease:
         self.check_lost()
 
     def check_in_table(self) -> None:
-        """Do the same, also if only the clock of another driver says that this lease expired."""
+        """Do what `check` does, but also if this lease has expired only by another driver's clock."""
         holder = read_lease(self._tables)
         if holder is not None and holder.run != self.row.run:
             self._lost = holder
@@ -241,7 +241,7 @@ class Lease:
         return holder
 
     def _write(self, row: LeaseRow) -> LeaseRow | None:
-        """Write a row unless another driver is alive; return that driver's row, or None if the row was written."""
+        """Write a row unless another driver is alive. Return that driver's row, or None if the row was written."""
         with self._writing:
             while True:
                 handle = _open(self._tables)
@@ -258,14 +258,14 @@ class Lease:
 
 
 def read_lease(tables: PipelineTables) -> LeaseRow | None:
-    """Return the row of the lease, held or not; None if nobody ever took it."""
+    """Return the row of the lease, whether held or not, or None if nobody has ever taken it."""
     if not tables.warehouse.exists(tables.path(LEASE)):
         return None
     return _read(tables, _open(tables))
 
 
 def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
-    """Ask the running driver, on any host, to end after its current epoch, and return its row, if there is one."""
+    """Ask the running driver, on any host, to end after its current epoch, and return its row if there is one."""
     while (row := read_lease(tables)) is not None and row.is_alive(now):
         handle = _open(tables)
         if _read(tables, handle) == row and _replace(tables, handle, replace(row, stop_requested=True)):
@@ -276,12 +276,12 @@ def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
 def unlock(tables: PipelineTables, now: Millis) -> str | None:
     """Release the lease of a dead driver and return the driver's description, or None if nobody holds the lease.
 
-    A driver that is alive after all takes back the lease at its next heartbeat, within 20 seconds, unless another
+    A driver that turns out to be alive takes back the lease at its next heartbeat, within 20 seconds, unless another
     driver has it by then. If two drivers continue from one snapshot, the state commit stops the second. A damaged lease
     table is removed.
 
     Raises:
-        Refused: its process is running on this host.
+        Refused: the driver's process is running on this host.
     """
     try:
         read_lease(tables)
@@ -322,7 +322,7 @@ def _read(tables: PipelineTables, handle: DeltaTable) -> LeaseRow | None:
 
 
 def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
-    """Commit a row on top of a handle's version; return False if another commit came first.
+    """Commit a row on top of a handle's version. Return False if another commit came first.
 
     This does not use `commit`, which leaves old entries to retention: here Delta removes entries older than an hour.
     """

@@ -65,11 +65,11 @@ class DataFile(_Value):
 
 
 class Reopening(_Grown):
-    """The late rows that an epoch reopened: those of earlier epochs that had not been reopened before.
+    """The late rows that an epoch reopened: rows of earlier epochs that had not been reopened before.
 
-    `digest` names a key, None for every key. `start` and `end` bound the starts of the windows that the rows belong to.
-    `spans` are further spans `(digest of the key, start, end)` whose rows were reopened with them, because a session is
-    always recomputed as a whole. Older manifests have hashes of the keys instead, `key` and `also`.
+    `digest` names a key; None means every key. `start` and `end` bound the starts of the windows that the rows belong
+    to. `spans` are further spans `(digest of the key, start, end)` whose rows were reopened with them, because a
+    session is always recomputed as a whole. Older manifests have hashes of the keys instead, `key` and `also`.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset({"digest", "spans"})
@@ -89,7 +89,7 @@ class Reopening(_Grown):
 
 
 class Departed(_Value):
-    """Rows that are removed from table late or rejects because they were deleted from the source.
+    """Rows to remove from table late or rejects because they were deleted from the source.
 
     `file` has these rows with all columns of the table; equal rows are removed from the table. The file stays in the
     table's folder, and a restore to before the epoch brings its rows back. `by_epoch` counts the rows by the epoch that
@@ -123,7 +123,7 @@ class Publish(_Grown):
 
     `forgotten` holds salted digests of keys, because a forgotten key must not be stored anywhere; older manifests have
     hashes, `forget_keys`. `reopened` is for table `late` only. `given_up` lists files that are removed because they
-    can't be read, `departed` rows that were deleted from the source.
+    can't be read, and `departed` lists rows that were deleted from the source.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset({"given_up", "departed", "forgotten"})
@@ -173,7 +173,7 @@ class StaleInterval(_Value):
 
 
 class PartitionWatermark(_Value):
-    """The event time of one source partition; `pending` is that of a partially read commit.
+    """The event time of one source partition; `pending` is the event time of a partially read commit.
 
     The pipeline's watermark waits only for `aligned` partitions. An idle partition is not aligned; afterwards it is
     aligned again once it has caught up.
@@ -189,7 +189,7 @@ class PartitionWatermark(_Value):
     def is_aligned(self, watermark: Millis) -> bool:
         """Return True if an input with this watermark waits for the partition.
 
-        An older manifest does not record this: there, a partition behind the watermark is assumed to have been idle.
+        An older manifest does not record this. In it, a partition behind the watermark is assumed to have been idle.
         """
         if self.aligned is None:
             return not self.idle and self.watermark >= watermark
@@ -204,9 +204,10 @@ class Manifest(_Grown):
     inputs without such a column and older manifests lack it. Windows whose last millisecond is `closed_through` or
     earlier stay closed, whatever lateness later code allows; it is None if no lateness was ever allowed, and in older
     manifests. `shape` is None without windows, and in older manifests. `ends_by_clock` is True if processing time ends
-    the windows, else None; older manifests don't have it. `engine` names the engine that ran the epoch; None means
-    Spark. `slices` is True if the state may hold window slices, which older versions of tidegate can't read; else None.
-    `state_version` is 2 if the state may have deltas, else None: older versions of tidegate refuse the field.
+    the windows, otherwise None; older manifests don't have it. `engine` names the engine that ran the epoch; None means
+    Spark. `slices` is True if the state may hold window slices, which older versions of tidegate can't read, otherwise
+    None. `state_version` is 2 if the state may have deltas, otherwise None: older versions of tidegate refuse the
+    field.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset(
@@ -263,7 +264,7 @@ class Manifest(_Grown):
 
     @property
     def final_through(self) -> Millis:
-        """Windows with `final_at` up to this time are final, int64 epoch milliseconds.
+        """Time up to which windows are final, by `final_at`, int64 epoch milliseconds.
 
         It is the watermark, or, for windows that the clock ends, the last millisecond that the clock has reached.
         """
@@ -276,7 +277,7 @@ class Manifest(_Grown):
         return self.processing_time - self.watermark if is_moment else None
 
     def partitions_of(self, side: str) -> dict[str, PartitionWatermark]:
-        """Return the source partitions of an input by name, without the side, which is empty for a single input."""
+        """Return the source partitions of an input by name, without the side. The side is empty for a single input."""
         return {
             name.removeprefix(side).removeprefix(":") if side else name: partition
             for name, partition in self.partitions.items()
@@ -286,7 +287,7 @@ class Manifest(_Grown):
     def are_partitioned_by(self, side: str, column: str | None) -> bool:
         """Return True if the partitions of an input are the values of a column; None means a single partition.
 
-        An older manifest does not name the column; there, named partitions imply one.
+        An older manifest does not name the column. In it, named partitions imply that there is one.
         """
         recorded = self.watermark_by.get(side)
         if recorded is not None:
@@ -303,7 +304,7 @@ class Manifest(_Grown):
         return table == epochs.NAME or begins or not self.publish[table].is_empty
 
     def position_in(self, source: str) -> Position:
-        """Return the position in a source table. It is refused if the snapshot was taken over another one."""
+        """Return the position in a source table. A snapshot that was taken over another source is refused."""
         if source not in self.positions:
             sources = ", ".join(map(repr, self.positions))
             raise Refused(

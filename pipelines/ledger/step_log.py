@@ -1,6 +1,6 @@
 """A line of JSON for each step of the protocol, in the file that `TIDEGATE_STEPS` names.
 
-Tests compare such lines with the model in `formal/`. Without the variable nothing is written.
+Tests compare such lines with the model in `formal/`. Without the variable, nothing is written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def log_start(run: str, command: str) -> None:
 
 
 def log_step(step: str, epoch: int = 0, of: str = "") -> None:
-    """Append the line of a completed step; `of` is the table concerned, or the kind of the planned epoch."""
+    """Append a line for a completed step. `of` is the table concerned, or the kind of the planned epoch."""
     if file := os.environ.get(FILE):
         line = {"driver": _driver.get(), "step": step, "epoch": epoch, "of": of}
         with open(file, "a", encoding="utf-8") as lines:

@@ -12,7 +12,7 @@ _MISSING_BUCKET = re.compile(r"(?s)NoSuchBucket|performing list request.*404 Not
 
 
 def store_failed(doing: str, place: str, error: BaseException) -> StoreFailed:
-    """Return the error for a request that a store did not carry out.
+    """Return the error for a request that a store failed to carry out.
 
     Args:
         doing: the request, such as `list`.

@@ -1,4 +1,4 @@
-"""Artifacts: files of runs, besides the tables, that all hosts must see: reports, Data Docs, alarms, command runs.
+"""Artifacts: the files of runs, other than tables, that all hosts must see: reports, Data Docs, alarms, command runs.
 
 They are in a folder or, if the hosts share no disk, in an object store. A name is a path below it, with slashes.
 Importing this module loads no store library.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.storage.object_files import ObjectFiles
 
 _TRIES = 20
-"""Retries of a change to an object that another host changed first."""
+"""How many times to retry a change of an object that another host changed first."""
 
 ALARMS = "alarms"
 """Journal of failed tasks: file `alarms.jsonl` in a folder, or one object per line in an object store."""
@@ -32,11 +32,11 @@ _LARGEST_JOURNAL = 8 << 20
 """Size in bytes above which a journal in a folder is rotated; one older file is kept."""
 
 Change = Callable[[bytes | None], bytes]
-"""Returns a file's new content from its old content (None if there is no file); it may be called several times."""
+"""Function from a file's old content (None if there is no file) to its new content. It may be called several times."""
 
 
 class Artifacts(Protocol):
-    """Small files that all hosts see, each replaced atomically: a reader sees the old content or the new."""
+    """Small files that all hosts see. Each is replaced atomically: a reader sees either the old content or the new."""
 
     @property
     def uri(self) -> str:
@@ -124,7 +124,7 @@ class ArtifactsInFolder:
 
     @contextmanager
     def _locked(self, folder: Path) -> Iterator[None]:
-        """Keep other processes out of a folder; the lock is released with its file, even if this process is killed."""
+        """Keep other processes out of a folder. The lock ends with its open file, even if this process is killed."""
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

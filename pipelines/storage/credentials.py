@@ -26,11 +26,11 @@ _PLACES = ("aws_region", "aws_default_region", "aws_endpoint_url", "aws_allow_ht
 _PROFILE, _PROFILE_OPTION = "AWS_PROFILE", "aws_profile"
 _DEFAULT_PROFILE = "default"
 _WEB_IDENTITY = "AWS_WEB_IDENTITY_TOKEN_FILE"
-"""The platform's chain looks here before it looks for a profile."""
+"""Variables that the platform's credential chain reads before it looks for a profile."""
 _TOKEN_VARIABLE, _ENDPOINT_OF_S3 = "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3"
 """Variables that the libraries use in addition to the options, even if these set a key and an endpoint."""
 FURTHER = "TIDEGATE_STORAGE_OPTIONS"
-"""Variable that holds, as JSON, the storage options without a variable of their own."""
+"""Environment variable that holds, as JSON, the storage options that have no variable of their own."""
 _OTHER_NAMES = {
     **{name.removeprefix("aws_"): name for name in (*_KEYS, *_PLACES)},
     "aws_token": _TOKEN,
@@ -53,7 +53,7 @@ _SECRETS_WITHIN = (
 """Secrets in the value of any option: a password in an address, an Azure signature, a Spark Connect token."""
 _MASK = "***"
 _SHORTEST = 6
-"""Shorter secrets are not masked: they would match parts of ordinary words."""
+"""Shortest secret that is masked. Shorter ones would match parts of ordinary words."""
 
 _secrets: set[str] = set()
 _maskers: list[Callable[[str], None]] = []

@@ -41,12 +41,12 @@ def checkpoint_name(version: int) -> str:
 
 
 def version_of(name: str) -> int | None:
-    """Return the version in the name of a log file; None if the name has none."""
+    """Return the version in the name of a log file, or None if the name has none."""
     return int(name[:_DIGITS]) if name[:_DIGITS].isdigit() else None
 
 
 def is_entry(name: str) -> bool:
-    """Return True if a file name of the log is that of an entry."""
+    """Return True if a file name of the log names an entry."""
     return version_of(name) is not None and name[_DIGITS:] == _ENTRY
 
 
@@ -85,7 +85,7 @@ def actions_in(entry: bytes) -> list[Action]:
 
 
 def commit_info(actions: Iterable[Action]) -> Action:
-    """Return a commit's own description, `commitInfo`; empty if it has none."""
+    """Return a commit's own description (`commitInfo`), or an empty dict if it has none."""
     info: Action = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     return info
 
@@ -113,7 +113,7 @@ class DeltaLog:
     root: str
 
     def info(self, version: int) -> tuple[int, int] | None:
-        """Return size and time of writing (nanoseconds) of a version's entry; None if there is no entry."""
+        """Return the size and write time (nanoseconds) of a version's entry, or None if there is no entry."""
         info = self.filesystem.get_file_info(self.path(entry_name(version)))
         return (int(info.size), int(info.mtime_ns or 0)) if info.type == fs.FileType.File else None
 

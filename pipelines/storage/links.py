@@ -1,4 +1,4 @@
-"""Symbolic links in a warehouse: nothing is deleted or copied through one, because its target is not ours."""
+"""Symbolic links in a warehouse: nothing is deleted or copied through one, because its target belongs to others."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The files of an object store as an Arrow file system, with as few requests as possible.
 
-A small file is read with one request, a file is written with one, and requests never block other Python threads: the
-lease has to be renewed while a store is slow. docs/decisions/stores.md says why deltalake's own file system is not
-used.
+Reading a small file and writing a file take one request each, and requests never block other Python threads: the lease
+has to be renewed even while a store is slow. docs/decisions/stores.md says why deltalake's own file system is not used.
 """
 
 from __future__ import annotations
@@ -28,10 +27,12 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _TAIL = 1 << 19
-"""Bytes at the end of a file that the first request reads: the whole of most files, and the footers of the others."""
+"""Number of bytes at the end of a file that the first request reads. They hold most files whole, and the footers of the
+others.
+"""
 
 _CHUNK = 32 << 20
-"""Files of at least this many bytes are uploaded in parts, with one request each."""
+"""Files of at least this many bytes are uploaded in parts, with one request per part."""
 
 _LOOKS = 3
 """Attempts to list a folder."""
@@ -97,7 +98,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return True
 
     def version(self, path: str) -> Version | None:
-        """Return the content of a file, with the mark that `replace` needs; None if there is no file."""
+        """Return the content of a file with the mark that `replace` needs, or None if there is no file."""
         with self._as_store_error("read", path):
             try:
                 answer = self.store.get(path)
@@ -109,7 +110,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return Version(content, meta["last_modified"].timestamp(), mark)
 
     def replace(self, path: str, content: bytes, version: Version) -> bool:
-        """Replace a version of a file; return False if the file no longer has this version."""
+        """Replace a version of a file. Return False if the file's version has changed."""
         from obstore.exceptions import PreconditionError
 
         with self._as_store_error(_WRITE, path):
@@ -130,7 +131,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
             return _repeated(listed)
 
     def listed_after(self, folder: str, name: str) -> dict[str, tuple[object, ...]]:
-        """Return the files of a folder whose names come after a name, and the identity of each one's content.
+        """Return the files of a folder whose names sort after a name, each with an identity of its content.
 
         Names in subfolders are left out. The store returns a thousand names per request.
         """
@@ -155,7 +156,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
             return
 
     def has(self, folder: str, is_wanted: Callable[[str], bool]) -> bool:
-        """Return True if a folder has a file with a wanted name; the search ends with the first one."""
+        """Return True if a folder has a file with a wanted name. The search stops at the first one."""
 
         def searched() -> bool:
             pages = self.store.list(folder, chunk_size=100)
@@ -174,7 +175,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return [self._info(path) for path in paths]
 
     def _info(self, path: str) -> fs.FileInfo:
-        """Describe a file. A folder is not found, because no object stands for it."""
+        """Describe a file. A folder counts as missing, because no object represents it."""
         try:
             with self._as_store_error("look for", path):
                 return _described(self.store.head(path))
@@ -301,7 +302,7 @@ class _Ranges(io.RawIOBase):
 
 
 def _repeated(look: Callable[[], Answer]) -> Answer:
-    """Repeat a read from a store a few times: the library retries requests, but not one whose response was cut off."""
+    """Retry a read from a store a few times: the library retries failed requests, but not truncated responses."""
     from obstore.exceptions import BaseError
 
     for _ in range(_LOOKS - 1):
@@ -318,7 +319,7 @@ def _described(meta: Any) -> fs.FileInfo:
 
 
 def object_files(uri: str, options: dict[str, str]) -> tuple[ObjectFiles, str]:
-    """Return the files of an object store, and the key of a URI in it.
+    """Return the files of an object store, and the key that a URI has in it.
 
     Args:
         uri: such as `s3://bucket/folder`.

@@ -1,8 +1,8 @@
-"""Storage options as in deltalake, sorted for the library that reads and writes our own files.
+"""Storage options as in deltalake, converted for the library that reads and writes Tidegate's own files.
 
-deltalake ignores unknown keys, and accepts settings of the connection and of retries among the keys of the store.
-obstore wants them separate, and refuses unknown keys. Both only get options that were checked here: a wrong value would
-cause a panic, a message that does not name the option, or requests to the wrong host.
+deltalake ignores unknown keys, and accepts connection and retry settings among the keys of the store. obstore wants
+these separate, and refuses unknown keys. Both only get options that were checked here: a wrong value would cause a
+panic, a message that does not name the option, or requests to the wrong host.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OF_DELTALAKE = {
     *("s3_get_internal_server_error_retries", "s3_locking_provider", "s3_pool_idle_timeout_seconds"),
     *("s3_role_session_name", "shared_credentials_file", "sts_pool_idle_timeout_seconds", "sts_regional_endpoints"),
 }
-"""S3 options that deltalake knows but our own file access does not need."""
+"""S3 options that deltalake supports but Tidegate's own file access does not need."""
 
 _RETRIES = {"max_retries", "retry_timeout"}
 _PREFIX = "aws_"

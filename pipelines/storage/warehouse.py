@@ -52,7 +52,7 @@ _BATCH = 65_536
 
 
 def _check_in_folder(path: str, name: str) -> None:
-    """Raise Refused if a name, which others may have written into a log, leads outside the folder of its table."""
+    """Raise Refused if a name from a log, which others may have written, leads outside the folder of its table."""
     if name.startswith("/") or "://" in name or ".." in name.split("/"):
         raise Refused(
             f"the log of table {path} names a file outside the table's folder, {name!r}: somebody else wrote it. "
@@ -61,7 +61,7 @@ def _check_in_folder(path: str, name: str) -> None:
 
 
 def _has_second_name(original: str, copy: str) -> bool:
-    """Create a hard link to a file; return False if its file system can't do that."""
+    """Create a hard link to a file. Return False if the file system can't do that."""
     try:
         os.link(original, copy)
     except FileNotFoundError:
@@ -72,7 +72,7 @@ def _has_second_name(original: str, copy: str) -> bool:
 
 
 def _link_or_copy(reading: fs.FileSystem, original: str, copy: str, share: bool) -> None:
-    """Write a new file: a hard link to another one if asked for and possible, else a copy, which is synced."""
+    """Write a new file: a hard link to another one if wanted and possible, otherwise a synced copy."""
     if share and isinstance(reading, fs.LocalFileSystem) and _has_second_name(original, copy):
         return
     with reading.open_input_stream(original) as reader, open(copy, "xb") as writer:
@@ -84,15 +84,15 @@ def _link_or_copy(reading: fs.FileSystem, original: str, copy: str, share: bool)
 
 @contextmanager
 def _replacing(file: str, beside: str) -> Iterator[None]:
-    """Within it a file is written beside another one, and takes its name at the end.
+    """Within this context, write a file under a temporary name; at the end it replaces the other file.
 
-    `beside` is a name that no other command has, so that one that hangs and goes on spoils nothing.
+    The temporary name `beside` is unique to this command, so a command that hangs and later resumes can do no damage.
     """
     try:
         yield
         os.replace(beside, file)
     finally:
-        # A full disk leaves a part of it, and `replace` leaves both names if they are links to one file.
+        # A full disk leaves a partial file, and `replace` leaves both names if they are links to one file.
         with suppress(FileNotFoundError):
             os.unlink(beside)
 
@@ -142,7 +142,7 @@ class Warehouse:
             raise store_failed("open table", path, error) from None
 
     def options_of(self, path: str) -> dict[str, str] | None:
-        """Return the storage options of a path; a file system of this machine has none.
+        """Return the storage options of a path. A local file system has none.
 
         Raises:
             UsageError: an option is wrong.
@@ -270,7 +270,7 @@ class Warehouse:
         return [name for name in names if not (is_local(path) and os.path.islink(f"{root}/{name}"))]
 
     def links(self, path: str) -> set[str]:
-        """Return the names of the symbolic links in a folder; an object store has none."""
+        """Return the names of the symbolic links in a folder. An object store has none."""
         if not is_local(path):
             return set()
         _, root = self.filesystem(path)
@@ -300,8 +300,8 @@ class Warehouse:
             name: its name.
             target: folder of the copy.
             as_name: name of the copy.
-            share: True makes a hard link instead of a copy where the file system can. The content stays until both
-                names are deleted.
+            share: True makes a hard link instead of a copy where the file system supports it. The content stays until
+                both names are deleted.
 
         Raises:
             Refused: the file does not exist, is a symbolic link or would be written through one, or its name leads
@@ -316,13 +316,13 @@ class Warehouse:
         try:
             if isinstance(writing, fs.LocalFileSystem):
                 writing.create_dir(write_root, recursive=True)
-                # With a data file's suffix, so that vacuum removes what a kill leaves. An earlier copy may be a hard
-                # link to the original, which must not be written.
+                # The temporary name has a data file's suffix, so that vacuum removes what a killed command leaves
+                # behind. An earlier copy may be a hard link to the original, so it must not be overwritten in place.
                 beside = f"copying-{uuid.uuid4().hex}-{as_name}"
                 with _replacing(copy, f"{write_root}/{beside}"):
                     _link_or_copy(reading, original, f"{write_root}/{beside}", share)
             elif reading == writing:
-                # The store copies it on its side.
+                # The store copies the file itself.
                 reading.copy_file(original, copy)
             else:
                 with reading.open_input_stream(original) as reader:
@@ -357,7 +357,7 @@ class Warehouse:
     def delete_file(self, path: str, name: str) -> None:
         """Remove a file from a table's folder; no version of the table may still list it.
 
-        A missing file is not an error: a delayed cleanup may find that another one has already done its work.
+        A missing file is not an error: a delayed cleanup may find that another cleanup has already removed it.
 
         Raises:
             Refused: its name, or a symbolic link in the path, leads outside the folder.
@@ -370,7 +370,7 @@ class Warehouse:
             filesystem.delete_file(f"{root}/{name}" if root else name)
 
     def delete_folder(self, path: str) -> None:
-        """Remove a folder and its content; of a link, only the link itself. A missing folder is not an error.
+        """Remove a folder and its content. Of a link, remove only the link. A missing folder is not an error.
 
         Raises:
             Refused: a symbolic link in the path leads to another folder.
@@ -398,7 +398,7 @@ class Warehouse:
         columns: list[str] | None = None,
         where: pc.Expression | None = None,
     ) -> pa.Table:
-        """Read rows of named files of a table; a column that a file does not have is null.
+        """Read rows of named files of a table. A column that a file does not have is null.
 
         Raises:
             Refused: a file is missing or unreadable; the error names the table.
@@ -421,7 +421,7 @@ class Warehouse:
         columns: list[str] | None = None,
         where: pc.Expression | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of `read_files` in batches; it raises the same errors."""
+        """Yield the rows of `read_files` in batches. The errors are the same."""
         if not names:
             return
         try:
@@ -523,7 +523,7 @@ def active_files(table: DeltaTable, names: Collection[str] | None = None) -> lis
 def read_table(
     warehouse: Warehouse, table: DeltaTable, columns: list[str] | None = None, where: pc.Expression | None = None
 ) -> pa.Table:
-    """Read all rows of a table, at the version that was opened. Every read of a whole table goes through here."""
+    """Read all rows of a table, at the version that was opened. All reads of a whole table use this function."""
     path = path_of(table)
     names = [file["path"] for file in active_files(table)]
     return warehouse.read_files(path, names, arrow_schema(table), columns, where)

@@ -1,6 +1,6 @@
 """tidegate.toml: the one place that names the warehouse, Spark's settings and the pipelines.
 
-DAG files and the command line read only this file, so a project adds its pipelines here and needs no other change.
+DAG files and the command line read only this file, so adding a pipeline to a project requires no other change.
 Importing this package does not import Spark.
 """
 

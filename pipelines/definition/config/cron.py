@@ -1,4 +1,4 @@
-"""Cron expressions of tidegate.toml, checked when it is read; Airflow would find an error only when it parses the DAG.
+"""Cron expressions of tidegate.toml, checked when it is read: Airflow would report an error only on parsing the DAG.
 
 A stream that reopens late rows on a schedule evaluates the expression itself, in the pipeline's time zone.
 """
@@ -84,7 +84,7 @@ def has_tick(value: str, after: int, until: int, zone: str = "UTC") -> bool:
 
 
 def _is_day(day: datetime, of_month: str, of_week: str) -> bool:
-    """Return True if a day matches the two day fields: either one if both are restricted, as in croniter."""
+    """Return True if a day matches the two day fields: one of them is enough if both are restricted, as in croniter."""
     weekday, is_last_week = day.isoweekday() % 7, (day + timedelta(days=7)).month != day.month
     if "#" in of_week or of_week.startswith("l"):
         places = (item.removeprefix("l").split("#") for item in of_week.split(","))
@@ -100,7 +100,7 @@ def _is_day(day: datetime, of_month: str, of_week: str) -> bool:
 
 
 def _numbers(text: str, place: int) -> set[int]:
-    """Return the numbers of a field; a range that ends before it starts wraps around."""
+    """Return the numbers that a field matches. A range that ends before it starts wraps around."""
     _, low, high, _ = _FIELDS[place]
     found = set[int]()
     for item in text.split(","):

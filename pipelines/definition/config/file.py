@@ -1,7 +1,7 @@
 """The file tidegate.toml: where a command finds it, and its settings. A project in code has the same settings.
 
-A faulty file may hold keys of an object store, even in the wrong place, and everyone who sees Airflow's import errors
-can read the messages. So messages show only values of known pipeline fields.
+A faulty file may contain keys of an object store, even in the wrong place, and everyone who can see Airflow's import
+errors can read the messages. So messages show only values of known pipeline fields.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ENVIRONMENT = "TIDEGATE_CONFIG"
 
 
 def find_config(start: Path | None = None) -> Path:
-    """Return the path of tidegate.toml: the one in TIDEGATE_CONFIG, or else the nearest one from `start` upwards.
+    """Return the path of tidegate.toml: the one that TIDEGATE_CONFIG names, or the nearest one from `start` upwards.
 
     Raises:
         UsageError: there is no such file.
@@ -146,7 +146,7 @@ _EXAMPLES = {
 
 
 def describe(faults: Sequence[Mapping[str, Any]]) -> str:
-    """Return a message that names each faulty field and its error; `faults` are those of pydantic's error."""
+    """Return a message that names each faulty field and its error. `faults` are the errors that pydantic found."""
     messages: dict[str, str] = {}
     for fault in faults:
         place = _place(fault["loc"])
@@ -175,11 +175,11 @@ def unquoted(text: str, message: str) -> str:
     field = Config.model_fields.get(key) or PipelineEntry.model_fields.get(key)
     choices = get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
     values = " or ".join(f'"{each}"' for each in choices or ("...",))
-    return f": write a text in quotes: {key} = {values}"
+    return f": write a string in quotes: {key} = {values}"
 
 
 def _place(loc: tuple[int | str, ...]) -> tuple[str, ...]:
-    """Return the keys that lead to a value, without the parts that pydantic adds for its types."""
+    """Return the keys that lead to a value, without the parts that pydantic inserts for its types."""
     depth = 3 if loc[:1] == ("pipelines",) else 2
     return tuple(str(part) for part in loc[:depth] if part != "[key]")
 

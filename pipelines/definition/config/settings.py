@@ -23,13 +23,13 @@ LEASE_NOTE = "TIDEGATE_LEASE_NOTE"
 """Variable that names a file in which a command records the period for which it held the lease."""
 
 RESERVED = "_tidegate"
-"""Folder of the warehouse for files of no single pipeline; no pipeline can have this name."""
+"""Folder of the warehouse for files that belong to no single pipeline. No pipeline can have this name."""
 
 ANY_START = datetime.min.replace(tzinfo=UTC)
 """Default `start` of a pipeline: its backfill may begin at any time."""
 
 IN_CODE = "Project(pipelines=[...])"
-"""`object` of a pipeline that code passed as a value."""
+"""The `object` of a pipeline that was passed as a value in code."""
 
 _NO_MOMENT = "give a date or date-time, such as 2024-03-01 or 2024-03-01T06:00:00Z"
 
@@ -63,7 +63,7 @@ def _moment(value: object) -> object:
 
 
 def _address(value: object) -> object:
-    """Return `host:port`; a port alone is on the loopback interface."""
+    """Return `host:port`. A port alone means the loopback interface."""
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
     host, _, port = text.rpartition(":")
     if "/" in host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
@@ -89,7 +89,7 @@ def _folder(value: str) -> str:
 
 # Editors treat a TOML date as a string, and don't accept one without a time as a date-time.
 Moment = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string"})]
-"""A date or date-time of TOML; without a zone it is in the pipeline's `timezone`."""
+"""A TOML date or date-time. Without a zone, it is in the pipeline's `timezone`."""
 
 
 Cron: TypeAlias = Annotated[str, AfterValidator(check_cron)]
@@ -140,11 +140,11 @@ class WindowsTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     enabled: bool = True
-    """False for no such table."""
+    """False if the pipeline has no such table."""
     partition_by: Literal["day", "month", "none"] = "none"
     """Partitions of the table, by the start of the windows in UTC."""
     early: bool = False
-    """True includes speculative panes: a window is listed once it has fired."""
+    """True includes early (speculative) panes: a window is listed as soon as it has fired."""
 
 
 class RowSuites(BaseModel):
@@ -171,13 +171,13 @@ class PipelineEntry(BaseModel):
     object: str
     """Place of the Pipeline value: `package.module:name`."""
     start: Moment
-    """First event time of the backfill; an interval before it is a usage error."""
+    """First event time of the backfill. An interval before it is a usage error."""
     end: Moment | None = None
-    """End of event time, for data that is complete; None for no end."""
+    """End of the event time, for a data set that is complete; None for no end."""
     catchup: bool = True
     """True lets Airflow schedule every interval since `start`, in order; with False you create the backfill."""
     schedule: Cron = "0 0 * * *"
-    """Cron expression of the backfill; the data interval between two ticks is the slice."""
+    """Cron expression of the backfill. The data interval between two ticks is the slice."""
     stream_schedule: Cron = "*/15 * * * *"
     """Cron expression of the scheduled stream."""
     stream_mode: Literal["available-now", "continuous"] = "available-now"
@@ -193,20 +193,23 @@ class PipelineEntry(BaseModel):
     verify_sample: float = Field(default=0, ge=0, le=1)
     """Share of the keys whose windows task `verify` of the quality DAG recomputes; 0 for no such task."""
     verify_budget: float = Field(default=0.02, ge=0, le=1)
-    """Largest share of the epochs' time that this task may take, by verifying only some epochs; 0 verifies all."""
+    """Largest share of the epochs' own computing time that this task may take; it then verifies only some epochs. 0
+    verifies all.
+    """
     maintenance_schedule: Cron | None = None
     """Cron expression of the DAG that optimizes and vacuums the tables; None for no such DAG."""
     maintenance_savepoints: int = Field(default=0, ge=0)
     """Number of savepoints that the maintenance DAG keeps; each run makes a new one. 0 for none."""
     backfill_events: bool = True
-    """False holds back the events of final windows during backfills; the next check of another DAG announces them
-    all."""
+    """False holds back the events of final windows during backfills. The next check by another DAG announces all of
+    them.
+    """
     max_lag_minutes: float | None = Field(default=None, gt=0)
-    """Largest lag of the watermark behind the clock, above which the watch DAG fails. None for no watch."""
+    """Lag of the watermark behind the clock above which the watch DAG fails. None for no watch DAG."""
     owner: str = "airflow"
     """Owner of the tasks in Airflow, and in alarms."""
     timezone: Annotated[str, AfterValidator(_zone)] = "UTC"
-    """Time zone of the cron expressions, and of a `start` and `end` without a zone."""
+    """Time zone of the cron expressions, and of `start` and `end` if they have no zone."""
     queue: str | None = None
     """Queue of the tasks, for executors that have queues; None for Airflow's default."""
     executor_config: dict[str, Any] = {}
@@ -222,21 +225,23 @@ class PipelineEntry(BaseModel):
     suites: RowSuites = RowSuites()
     """Expectation suites for rows other than the final windows."""
     asset_partitions: PartitionUnit | Literal["none"] = "day"
-    """Partitions named in asset events of final windows, by the start of the windows in UTC."""
+    """Partitions that asset events of final windows name, by the start of the windows in UTC."""
     hold: Literal["asset", "partitions"] = "asset"
-    """Events that a failed check holds back: all, or those of partitions with windows that fail the pipeline's own
-    suite."""
+    """Events that a failed check holds back: all of them, or those of partitions with windows that fail the pipeline's
+    own suite.
+    """
     source_assets: tuple[str | SourceAsset, ...] = ()
     """Airflow assets of the source, as named by the DAGs that fill it: a URI, or a table with name and uri."""
     retain_snapshots: int = Field(default=10, ge=1)
     """Number of newest snapshots that a cleanup always keeps."""
     retain_days: int = Field(default=7, ge=0)
-    """Snapshots up to this many days old are also kept; for a stream, one per hour."""
+    """Snapshots up to this many days old are also kept; for a stream, one for each hour."""
     retain_log_hours: int = Field(default=6, ge=0)
     """Hours for which old versions of the published tables stay readable, at most `retain_days`."""
     retain_epochs_days: int = Field(default=90, ge=1)
-    """Minimum number of days that rows of table `epochs` are kept; whole files are removed, and rows of retained
-    snapshots stay."""
+    """Minimum number of days that rows of table `epochs` are kept. Only whole files are removed, and rows of retained
+    snapshots stay.
+    """
     retain_quality_days: int = Field(default=90, ge=0)
     """Number of days that outcomes stay in table `quality`; those of the newest check, and of the newest that passed,
     are always kept."""
@@ -253,9 +258,9 @@ class PipelineEntry(BaseModel):
     """Minutes after which an unfinished run of the backfill or stream raises an alarm; None for no alarm. Continuous
     streams have none."""
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
-    """Port of its metrics instead of the one in `[metrics]`, for several pipelines on one host."""
+    """Port for the pipeline's metrics instead of the one in `[metrics]`, for several pipelines on one host."""
     tags: tuple[str, ...] = ()
-    """Additional tags of its DAGs in Airflow."""
+    """Additional tags of the pipeline's DAGs in Airflow."""
     windows: WindowsTable = WindowsTable()
     """Table `windows`, which has one row for each current window."""
 
@@ -287,7 +292,7 @@ class PipelineEntry(BaseModel):
 
 
 class MetricsSettings(BaseModel):
-    """The table `[metrics]` of tidegate.toml; without one of the first three keys, nothing is measured or sent."""
+    """The table `[metrics]` of tidegate.toml. Nothing is measured or sent unless one of the first three keys is set."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -317,13 +322,14 @@ class Config(BaseModel):
     """Folder of this host for logs and temporary files; relative as above."""
     artifacts: Place | None = None
     """Folder or URI for files besides tables that all hosts must see: run reports, Data Docs, alarms, runs that Airflow
-    started. None for `_tidegate/artifacts` in a warehouse that is a URI, else the work folder."""
+    started. None means `_tidegate/artifacts` in the warehouse if that is a URI, and otherwise the work folder.
+    """
     retain_work_days: int = Field(default=30, ge=0)
     """Days since the last write after which logs, runs and reports are removed; 0 keeps all."""
     backups: Place | None = None
     """Folder or URI of the backups, on different storage from the warehouse; relative as above."""
     storage_options: dict[str, str] = Field(default={}, repr=False)
-    """Options of the object store, in deltalake's spelling."""
+    """Options of the object store, with the names that deltalake uses."""
     connection: str | None = None
     """Airflow connection with the credentials of the object store, such as `aws_default`."""
     engine: EngineName = "spark"
@@ -341,7 +347,7 @@ class Config(BaseModel):
     file_name: str = Field(default=FILE_NAME, exclude=True)
     """The file's name in `root`."""
     values: dict[str, Any] = Field(default={}, exclude=True, repr=False)
-    """Pipelines that code passed as values, by name; the others are imported from their `object`."""
+    """Pipelines that were passed as values in code, by name. The others are imported from their `object`."""
     session: Any = Field(default=None, exclude=True, repr=False)
     """A running Spark session for the engine `spark`; None starts one."""
     faulty: dict[str, str] = Field(default={}, exclude=True, repr=False)
@@ -364,7 +370,7 @@ class Config(BaseModel):
         return self
 
     def group_of(self, pipeline: str) -> str | None:
-        """Return the group that runs the stream of a pipeline; None if there is none."""
+        """Return the group that runs the stream of a pipeline, or None if it is in none."""
         return next((group for group, names in self.stream_groups.items() if pipeline in names), None)
 
     @property
@@ -403,7 +409,7 @@ class Config(BaseModel):
 
     @property
     def shares_work(self) -> bool:
-        """Return True if the artifacts are in the work folder; then all hosts must see it."""
+        """Return True if the artifacts are in the work folder, which all hosts must then see."""
         return self.artifacts_uri == str(self.work_folder)
 
     def make_folders(self) -> None:
@@ -450,7 +456,7 @@ class Config(BaseModel):
         return self.pipelines[name]
 
     def check_entries(self) -> None:
-        """Refuse a file in which an entry is faulty, for callers that need all pipelines.
+        """Refuse a file with a faulty entry, for callers that need all pipelines.
 
         Raises:
             UsageError: the message names every error.

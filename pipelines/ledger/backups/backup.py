@@ -1,7 +1,7 @@
-"""Backups of a pipeline: created while a driver runs, listed, and removed. A file is copied once for all of them.
+"""Backups of a pipeline: created while a driver runs, listed, and removed. A file is copied once for all backups.
 
-For each pipeline, the place of the backups has a pool of data files and, for each backup, a list of its files with the
-content of the logs, and a description. The description is written last: without it there is no backup.
+For each pipeline, the backup location holds a pool of data files and, for each backup, a list of its files (with the
+content of the logs) and a description. The description is written last: without it, there is no backup.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 
 BACKUPS, POOL = "backups", "files"
-"""A pipeline's folders in the place of the backups."""
+"""A pipeline's folders in the backup location."""
 
 _ASIDE = ".removed"
-"""End of the name of a file of the pool that is about to be deleted."""
+"""Suffix of a file of the pool that is about to be deleted."""
 
 CONTENT = pa.schema(
     [
@@ -39,14 +39,16 @@ CONTENT = pa.schema(
 
 _FORMAT = 1
 _TRIES = 5
-"""Attempts to take a consistent cut while cleanups remove files. Each copies only what the previous one did not."""
+"""Number of attempts to take a consistent cut while cleanups remove files. Each copies only what the previous ones did
+not.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
     """A complete backup of a pipeline as of the newest epoch in it: its data files, and the version of each table.
 
-    Times: int64 epoch milliseconds. Size: bytes.
+    Times are int64 epoch milliseconds, sizes are bytes.
     """
 
     name: str
@@ -71,12 +73,12 @@ def create_backup(
 ) -> tuple[Backup, int]:
     """Copy the newest published epoch of a pipeline; return the backup and the number of bytes that were copied.
 
-    The caller holds the lease of the place; the pipeline itself may be running.
+    The caller holds the lease of the backup location; the pipeline itself may be running.
 
     Raises:
         UsageError: the name is not valid, or is taken.
         Refused: the pipeline has no published epoch, or a file is missing.
-        LeaseHeld: this command hung while another one used the place.
+        LeaseHeld: this command hung while another one used the backup location.
         TidegateError: cleanups removed parts of every cut.
     """
     try:
@@ -109,7 +111,7 @@ def list_backups(place: PipelineTables) -> list[Backup]:
 
 
 def find_backup(place: PipelineTables, name: str) -> Backup:
-    """Return the backup with a name, or the newest one for `latest`."""
+    """Return the backup of this name, or the newest backup for `latest`."""
     backups = list_backups(place)
     for backup in backups:
         if name in (backup.name, "latest"):
@@ -119,13 +121,13 @@ def find_backup(place: PipelineTables, name: str) -> Backup:
 
 
 def delete_backups(place: PipelineTables, names: Iterable[str], check_lease: Callable[[], None] = lambda: None) -> int:
-    """Remove backups, and the files of the pool that no other backup has; return how many files were removed.
+    """Remove backups, and the files of the pool that no other backup needs. Return how many files were removed.
 
-    The caller holds the lease of the place, and `check_lease` looks into its table: with a clock that is ahead, another
-    host may take a lease that is still valid here.
+    The caller holds the lease of the backup location, and `check_lease` reads the lease table: a host whose clock is
+    ahead may take a lease that is still valid here.
 
     Raises:
-        LeaseHeld: this command hung while another one used the place.
+        LeaseHeld: this command hung while another one used the backup location.
     """
     for name in names:
         check_lease()
@@ -133,7 +135,7 @@ def delete_backups(place: PipelineTables, names: Iterable[str], check_lease: Cal
     left = _names(place)
     for file in place.warehouse.names(place.path(BACKUPS)):
         check_lease()
-        # The file list of a backup that was just removed, or whose command was killed.
+        # This is the file list of a backup that was just removed, or whose command was killed.
         if file.removesuffix(".json").removesuffix(".parquet") not in left:
             place.warehouse.delete_file(place.path(BACKUPS), file)
     needed = {
@@ -150,7 +152,7 @@ def delete_backups(place: PipelineTables, names: Iterable[str], check_lease: Cal
 
 
 def _put_back(place: PipelineTables, folder: str) -> dict[str, int]:
-    """Put files of the pool back that a killed command had set aside, and return names and sizes of all files.
+    """Put back the files of the pool that a killed command had set aside. Return the names and sizes of all files.
 
     A new backup may rely on them: its command may have looked before they were set aside.
     """
@@ -202,9 +204,9 @@ def _copy(tables: PipelineTables, place: PipelineTables, cut: Cut) -> int:
 
 
 def _check_pool(tables: PipelineTables, place: PipelineTables, cut: Cut, name: str) -> None:
-    """Withdraw a backup whose files are missing: another command may have removed them before the backup was visible.
+    """Withdraw a backup with missing files: another command may have removed them before the backup became visible.
 
-    From now on the description protects them.
+    From then on, the description protects them.
     """
     listed = f"{name}.parquet" in place.warehouse.names(place.path(BACKUPS))
     for table in cut.tables:
@@ -252,7 +254,7 @@ def _rows(table: TableCut) -> Iterator[dict[str, object]]:
 
 
 def _names(place: PipelineTables) -> list[str]:
-    """Return the names of the backups that are complete."""
+    """Return the names of the complete backups."""
     files = place.warehouse.names(place.path(BACKUPS))
     return sorted(file.removesuffix(".json") for file in files if file.endswith(".json"))
 
@@ -275,7 +277,7 @@ def _pool_folders(place: PipelineTables) -> Iterator[str]:
 
 
 def restore_backup(tables: PipelineTables, place: PipelineTables, backup: Backup) -> int:
-    """Restore the tables of a pipeline from a backup; return the number of bytes that were copied.
+    """Restore the tables of a pipeline from a backup. Return the number of bytes that were copied.
 
     The caller holds the lease of the pipeline.
 

@@ -2,7 +2,7 @@
 
 A branch lists the data files of the pipeline's tables as its own: each is hard-linked into the branch's folder if the
 file system can do that, or copied within an object store. So a cleanup of one never removes a file that the other
-needs. The logs are copied with the branch's name, as for a rename. The note in the folder is written last.
+needs. As in a rename, the logs are copied with the branch's name in them. The note in the folder is written last.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, PipelineTabl
 from tidegate.windowing.time import Millis
 
 _TRIES = 5
-"""Attempts to take a consistent cut while cleanups remove files."""
+"""Number of attempts to take a consistent cut while cleanups remove files."""
 
 
 def make_branch(
@@ -33,7 +33,8 @@ def make_branch(
 ) -> BranchNote:
     """Create a branch, and return its note. The caller holds the lease of the branch; the pipeline may be running.
 
-    Remains of an interrupted call are removed first. It starts from `target`: `latest`, an epoch, or `savepoint:NAME`.
+    The remains of an interrupted call are removed first. The branch starts from `target`: `latest`, an epoch, or
+    `savepoint:NAME`.
 
     Raises:
         UsageError: there is no such snapshot.
@@ -76,7 +77,7 @@ def _copy(tables: PipelineTables, branch: PipelineTables, check_lease: Callable[
 
 
 def remove_branch(branch: PipelineTables, check_lease: Callable[[], None] = lambda: None) -> None:
-    """Remove a branch except its lease, which the caller holds; an interrupted call can be repeated."""
+    """Remove a branch except its lease, which the caller holds. An interrupted call can be repeated."""
     remove_note(branch.warehouse, branch.pipeline)
     remove_tables(branch, check_lease)
 

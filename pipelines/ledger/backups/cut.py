@@ -1,6 +1,6 @@
 """Copies of all tables of a pipeline as of one epoch: read while a driver runs, and turned back into tables.
 
-A backup stores such a cut, and a rename changes the name in it; both turn it into tables with `make_tables`.
+A backup stores such a cut, and a rename changes the name in it. Both turn it into tables with `make_tables`.
 
 An epoch is first committed to table `state`, then published to the other tables one by one. So each table is cut
 at its last version without a later epoch. Files and log entries never change, so the cut needs no lease. A cleanup may
@@ -36,7 +36,7 @@ from tidegate.pipelines.storage.delta_log import (
 from tidegate.pipelines.storage.warehouse import active_files
 
 SIDECARS = "_sidecars"
-"""Folder in a log with parts of checkpoints of Delta's second format."""
+"""Folder of a log that holds parts of checkpoints in Delta's second format."""
 
 
 class CutMoved(TidegateError):
@@ -47,7 +47,7 @@ class CutMoved(TidegateError):
 class TableCut:
     """One table up to the last version in the cut: the content of each file of its log, and its data files.
 
-    `name` is its folder below the pipeline's folder, such as `state` or `savepoints/NAME`. Sizes: bytes.
+    `name` is the table's folder below the pipeline's folder, such as `state` or `savepoints/NAME`. Sizes are in bytes.
     """
 
     name: str
@@ -58,13 +58,13 @@ class TableCut:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """All tables of a pipeline as of one epoch. `state`, by which commands see that a pipeline has run, is last."""
+    """All tables of a pipeline as of one epoch. `state`, which shows commands that a pipeline has run, is last."""
 
     manifest: Manifest
     tables: tuple[TableCut, ...]
 
     def is_whole(self, tables: PipelineTables) -> bool:
-        """Return True if no log has lost an entry since: a cleanup removes entries before it removes their files."""
+        """Return True if no log has lost an entry since: a cleanup removes entries before it removes files."""
         return all(set(cut.log) - {LAST_CHECKPOINT} <= _log_names(tables, cut.name) for cut in self.tables)
 
 
@@ -112,7 +112,7 @@ def _version_with(tables: PipelineTables, table: str, epoch: int) -> int:
 
 
 def _table(tables: PipelineTables, name: str, version: int, epoch: int | None = None) -> TableCut:
-    """Read the log of a table up to a version, and list its data files, but for those of epochs after `epoch`."""
+    """Read the log of a table up to a version, and list its data files, except those of epochs after `epoch`."""
     path = tables.path(name)
     log, noted = tables.warehouse.log(path), f"{path}/{FOLDER}"
     names = _log_names(tables, name)
@@ -138,7 +138,7 @@ def _table(tables: PipelineTables, name: str, version: int, epoch: int | None = 
 
 
 def _log_names(tables: PipelineTables, name: str) -> set[str]:
-    """Return the files of a table's log that belong to a version, and those that they refer to."""
+    """Return the files of a table's log that belong to a version, and the files that those refer to."""
     folder = f"{tables.path(name)}/{FOLDER}"
     entries = {each for each in tables.warehouse.names(folder) if version_of(each) is not None}
     second_format = any(".checkpoint." in each and not each.endswith(".checkpoint.parquet") for each in entries)
@@ -171,7 +171,7 @@ def _check_files(tables: PipelineTables, cut: TableCut) -> None:
 
 
 def taken(tables: PipelineTables, cuts: Sequence[TableCut]) -> str | None:
-    """Return a table that does not come from an interrupted `make_tables` with these cuts; None if there is none.
+    """Return a table that does not come from an interrupted `make_tables` with these cuts, or None if there is none.
 
     A complete table `state` counts as one, because that call was not interrupted.
     """
@@ -192,7 +192,7 @@ def make_tables(
     check_lease: Callable[[], None] = lambda: None,
     share: bool = False,
 ) -> int:
-    """Create tables from cuts; return the number of bytes that were copied.
+    """Create tables from cuts. Return the number of bytes that were copied.
 
     Data files come first and logs last, with table `state` at the very end: its entries, newest first, then its
     checkpoints, newest last. A log without its oldest entry, or without the checkpoint that replaces older ones, can't
@@ -214,7 +214,7 @@ def make_tables(
 
 
 def _order(name: str) -> tuple[int, int]:
-    """Return a log file's position in the order of writing; the file that names the newest checkpoint is first."""
+    """Return a log file's rank in the order of writing. The file that names the newest checkpoint comes first."""
     if name == LAST_CHECKPOINT or name.startswith(SIDECARS):
         return 0, 0
     return (1, -(version_of(name) or 0)) if is_entry(name) else (2, version_of(name) or 0)

@@ -30,7 +30,7 @@ _NOTE = "renamed.json"
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """The note of an unfinished rename: the old name, the newest epoch that was copied, and the run that made it."""
+    """The note of an unfinished rename: the old name, the newest epoch that was copied, and that epoch's run."""
 
     old: str
     epoch: int
@@ -38,7 +38,7 @@ class Renamed:
 
 
 def unfinished(new: PipelineTables) -> Renamed | None:
-    """Return the note of an unfinished rename to this name that has copied tables; None if there is none."""
+    """Return the note of an unfinished rename to this name that has already copied tables, or None."""
     folder = new.warehouse.path(new.pipeline)
     if _NOTE not in new.warehouse.names(folder):
         return None
@@ -48,7 +48,7 @@ def unfinished(new: PipelineTables) -> Renamed | None:
 def copy_tables(
     old: PipelineTables, new: PipelineTables, check_lease: Callable[[], None] = lambda: None
 ) -> tuple[Renamed, int]:
-    """Copy the tables under the new name; return the note, and the number of bytes that were copied.
+    """Copy the tables under the new name. Return the note, and the number of bytes that were copied.
 
     The caller holds the leases of both names.
 
@@ -114,7 +114,7 @@ def finish(old: PipelineTables, new: PipelineTables) -> None:
 
 
 def _readable_head(tables: PipelineTables) -> Snapshot | None:
-    """Return the newest snapshot; None if its table is incomplete: not yet copied, or partly removed."""
+    """Return the newest snapshot, or None if its table is incomplete: not yet copied, or partly removed."""
     try:
         return read_snapshot(tables)
     except Refused:
@@ -122,7 +122,7 @@ def _readable_head(tables: PipelineTables) -> Snapshot | None:
 
 
 def _check_free(new: PipelineTables, cut: Cut) -> None:
-    """Refuse a name whose folder does not come from a copy; `taken` checks folders that do."""
+    """Refuse a name whose folder does not come from such a copy; `taken` checks folders that do."""
     folder = new.warehouse.path(new.pipeline)
     present = {*new.warehouse.folders(folder), *new.warehouse.links(folder)} - {SAVEPOINTS}
     present |= {f"{SAVEPOINTS}/{name}" for name in new.warehouse.folders(f"{folder}/{SAVEPOINTS}")}
@@ -154,7 +154,7 @@ def _check_same(cut: Cut, new: PipelineTables) -> None:
 def with_name(
     old: PipelineTables, new: PipelineTables, table: TableCut, check_lease: Callable[[], None] = lambda: None
 ) -> TableCut:
-    """Return a table of a cut with another pipeline's name in its log; its files with manifests are written there."""
+    """Return a table of a cut with another pipeline's name in its log. Its files with manifests are written there."""
     return _WithName(old, new, table, check_lease).cut()
 
 

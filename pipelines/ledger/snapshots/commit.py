@@ -1,4 +1,4 @@
-"""The commit of a snapshot: the one place that changes table state, and the fence between drivers.
+"""The commit of a snapshot: the only code that changes table state, and the fence between drivers.
 
 The commit uses the handle that the epoch was planned with, and does not retry. So if two drivers start from one
 snapshot, the second one fails here, before it publishes anything.
@@ -90,7 +90,7 @@ def _published_by(tables: PipelineTables, handle: DeltaTable, manifest: Manifest
 def remaining(
     tables: PipelineTables, snapshot: Snapshot, prefix: str, replaced: Sequence[Shard] = ()
 ) -> tuple[list[DataFile], list[dict[str, Any]]]:
-    """Return the state that remains when some shards are replaced: newly written files, and unchanged files.
+    """Return the state that remains when some shards are replaced: new files and unchanged files.
 
     A file is rewritten only if somebody else compacted the table, so that remaining rows share it with the manifest or
     with replaced rows. The names of new files start with `prefix`; they are written to table state.
@@ -138,7 +138,7 @@ def outrun(tables: PipelineTables, epoch: int, planned_at: str) -> Refused:
 
 
 def as_data_file(file: dict[str, Any]) -> DataFile:
-    """Convert an active state file, as `active_files` lists it, to a file that can be added to a table."""
+    """Convert an active state file, as `active_files` lists it, into a file that can be added to a table."""
     return copied(file, file["path"], state.BOUNDED)
 
 

@@ -44,8 +44,8 @@ class Incompatibility:
 class Compatibility:
     """The differences between a snapshot and the code.
 
-    Migrations are changes that the next epoch makes to the state, incompatibilities keep the code from using the
-    snapshot, and notes are changes that don't affect the state.
+    Migrations are changes that the next epoch makes to the state. Incompatibilities keep the code from using the
+    snapshot. Notes are changes that don't affect the state.
     """
 
     migrations: tuple[str, ...]
@@ -81,12 +81,12 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
 
 
 def incompatibilities(bound: BoundPipeline, manifest: Manifest) -> list[Incompatibility]:
-    """Return every difference that keeps the code from using a snapshot; empty if it can."""
+    """Return every difference that keeps the code from using a snapshot, or nothing if it can."""
     return list(compare(bound, manifest).incompatibilities)
 
 
 def migration_of(bound: BoundPipeline, manifest: Manifest) -> StateFormat | None:
-    """Return the format from which state rows must be migrated; None if they need no migration."""
+    """Return the format from which state rows must be migrated, or None if no migration is necessary."""
     return format_of(manifest.schemas, bound) if compare(bound, manifest).migrations else None
 
 
@@ -149,7 +149,7 @@ def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Ma
 
 
 def _names(format_: StateFormat) -> set[str]:
-    """Return the names of aggregates, states and result columns, in the form of `dropped`."""
+    """Return the names of aggregates, states and result columns, as written in `dropped`."""
     parts = (format_.contents, format_.trigger_state, format_.user_state, format_.result)
     return {name.removeprefix("acc_") for part in parts for name in part if not name.startswith(REST)}
 
@@ -196,7 +196,7 @@ def _notes(pipeline: Pipeline, manifest: Manifest) -> tuple[str, ...]:
 
 
 def _columns_of(pipeline: Pipeline, difference: Difference) -> list[str]:
-    """Return the source columns that the aggregate of a contents column reads; empty for other differences."""
+    """Return the source columns that the aggregate of a contents column reads, or nothing for other differences."""
     aggregates = pipeline.compute.aggregate if isinstance(pipeline.compute, Windows) else None
     if not isinstance(aggregates, Mapping):
         return []

@@ -1,8 +1,8 @@
 """Changes of published rows that tidegate did not make: found in the log, refused, and undone on request.
 
 The newest epoch of a table does not reveal such a change: Delta's RESTORE removes published rows but keeps the
-transaction of their epoch. The files do reveal it, so they are followed through the log from the newest epoch on. No
-epoch is published on top of such a change.
+transaction of their epoch. The files do reveal it, so they are followed through the log, starting with the newest
+epoch. No epoch is published on top of such a change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GIVE_UP = "--give-up-results"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the rows of a published table that tidegate did not make: the version that it made.
+    """A change of the rows of a published table that tidegate did not make: the table, and the version of the change.
 
     `good` is the newest version with exactly the rows that were published until then.
     """
@@ -39,15 +39,15 @@ class Change:
 
 
 def find_change(tables: PipelineTables, table: str, newest: int | None = None) -> Change | None:
-    """Return the change since which a table lacks published rows or has extra ones; None if there is none.
+    """Return the change since which a table lacks published rows or has extra ones, or None if there is none.
 
     A commit that only moves rows to other files, such as OPTIMIZE, is ignored, and so is a RESTORE that undoes it.
     """
     since = _since_newest_epoch(tables, table, newest)
     if not since:
         return None
-    # `differs` is the set of paths added or removed since the newest epoch, and `whole` its values at which the table
-    # holds exactly the published rows.
+    # `differs` is the set of paths added or removed since the newest epoch, and `whole` has the values of it for which
+    # the table holds exactly the published rows.
     differs, good = frozenset[str](), since[0].version
     whole = {differs}
     for entry in since[1:]:
@@ -78,7 +78,7 @@ def described(tables: PipelineTables, change: Change) -> str:
 
 
 def put_back(tables: PipelineTables, give_up: bool = False) -> list[str]:
-    """Undo changes of published tables; return a sentence for each. The caller holds the lease.
+    """Undo changes of published tables. Return a sentence for each. The caller holds the lease.
 
     The table gets back the files of the version before the change. With `give_up`, files of that version may be
     missing; the restore that follows names and removes them. If the version itself is no longer in the log, the table
@@ -130,7 +130,7 @@ def _remedy(tables: PipelineTables, change: Change) -> str:
 
 
 def lost_rows(tables: PipelineTables, change: Change) -> list[str]:
-    """Return a sentence for each reason why a change can't be undone; empty if it can."""
+    """Return a sentence for each reason why a change can't be undone, or nothing if it can."""
     path, before = tables.path(change.table), _before(tables, change)
     if before is None:
         return [f"version {change.good} of table {path}, the last with all published rows, is no longer in its log"]
@@ -144,7 +144,7 @@ def lost_rows(tables: PipelineTables, change: Change) -> list[str]:
 
 
 def _before(tables: PipelineTables, change: Change) -> DeltaTable | None:
-    """Return the table before a change; None if that version is no longer in the log."""
+    """Return the table before a change, or None if that version is no longer in the log."""
     try:
         return tables.warehouse.open(tables.path(change.table), change.good)
     except DeltaError:
@@ -154,7 +154,7 @@ def _before(tables: PipelineTables, change: Change) -> DeltaTable | None:
 def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) -> list[LogEntry]:
     """Return the commit of the newest epoch (or a later repair) and the commits after it, oldest first."""
     log, entries = TableLog(tables, table), list[LogEntry]()
-    # A table without a log is missing, which opening it reports.
+    # A table without a log is missing. Opening the table reports that.
     last = (log.versions[-1] if log.versions else -1) if newest is None else newest
     # Others may have made any number of commits since; unread ones would count as correct.
     for version in range(last, -1, -1):

@@ -1,9 +1,10 @@
-"""Erasure of a key: remove its rows from every table, snapshot and savepoint, and delete the files they were in.
+"""Erasure of a key: remove its rows from every table, snapshot and savepoint, and delete the files that held them.
 
 `forget` is a separate epoch: one commit changes state and manifest, and publishing changes the other tables. Source
 partitions named after the key are removed from the manifest, and its examples from checks. Then only the newest
-snapshot is kept, because every older one may hold the key. An interrupted run is repeated by the user. If nothing holds
-the key, nothing changes. `forget` does not change the source: a backfill brings back the rows that are still there.
+snapshot is kept, because every older one may hold the key. After an interruption, the user runs the command again. If
+nothing holds the key, nothing changes. `forget` does not change the source: a backfill brings back the rows that are
+still there.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _IN_BRANCHES = "each of them may hold the key"
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """Report of an erasure.
+    """The report of an erasure.
 
     Args:
         epoch: number of its epoch; None if nothing held the key, so nothing changed.
@@ -112,8 +113,8 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     rows[state.NAME] = rest.gone
     forget_examples(tables, shown)
     keep_newest_only(tables)
-    # Savepoints come last: from here on, no file that holds the key can be copied. A command that was killed after
-    # copying one has left its copy behind.
+    # Savepoints come last: from here on, no file that holds the key can be copied. A command that was killed earlier
+    # may have left a copy of one behind.
     remove_rests(tables)
     for entry in list_savepoints(tables):
         try:
@@ -197,7 +198,7 @@ def _without(tables: PipelineTables, snapshot: Snapshot, key: Key, prefix: str) 
 
 
 def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key, rest: _Rest) -> Manifest:
-    """Return the manifest of a snapshot without the counts, source partitions and digests of the key."""
+    """Return the manifest of a snapshot without the key's counts, source partitions and digests."""
     shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in manifest.shards]
     named = partitions_of(manifest, pipeline, schema, key)
     partitions = {name: partition for name, partition in manifest.partitions.items() if name not in named}
@@ -209,7 +210,7 @@ def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key,
 
 
 def _without_names(work: Publish, schema: KeySchema, key: Key) -> Publish:
-    """Return the changes to a table without entries that name a key: its reopened late rows are already deleted."""
+    """Return the changes to a table without entries that name a key, whose reopened late rows are already deleted."""
     # Only older versions of tidegate identified keys by their hashes.
     digest, hashed = digest_of(key), hash_of(schema, key)
     reopened = tuple(
@@ -246,7 +247,8 @@ def _rewrite_savepoint(tables: PipelineTables, name: str, snapshot: Snapshot, re
         listed = {file["path"]: file for file in (*snapshot.files, *snapshot.manifest_files)}
         removes = [remove_action(file) for path, file in listed.items() if path not in rest.kept]
     present = tables.warehouse.names(snapshot.path)
-    # This is needed even if none of its files has the key: a hung process must not commit a file that is now deleted.
+    # This is necessary even if none of the files has the key: a hung process must not commit a file that is now
+    # deleted.
     commit(tables.warehouse, snapshot.handle, [*(add_action(file) for file in added), *removes], {"tidegate": record})
     leave_newest(tables, table, tables.open(table).version(), present)
 
@@ -350,7 +352,7 @@ def is_of(item: NextPane, schema: KeySchema, key: Key) -> bool:
 
 
 def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key) -> set[str]:
-    """Return the source partitions that are named after a part of a key; later rows of it start a new one."""
+    """Return the source partitions that are named after a part of a key. Later rows of the key start new ones."""
     named = set()
     for part, side in zip(pipeline.inputs, SIDES if manifest.inputs else ("",), strict=False):
         columns = part.key or pipeline.key
@@ -369,7 +371,7 @@ def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key
 
 
 def _is_same(column: KeySchema, text: str, value: pa.Scalar) -> bool:
-    """Return True if a text stands for a value of a key column. The partition of nulls is not named after a value."""
+    """Return True if a string stands for a value of a key column. The partition of nulls is not named after a value."""
     if not value.is_valid or isinstance(value.as_py(), str):
         # The command line may parse another text to the same value.
         return bool(value.is_valid and text == value.as_py())

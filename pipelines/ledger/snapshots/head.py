@@ -25,16 +25,16 @@ PUBLISHED_BY = "tidegate_published"
 """Metadata field of state commits that holds `PublishedBy`."""
 
 FENCE = "tidegate_fence"
-"""Metadata field of a commit that only fences; it names the cleanup."""
+"""Metadata field of a commit that is only a fence. It names the cleanup."""
 
 KEPT = "tidegate_kept"
-"""Metadata field of such a commit to table state; it holds `Kept`."""
+"""Metadata field of a fence commit to table state. It holds `Kept`."""
 
 _CHANGED = "Only tidegate may change it: restore the table from before that change"
 
 
 class OtherPipeline(Refused):
-    """Error for a table of state rows that belongs to a pipeline with another name."""
+    """A table of state rows belongs to a pipeline with another name."""
 
 
 @dataclass(frozen=True)
@@ -88,17 +88,17 @@ class PublishedBy:
 def published_by(warehouse: Warehouse, handle: DeltaTable) -> PublishedBy | None:
     """Return the newest epochs of the published tables, as the newest snapshot in a handle records them.
 
-    None if an older version of tidegate, which did not record them, committed that snapshot.
+    Return None if an older version of tidegate, which did not record them, committed that snapshot.
     """
     return _published_by(newest_record(warehouse, handle))
 
 
 def newest_record(warehouse: Warehouse, handle: DeltaTable) -> dict[str, Any]:
-    """Return the metadata of the newest commit, up to a handle's version, that names its epoch; empty if none does.
+    """Return the metadata of the newest commit, up to a handle's version, that names its epoch, or {} if none does.
 
-    Between it and the handle are only commits without an epoch, such as the fences of cleanups. Delta's own history
-    reads all commits, although usually one suffices, and on an object store it is empty if the first folder of the path
-    has a colon.
+    Between that commit and the handle's version, there are only commits without an epoch, such as the fences of
+    cleanups. Delta's own history reads all commits, although usually one suffices, and on an object store it is empty
+    if the first folder of the path has a colon.
     """
     log = warehouse.log(path_of(handle))
     for version in range(handle.version(), -1, -1):
@@ -127,7 +127,7 @@ def require_snapshot(tables: PipelineTables, version: int | None = None) -> Snap
 
 
 def required(tables: PipelineTables, snapshot: Snapshot | None) -> Snapshot:
-    """Return a snapshot; raise Refused if it is None, because there is none yet."""
+    """Return a snapshot, or raise Refused if it is None because there is none yet."""
     if snapshot is None:
         raise no_snapshot_yet(tables)
     return snapshot
@@ -153,7 +153,7 @@ def no_snapshot_yet(tables: PipelineTables) -> Refused:
 
 
 def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot | None:
-    """Return the snapshot in a table of state rows, at the version of the handle; None if the table is empty.
+    """Return the snapshot in a table of state rows at the handle's version, or None if the table is empty.
 
     Raises:
         Refused: the table holds state rows but no manifest, or several manifests.
@@ -179,7 +179,7 @@ def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot
 def state_rows(
     warehouse: Warehouse, snapshot: Snapshot, where: pc.Expression | None = None, columns: list[str] | None = None
 ) -> pa.Table:
-    """Return the state rows of a snapshot or savepoint, without its manifest; all columns, or the given ones."""
+    """Return the state rows of a snapshot or savepoint without its manifest, with all columns or the given ones."""
     names = [file["path"] for file in snapshot.files]
     real = pc.field("key_group") != state.MANIFEST_KEY_GROUP
     chosen = real if where is None else real & where
@@ -256,7 +256,7 @@ class Kept:
 
 
 def kept_of(log: TableLog) -> Kept:
-    """Return what the newest cleanup in a log of table `state` kept; everything if there was none."""
+    """Return what the newest cleanup in a log of table `state` kept, or everything if there was no cleanup."""
     for version in reversed(log.recent):
         entry = log.entry(version)
         if entry is not None and (kept := entry.info.get(KEPT)) is not None:
@@ -283,7 +283,7 @@ def snapshots_of(log: TableLog) -> Iterator[SnapshotEntry]:
 
 
 def lineage(tables: PipelineTables, epoch: int | None) -> Iterator[SnapshotEntry]:
-    """Yield the snapshot of an epoch, then those of its ancestors, newest first, even across restores."""
+    """Yield the snapshot of an epoch, then the snapshots of its ancestors, newest first, even across restores."""
     entries = {entry.manifest["epoch"]: entry for entry in list_snapshots(tables)}
     while epoch is not None and epoch in entries:
         yield entries[epoch]

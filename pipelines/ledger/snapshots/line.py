@@ -73,7 +73,7 @@ class Head:
 
 
 def is_made_here(tables: PipelineTables, head: Head, target: Snapshot) -> bool:
-    """Return True if this pipeline created the snapshot in this warehouse, or in the one that it is a copy of."""
+    """Return True if this pipeline created the snapshot in this warehouse, or in the one that this is a copy of."""
     then = target.manifest
     if target.path == tables.path(state.NAME) or head.run_ids.get(then.epoch) == then.run_id:
         return True
@@ -144,9 +144,9 @@ def files_of(left: Sequence[Manifest], table: str, parted: int) -> list[DataFile
 
 
 def pruned_by(tables: PipelineTables) -> dict[int, dict[str, tuple[int, ...]]]:
-    """Return the prunes of a pipeline on any lineage: by the prune's epoch, the epochs whose rows each table lost.
+    """Return a pipeline's prunes on any lineage: for each prune's epoch, the epochs whose rows each table lost.
 
-    It is empty if the prune's snapshot is no longer retained, because nothing else records the removed rows.
+    A prune is left out if its snapshot is no longer retained, because nothing else records the removed rows.
     """
     prunes: dict[int, dict[str, tuple[int, ...]]] = {
         row["epoch"]: {} for row in _epoch_rows(tables) if row["kind"] == "prune"
@@ -159,13 +159,13 @@ def pruned_by(tables: PipelineTables) -> dict[int, dict[str, tuple[int, ...]]]:
 
 
 def is_kept(tables: PipelineTables, table: str, file: DataFile, pruned: int) -> bool:
-    """Return True if a file that reappears is newer than the newest pruned epoch, or if a prune spared its rows."""
+    """Return True if a file to bring back is newer than the newest pruned epoch, or if a prune spared its rows."""
     epoch = epoch_of(file.path)
     return epoch is None or epoch > pruned or (table == rejects.NAME and _lies_ahead(tables, file))
 
 
 def _lies_ahead(tables: PipelineTables, file: DataFile) -> bool:
-    """Return True if a file has a row that was rejected because its time was ahead; False for an unreadable file."""
+    """Return True if a file has a row that was rejected because its time was ahead, and False if it is unreadable."""
     path, schema = tables.path(rejects.NAME), arrow_schema(tables.look(rejects.NAME))
     try:
         rows = tables.warehouse.read_files(path, [file.path], schema, ["reason"])
@@ -185,7 +185,7 @@ def removed_on(left: Sequence[Manifest], table: str, line: Line) -> set[int]:
 
 
 def erasing_epochs(tables: PipelineTables) -> set[int]:
-    """Return the epochs that removed rows on a user's request, as far as table epochs records them."""
+    """Return the epochs that removed rows on a user's request, if table epochs records them."""
     return {row["epoch"] for row in _epoch_rows(tables) if row["kind"] in epochs.ERASING}
 
 
@@ -221,7 +221,7 @@ def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> 
 def undone_changes(tables: PipelineTables, head: Head, parted: int, losses: Losses) -> list[Manifest]:
     """Return the manifests of the `change` epochs that a restore undoes: those of the head's lineage.
 
-    The rows that they removed from tables late and rejects come back.
+    The rows that they removed from tables late and rejects return.
     """
     entries = {entry.manifest["epoch"]: entry for entry in list_snapshots(tables)}
     manifests = []
@@ -251,8 +251,8 @@ def rows_of_departed(
 ) -> tuple[DataFile, ...]:
     """Write the rows that return to a table because a restore undoes their deletion; return the file.
 
-    `work` is what else the restore changes in the table, `prunes` the epochs whose rows each prune removed from each
-    table.
+    `work` has the other changes of the restore to the table, and `prunes` the epochs whose rows each prune removed from
+    each table.
     """
     published = newest_epochs(tables)[table]
     listed = [each.file for change in changes if change.epoch <= published for each in change.publish[table].departed]
@@ -272,7 +272,7 @@ def rows_of_departed(
 def come_back_whole(tables: PipelineTables, entries: Collection[SnapshotEntry]) -> dict[int, bool]:
     """Return for each listed epoch whether restoring it would bring back everything that was published up to it.
 
-    It would if every epoch from it back to the head's lineage is retained.
+    It would if every epoch between it and the head's lineage is retained.
     """
     head = _readable(tables, None) if entries else None
     line = () if head is None else head.manifest.line

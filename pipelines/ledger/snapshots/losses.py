@@ -17,7 +17,7 @@ from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 class Losses:
     """Collects the losses of a restore, so that one error lists all of them.
 
-    `give_up` is called with a description of each loss; None refuses any.
+    `give_up` is called with a description of each loss. If it is None, any loss is refused.
     """
 
     def __init__(self, tables: PipelineTables, target: Snapshot, give_up: Callable[[str], None] | None) -> None:
@@ -86,7 +86,7 @@ def damaged_files(tables: PipelineTables) -> dict[str, list[dict[str, Any]]]:
 
 
 def _fault(tables: PipelineTables, table: str, file: str) -> str | None:
-    """Return the reason why a file can't be read; None if it can."""
+    """Return the reason why a file can't be read, or None if it can."""
     try:
         tables.warehouse.read_files(tables.path(table), [file], arrow_schema(tables.open(table)))
     except Refused as error:

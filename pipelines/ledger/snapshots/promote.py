@@ -49,7 +49,7 @@ def promote(
     now: Millis,
     check_leases: Callable[[], None] = lambda: None,
 ) -> Manifest:
-    """Make the results and the state of a branch the pipeline's; return the manifest. The caller holds both leases.
+    """Make a branch's results and state the pipeline's. Return the manifest. The caller holds both leases.
 
     If the newest epoch of the pipeline already is this promotion, nothing changes.
 
@@ -94,14 +94,14 @@ def promote(
 
 
 def _run_of(then: Manifest) -> str:
-    """Return the run id for promoting a snapshot, from which a second call sees that the first one succeeded."""
+    """Return the run id for promoting a snapshot, by which a second call recognises that the first one succeeded."""
     return hashlib.sha256(f"promote {then.run_id}".encode()).hexdigest()[:32]
 
 
 def _shared(tables: PipelineTables, head: Snapshot, then: Manifest, note: BranchNote) -> int:
     """Return the newest epoch that the pipeline and the branch share.
 
-    It is the one at which the branch began, or an older one after a restore of the branch.
+    It is the epoch at which the branch began, or an older one after a restore of the branch.
     """
     if str(head.handle.metadata().id) != note.table_id or fork_of(head.manifest.line, note.line) != note.epoch:
         raise Refused(
@@ -209,7 +209,7 @@ def _counted(shard: Shard, epoch_rows: list[dict[str, Any]]) -> Shard:
 def _brought(
     tables: PipelineTables, branch: PipelineTables, table: str, shared: int, epoch: int, timeline: int
 ) -> Iterator[DataFile]:
-    """Write the branch's rows after the shared epoch into files for the pipeline's table; yield the files."""
+    """Write the branch's rows after the shared epoch into files for the pipeline's table, and yield the files."""
     schema, handle = arrow_schema(tables.look(table)), branch.look(table)
     where = (pc.field("epoch") > shared) & ~pc.field("stale")
     for file in active_files(handle):

@@ -1,4 +1,4 @@
-"""Removes late and rejected rows of old epochs. This is a quiet epoch that lists the old epochs, like a restore."""
+"""Remove late and rejected rows of old epochs. This is a quiet epoch that lists the old epochs, like a restore."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRUNED = (late.NAME, rejects.NAME)
 
 
 def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]:
-    """Remove the late and rejected rows of epochs that began before a time; return their number by table.
+    """Remove the late and rejected rows of epochs that began before a time. Return their number by table.
 
     The caller holds the lease. The counters of these epochs are kept and still count the removed rows. If an epoch
     rejected a row because its time was ahead, its rejected rows are kept: without them, the row would be accepted once
@@ -56,10 +56,10 @@ def _ahead_epochs(tables: PipelineTables) -> frozenset[int]:
 
 
 def _epochs_before(tables: PipelineTables, before: Millis, newest: int) -> tuple[pa.Array, int, int]:
-    """Return three things about the epochs that began before a time.
+    """Return three values about the old epochs, which began before a time.
 
-    Their numbers; a number below which all epochs are old too, even if table epochs no longer has their rows (0 for
-    none); and the newest old number in any lineage (0 for none).
+    They are the numbers of these epochs; a number below which all epochs are old too, even if table epochs no longer
+    has their rows (0 for none); and the newest old number in any lineage (0 for none).
     """
     rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "started_at"])
     is_old = pc.less(rows["started_at"], pa.scalar(from_millis(before)).cast(TIMESTAMP))

@@ -1,4 +1,4 @@
-"""Publishing an epoch, its fourth step: the rows that the manifest lists go to results, late, rejects and epochs.
+"""Publishing, the fourth step of an epoch: the rows that the manifest lists go to results, late, rejects and epochs.
 
 Each table gets one commit. The check for an earlier commit and the commit itself share one handle. After a harmless
 conflict (somebody altered the table), it reopens the table, then checks and commits again, so the next epoch never
@@ -107,7 +107,7 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
 
 
 def _way_back(tables: PipelineTables, manifest: Manifest) -> str:
-    """Return the command after which a run reads the source rows of an epoch that can't be published again."""
+    """Return the command after which a run reads again the source rows of an epoch that can't be published."""
     if manifest.parent is None:
         return f"remove the folder {tables.warehouse.path(tables.pipeline)}"
     if manifest.parent in {entry.manifest["epoch"] for entry in list_snapshots(tables)}:
@@ -145,7 +145,7 @@ def _rewritten(
     work: Publish,
     departing: Departing | None,
 ) -> tuple[list[Any], list[DataFile]]:
-    """Return the removals of files with rows that are deleted, become stale or are reopened, and their replacements."""
+    """Return the removals of files with rows to delete, mark as stale or mark as reopened, and their replacements."""
     schema, path = arrow_schema(handle), tables.path(table)
     key = key_columns(table, schema, tuple(manifest.schemas.key))
     removes, adds = [], []
@@ -221,7 +221,7 @@ def _touched(table: str, handle: DeltaTable, work: Publish) -> Iterator[dict[str
 
 
 def _goes_whole(file: dict[str, Any], work: Publish) -> bool:
-    """Return True if the statistics show that every row of a file is deleted. Such a file is not read."""
+    """Return True if the statistics show that every row of a file is to be deleted. Such a file is not read."""
     if file["path"] in work.given_up:
         return True
     first, last = file.get("min.epoch"), file.get("max.epoch")

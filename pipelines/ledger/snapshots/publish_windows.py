@@ -1,10 +1,10 @@
-"""Publishes table `windows`: it follows the log of table `results`, so it has each published window exactly once.
+"""Publish table `windows`. It follows the log of table `results`, so it has each published window exactly once.
 
-Each commit names the version of `results` that the table reflects from then on. So the next publisher knows what is
-missing, even after a crash, and a driver that hung can't add anything twice. If epochs have only added rows to
-`results` since that version, the new windows are added, and only files with windows that these rows retract or replace
-are rewritten. Files with only first panes are copied unchanged: readers ignore the columns of panes. After anything
-else (a restore, `forget`, a replaced interval, a lost log) all windows are selected again.
+Each commit names the version of `results` that the table then reflects. So the next publisher knows what is missing,
+even after a crash, and a driver that hung can't add anything twice. If epochs have only added rows to `results` since
+that version, the new windows are added, and only files with windows that these rows retract or replace are rewritten.
+Files with only first panes are copied unchanged: readers ignore the columns of panes. After anything else (a restore,
+`forget`, a replaced interval, a lost log) all windows are selected again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _remedy(tables: PipelineTables, wanted: windows.Wanted) -> str:
 
 
 def build_windows(tables: PipelineTables, manifest: Manifest, wanted: windows.Wanted) -> int:
-    """Build the table with the project's settings and all windows of the published epochs; return how many there are.
+    """Build the table with the project's settings and all windows of the published epochs. Return how many there are.
 
     A table with other settings is replaced in its log, so that a driver that hung can no longer commit to it; until the
     windows are written, readers see an empty table. The caller holds the lease.
@@ -108,7 +108,7 @@ def _create(tables: PipelineTables, key: Sequence[str], wanted: windows.Wanted, 
 def publish_windows(
     tables: PipelineTables, manifest: Manifest, again: bool = False, handles: Handles | None = None
 ) -> bool:
-    """Update the table to the newest version of `results`; return False if it is up to date or does not exist.
+    """Update the table to the newest version of `results`. Return False if it is up to date or does not exist.
 
     With `again`, all windows are selected again.
 
@@ -152,7 +152,7 @@ class Shown:
 
 
 def shown(tables: PipelineTables, handle: DeltaTable) -> Shown | None:
-    """Return what the table reflects; None if that is not known, for example because somebody else changed it."""
+    """Return what the table reflects, or None if that is unknown, for example because somebody else changed it."""
     log = TableLog(tables, windows.NAME)
     for version in range(handle.version(), -1, -1):
         try:
@@ -171,13 +171,13 @@ def shown(tables: PipelineTables, handle: DeltaTable) -> Shown | None:
 
 
 def _nothing(tables: PipelineTables) -> Shown | None:
-    """Return the version of `results` as it was created; None if it was created with rows or its entry is gone."""
+    """Return the version that created `results`, or None if it already had rows or its log entry no longer exists."""
     entry = TableLog(tables, results.NAME).entry(0)
     return None if entry is None or entry.added else Shown(0, _id_of(entry.info))
 
 
 def _added(tables: PipelineTables, since: Shown, source: DeltaTable) -> list[str] | None:
-    """Return the files that epochs added to `results` since a version; None if anything else happened."""
+    """Return the files that epochs added to `results` since a version, or None if anything else happened."""
     log, added = TableLog(tables, results.NAME), list[str]()
     for version in range(since.results, source.version() + 1):
         entry = log.entry(version)
@@ -230,7 +230,7 @@ class _Step:
     key: tuple[str, ...]
 
     def widen(self) -> bool:
-        """Add the columns that `results` has gained since; return True if there were any."""
+        """Add the columns that `results` has gained since. Return True if there were any."""
         wanted = windows.schema(arrow_schema(self.source), self.key, _unit(self.handle))
         known = list(arrow_schema(self.handle))
         return any(column not in known for column in wanted) and self.tables.widen({windows.NAME: wanted})
@@ -266,7 +266,7 @@ class _Step:
         """Return the windows of added files, and the remaining rows of files with windows that they replace."""
         files = active_files(self.source, added)
         if len(files) != len(added):
-            # Compacted since then.
+            # The file was compacted since then.
             return None
         if all(windows.are_first_panes(file, _early(self.handle)) for file in files):
             return self._copies(files), []
@@ -290,7 +290,7 @@ class _Step:
         return adds, removes
 
     def _copies(self, files: Sequence[dict[str, Any]]) -> list[AddAction]:
-        """Return copies of files with one window per row; files with windows of several partitions are split."""
+        """Return copies of files that have one row per window. Files with windows of several partitions are split."""
         warehouse, path, unit = self.tables.warehouse, self.tables.path(windows.NAME), _unit(self.handle)
         source, columns = self.tables.path(results.NAME), stored_schema(self.handle).names
         adds, copies = list[AddAction](), dict[str, DataFile]()

@@ -29,16 +29,16 @@ from tidegate.windowing.time import Millis
 
 
 def published_epoch(tables: PipelineTables) -> int:
-    """Return the newest epoch that every table has; 0 before the first."""
+    """Return the newest epoch that every table has, or 0 before the first."""
     if not tables.warehouse.exists(tables.path(epochs.NAME)):
         return 0
     return tables.look(epochs.NAME).transaction_version(tables.application) or 0
 
 
 def newest_published(tables: PipelineTables, head: Snapshot | None = None) -> Snapshot | None:
-    """Return the snapshot of the newest epoch that every table has; None before the first.
+    """Return the snapshot of the newest epoch that every table has, or None before the first.
 
-    A caller that has read the head passes it.
+    A caller that has already read the head passes it.
     """
     snapshot = read_snapshot(tables) if head is None else head
     if snapshot is None:
@@ -92,7 +92,7 @@ def newest_epoch_rows(
         is_full = limit is not None and len(newest_rows) == limit
         if is_full and file["max.epoch"] < pc.min(newest_rows["epoch"]).as_py():
             break
-        # First read only the numbers: a file may hold a million epochs, and the caller may want twenty.
+        # Read only the numbers first: a file may hold a million epochs, and the caller may want twenty.
         numbers = warehouse.read_files(path, [file["path"]], schema, ["epoch"], wanted)["epoch"]
         numbers = pa.table([numbers], ["epoch"]).sort_by([("epoch", "descending")])["epoch"]
         chosen = numbers.slice(0, limit).combine_chunks()
@@ -112,7 +112,8 @@ def is_forgotten_since(warehouse: Warehouse, handle: DeltaTable, epoch: int) -> 
 class PinnedTables:
     """The rows, except stale ones, that an epoch and earlier ones published, and the version of each table.
 
-    Rows of epochs are those of the snapshot's lineage, ordered by number; rows of state those of the snapshot.
+    The rows of epochs are those of the snapshot's lineage, ordered by number. The rows of state are those of the
+    snapshot.
     """
 
     snapshot: Snapshot
@@ -146,7 +147,7 @@ class PinnedTables:
 class PinnedEpoch:
     """An epoch and the tables that hold its rows, each opened at one version but not yet read.
 
-    `epochs` has a row for each epoch of the snapshot's lineage, ordered by number. `erasing` has those of the epochs
+    `epochs` has a row for each epoch of the snapshot's lineage, ordered by number. `erasing` has the rows of the epochs
     that removed rows on a user's request. These may be older or newer than this epoch, or outside its lineage, because
     each may have removed rows of this lineage.
     """
@@ -171,7 +172,7 @@ class PinnedEpoch:
 def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
     """Open the tables of a pipeline as of an epoch, for callers that read them in parts.
 
-    Arguments and errors are those of `pin_tables`.
+    The arguments and errors are those of `pin_tables`.
     """
     head, published = require_snapshot(tables), published_epoch(tables)
     _check_settled(head.manifest, published)

@@ -30,7 +30,7 @@ from tidegate.pipelines.ledger.tables.table_log import TableLog
 
 
 def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | None = None) -> Snapshot | None:
-    """Publish what the newest snapshots list and the tables lack; return the newest snapshot, or None if there is none.
+    """Publish what the newest snapshots list and the tables lack. Return the newest snapshot, or None if there is none.
 
     Recovery only rolls forward, so it can be repeated at any time. The caller holds the lease. `publish_epoch` is
     called to publish an epoch.
@@ -65,7 +65,7 @@ def _trusted(tables: PipelineTables) -> tuple[Snapshot | None, dict[str, int]]:
 
 
 def check_logs(tables: PipelineTables) -> None:
-    """Refuse a log whose newest entry is truncated at a line's end: Delta would open it with a part of the commit."""
+    """Refuse a log whose newest entry is truncated at the end of a line: Delta would read only a part of it."""
     for table in ALL:
         if tables.warehouse.exists(tables.path(table)) and (name := cut_entry(tables, table)) is not None:
             raise Refused(
@@ -113,10 +113,10 @@ def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> S
     """
     record = published_by(tables.warehouse, head.handle)
     if record is None or _holds(at, record):
-        # Older versions of tidegate left no such record. `publish` itself checks whether a table has the newest epoch.
+        # Older versions of tidegate wrote no such record. `publish` itself checks whether a table has the newest epoch.
         return [head.manifest]
     manifests: list[Manifest] = []
-    # Retention removed snapshots between the older ones, and nothing records what those published.
+    # Retention removed snapshots between the older ones, and nothing records what the removed ones published.
     recent = TableLog(tables, state.NAME).recent[0]
     for entry in list_snapshots(tables):
         if entry.version < recent:

@@ -59,14 +59,15 @@ def restore(
     give_up: Callable[[str], None] | None = None,
     schemas: Callable[[], Schemas] | None = None,
 ) -> Manifest:
-    """Make an older snapshot the head; return the manifest of the restore. The caller holds the lease.
+    """Make an older snapshot the head. Return the manifest of the restore. The caller holds the lease.
 
     A savepoint that was made elsewhere restores its state, not its results: the rows in the tables are removed. Missing
     tables of a pipeline without any are created. If table state was rolled back, or the log of a table lost its end,
     the restore starts from the newest epoch that any table has. If the target is already the head and nothing is lost
     or damaged, the restore does nothing and returns the target's manifest. With `keep_stale`, the rows published since
     the snapshot become stale instead of being removed. `give_up` is called with a description of each loss of published
-    rows; None refuses any. `schemas` returns the columns of each table, to recreate lost tables that are given up.
+    rows. If it is None, any loss is refused. `schemas` returns the columns of each table, to recreate lost tables that
+    are given up.
 
     Raises:
         Refused: results that belong to the snapshot are lost, somebody changed a published table (`put_back` undoes
@@ -150,7 +151,7 @@ def _is_there(head: Head, target: Snapshot) -> bool:
 
 
 def _publish_head(tables: PipelineTables, head: Head, target: Manifest, losses: Losses) -> int:
-    """Publish what a crash left unpublished; return the first epoch that can't be published, 0 if all can.
+    """Publish what a crash left unpublished. Return the first epoch that can't be published, or 0 if all can.
 
     Such an epoch is not a loss if the restore goes back to before it.
     """

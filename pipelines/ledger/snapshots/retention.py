@@ -1,8 +1,8 @@
 """Cleanup of a pipeline's tables: removes old snapshots and files, keeping what retained snapshots and readers need.
 
 The cleanup removes older versions of the tables together with their log entries. So the log lists only what can be
-restored, and the cost of an epoch depends on the number of retained snapshots, not of all epochs. Savepoints are
-separate tables, and the cleanup never touches them.
+restored, and the cost of an epoch depends on the number of retained snapshots, not on the number of all epochs.
+Savepoints are separate tables, and the cleanup never touches them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DELETIONS_PER_CHECK = 100
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """Epochs whose snapshots a cleanup removes (or would remove), and by table, name and size in bytes of its files."""
+    """The epochs whose snapshots a cleanup removes or would remove, and, by table, the name and size of each file."""
 
     snapshots: tuple[int, ...]
     files: dict[str, dict[str, int]]
@@ -60,8 +60,8 @@ class Clearing:
 class _Decision:
     """Plan of a cleanup: the files to remove, and the versions of each log to keep.
 
-    `snapshots` are versions of table state that are kept for their snapshots, `since` is by table the version from
-    which all are kept.
+    `snapshots` are the versions of table state that are kept for their snapshots. `since` has, for each table, the
+    version from which all versions are kept.
     """
 
     clearing: Clearing
@@ -90,8 +90,8 @@ def vacuum(
     """Remove files and log entries that no retained snapshot, published row or unpublished manifest needs.
 
     The caller holds the lease. The files are listed first; then a fence in each table makes any hung process with
-    uncommitted files fail. The fence records what is kept, so nobody restores what a hung cleanup may still remove. A
-    dry run removes nothing, and only returns what would be removed.
+    uncommitted files fail. The fence records what is kept, so that nobody restores what a hung cleanup may still
+    remove. A dry run removes nothing, and only returns what would be removed.
     """
     if dry_run:
         return _decide(tables, required(tables, trusted_head(tables)), retention, now, LogMemory()).clearing
@@ -119,7 +119,7 @@ def vacuum(
 
 
 def keep_newest_only(tables: PipelineTables) -> None:
-    """Remove every snapshot but the newest, every older version of each table, and every file that they don't need.
+    """Remove all snapshots but the newest, all older versions of each table, and all files that are no longer needed.
 
     This does not depend on clocks, neither a driver's nor those of commits. The caller holds the lease.
     """
@@ -169,7 +169,7 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
 def _dense_from(log: TableLog, snapshots: Sequence[int], kept: Collection[int]) -> int:
     """Return the version of table state from which no version is missing and all snapshots are kept.
 
-    The snapshots are newest first.
+    The snapshots are given newest first.
     """
     recent = log.recent
     return min(takewhile(lambda version: version in kept and version >= recent[0], snapshots), default=recent[-1])
@@ -184,7 +184,7 @@ def _fence(
 ) -> None:
     """Commit to tables on top of the version that a cleanup is based on, and record which versions of state are kept.
 
-    `at` is, by table, the version that the cleanup is based on; `since` the version from which all versions are kept.
+    For each table, `at` is the version that the cleanup is based on, and `since` the version from which all are kept.
     Table state always gets a commit, the `cleared` tables because they lose files.
     """
     kept = {"snapshots": sorted(version for version in snapshots if version < since[state.NAME]), "since": since}
@@ -248,7 +248,7 @@ class Retention:
 
     @classmethod
     def of(cls, entry: PipelineEntry, snapshots: int | None = None, days: int | None = None) -> Self:
-        """Read the rule from a pipeline's entry in tidegate.toml; `snapshots` and `days` go before its settings."""
+        """Read the rule from a pipeline's entry in tidegate.toml. `snapshots` and `days` override its settings."""
         age = timedelta(days=entry.retain_days if days is None else days)
         readers = min(age, timedelta(hours=entry.retain_log_hours))
         newest = entry.retain_snapshots if snapshots is None else snapshots

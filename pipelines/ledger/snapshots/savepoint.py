@@ -45,7 +45,7 @@ SAVEPOINT = "savepoint:"
 
 @dataclass(frozen=True, slots=True)
 class SavepointEntry:
-    """A readable savepoint in a list. Time: int64 epoch milliseconds. Size of its files: bytes."""
+    """A readable savepoint in a list. The time is int64 epoch milliseconds, the size of its files is in bytes."""
 
     name: str
     path: str
@@ -79,7 +79,7 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
         # An older version created the table before it copied the files. Of a link, only the link itself is removed.
         tables.warehouse.delete_folder(path)
     rests = tables.warehouse.names(path)
-    # Another command may be copying under this name: whichever creates the table first gets it.
+    # Another command may be copying under this name: whichever creates the table first gets the name.
     files = copy_files(tables, snapshot, path, "state", with_manifest=True)
     try:
         check_written(tables.warehouse, path, files)
@@ -202,7 +202,7 @@ class Origin:
 
 
 def origin_of(warehouse: Warehouse, savepoint: Snapshot) -> Origin:
-    """Return the pipeline in which a savepoint was created. Its folder may have been copied since."""
+    """Return the pipeline in which a savepoint was created. Its folder may have been copied since then."""
     record = _record(warehouse, savepoint.handle)
     schemas = {table: pa.schema(Schema.from_json(text).to_arrow()) for table, text in record["schemas"].items()}
     return Origin(record["table_id"], schemas, {int(epoch): run for epoch, run in record.get("run_ids", {}).items()})
@@ -238,7 +238,7 @@ def delete_savepoint(tables: PipelineTables, name: str) -> None:
 
 
 def remove_rests(tables: PipelineTables) -> None:
-    """Remove what interrupted commands left of savepoints. Refused while another command is copying one."""
+    """Remove what interrupted commands left of savepoints; refuse while another command is copying one."""
     folder = tables.warehouse.path(tables.pipeline, FOLDER)
     listed = {entry.name for entry in _entries(tables)}
     for name in tables.warehouse.folders(folder):
@@ -261,9 +261,9 @@ def copy_files(
     with_manifest: bool = False,
     share: bool = False,
 ) -> list[DataFile]:
-    """Copy a snapshot's state files into another table's folder, without a commit; return the copies.
+    """Copy a snapshot's state files into another table's folder, without a commit. Return the copies.
 
-    With `share`, they are hard links where the file system can do that.
+    With `share`, they are hard links if the file system supports that.
     """
     listed = {file["path"]: file for file in (*snapshot.files, *(snapshot.manifest_files if with_manifest else ()))}
     copies = []

@@ -3,8 +3,9 @@
 It is the sum of the hashes of the rows. Each column adds a hash of its name and value to the hash of a row; a null adds
 nothing. So a file that lacks a column has the same checksum as a file in which that column is null.
 
-Versions before 0.3 hashed structs, lists and maps as Python prints them. That text depends on the version of PyArrow
-(through time zones) and is slow to create. Files of those versions are still checked this way, with `nested_as_text`.
+Versions before 0.3 hashed structs, lists and maps in the form in which Python prints them. That text depends on the
+version of PyArrow (through time zones) and is slow to create. Files of those versions are still checked this way, with
+`nested_as_text`.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class _HashedColumn:
     Args:
         values: each value, or its hash, as 64 bits, with any bits for a null; or the index of its hash in `of_texts`.
         seed: hash of the column's name.
-        valid: True for each value that is not null; None if none is.
+        valid: True for each value that is not null; None if no value is null.
         of_texts: hashes of the distinct values of a type with more than 64 bits; None for other types.
     """
 
@@ -110,7 +111,7 @@ class _HashedColumn:
         return cls(places.to_numpy(zero_copy_only=False), seed, valid, of_texts)
 
     def part(self, begin: int, end: int) -> UInt64s:
-        """Return a hash of each value of a range of rows, 0 for a null."""
+        """Return a hash of each value of a range of rows; 0 for a null."""
         values = self.values[begin:end]
         hashed: UInt64s
         if self.of_texts is not None:
@@ -134,7 +135,7 @@ def _mix(values: UInt64s) -> None:
 
 
 def _numbers(column: pa.Array) -> UInt64s | None:
-    """Return the values as 64 bits each, with any number for a null; None for a type with more bits."""
+    """Return each value as 64 bits, with any number for a null, or None for a type with more bits."""
     kind: Any = column.type
     if pa.types.is_floating(kind):
         column = column.cast(pa.float64())

@@ -1,4 +1,4 @@
-"""The one function that commits to our tables: on top of the version of a handle, or not at all.
+"""The only function that commits to tidegate's tables: exactly on top of the version of a handle, or not at all.
 
 Two rules keep a process that hung until its lease expired from doing harm, no matter when it hangs. To commit, a
 process first opens the table, then reads and writes, and then commits exactly on top of that version. To delete files,
@@ -22,7 +22,7 @@ from tidegate.pipelines.storage.delta_log import Action, commit_info
 from tidegate.pipelines.storage.warehouse import Warehouse, path_of
 
 COMMIT = "tidegate_commit"
-"""Metadata field of all our commits: the commit's id, and the number of actions that follow."""
+"""Metadata field of all commits of tidegate: the commit's id, and the number of actions that follow."""
 
 _COUNTED = ("add", "remove", "txn")
 _ENDS_WITH_COLUMNS = ("ADD COLUMN", "RESTORE")
@@ -45,8 +45,7 @@ def commit(
 ) -> None:
     """Commit to a table on top of the version of a handle, and make the commit durable.
 
-    The handle was opened before anything was read or written for this commit. A commit without actions only keeps
-    others out.
+    The handle was opened before anything was read or written for this commit. A commit without actions is only a fence.
 
     Raises:
         Outrun: somebody else committed since the handle was opened. Nothing was changed.
@@ -72,7 +71,7 @@ def commit_by(
     metadata: Mapping[str, Any],
     transactions: Sequence[Transaction] = (),
 ) -> None:
-    """Commit with one of deltalake's operations on a handle, as `commit` does, and raise the same errors."""
+    """Commit as `commit` does, but with one of deltalake's operations on a handle. The errors are the same."""
     # The operation may move the handle.
     path, version, id_ = path_of(handle), handle.version() + 1, uuid.uuid4().hex
     properties = CommitProperties(
@@ -141,7 +140,7 @@ def is_whole(actions: Sequence[Action]) -> bool:
 
 
 def _id_of(warehouse: Warehouse, path: str, version: int) -> object:
-    """Return the id of the commit that created a version; None if it has none, or a cleanup removed its entry."""
+    """Return the id of the commit that created a version, or None if it has none or a cleanup removed its entry."""
     try:
         noted = commit_info(warehouse.log(path).actions(version)).get(COMMIT)
     except (FileNotFoundError, ValueError):

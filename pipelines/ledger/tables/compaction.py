@@ -42,9 +42,9 @@ def is_unmarked(table: str, operation: str | None, added: Collection[str]) -> bo
 
 
 def compact(tables: PipelineTables, table: str, together: int | None = None) -> tuple[int, int]:
-    """Combine small files of a table, in one commit; return the number of files before and after.
+    """Combine small files of a table in one commit. Return the number of files before and after.
 
-    The caller holds the lease. With `together`, this number of files of similar size triggers combining them, so that
+    The caller holds the lease. `together` is the number of files of similar size at which these are combined, so that
     each row is rewritten only a few times, however often this runs. None combines all small files.
     """
     handle = tables.look(table)
@@ -69,7 +69,7 @@ def compact(tables: PipelineTables, table: str, together: int | None = None) -> 
 
 
 def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int, now: Millis) -> int:
-    """Remove the files of table epochs whose epochs all began before a time; return how many epochs these were.
+    """Remove the files of table epochs whose epochs all began before a time. Return how many epochs these were.
 
     Compaction combines the files in the order of their epochs, so the oldest files hold the oldest epochs. The caller
     holds the lease. The epoch `needed`, the oldest whose snapshot is retained, and later ones are kept.
@@ -101,7 +101,7 @@ def _last_began(tables: PipelineTables, names: Sequence[str], now: Millis) -> Mi
 
 
 def _began(tables: PipelineTables, name: str) -> tuple[Millis, Millis] | None:
-    """Return the first and the last start of an epoch in a file; None if its Parquet statistics lack them."""
+    """Return the first and the last start of an epoch in a file, or None if its Parquet statistics lack them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -115,7 +115,7 @@ def _began(tables: PipelineTables, name: str) -> tuple[Millis, Millis] | None:
     bounds = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
     if any(bound is None or not bound.has_min_max for bound in bounds):
         return None
-    # These are raw numbers, because Python's datetimes end with the year 9999.
+    # These are raw numbers, because Python's datetimes can't exceed the year 9999.
     raw = [value for bound in bounds for value in (bound.min_raw, bound.max_raw)]
     started = epoch_millis(pa.chunked_array([pa.array([min(raw), max(raw)]).cast(schema.field("started_at").type)]))
     return started[0].as_py(), started[1].as_py()

@@ -39,7 +39,7 @@ def set_aside_damaged(tables: PipelineTables, check_lease: Callable[[], None] = 
     The caller holds the lease, and brings the tables into agreement afterwards.
 
     Returns:
-        A sentence for each changed table; empty if every table opens.
+        A sentence for each changed table; nothing if every table opens.
 
     Raises:
         Refused: a table can't be opened even without these entries, or another command repaired it at the same time.
@@ -49,7 +49,7 @@ def set_aside_damaged(tables: PipelineTables, check_lease: Callable[[], None] = 
 
 
 def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None] = lambda: None) -> str | None:
-    """Do the same for one table; None if it opens."""
+    """Do what `set_aside_damaged` does for one table. Return None if the table opens."""
     path = tables.path(table)
     log, moved = f"{path}/{delta_log.FOLDER}", list[str]()
     while tables.warehouse.exists(path) and not (_opens(tables, table) and cut_entry(tables, table) is None):
@@ -67,7 +67,8 @@ def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None
                 continue
             moved.append(name)
             if tables.warehouse.log(path).read(f"{FOLDER}/{name}") != content:
-                # This command hung, and another one repaired the log and continued: this entry is one of its own.
+                # This command hung, and another one repaired the log and continued: this is one of that command's
+                # entries.
                 tables.warehouse.move_file(f"{log}/{FOLDER}", name, log, name)
                 raise Refused(
                     f"another command wrote entry {name} in the log of table {path} while this one hung. Nothing was "
@@ -79,7 +80,7 @@ def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None
 
 
 def cut_entry(tables: PipelineTables, table: str) -> str | None:
-    """Return the name of the newest log entry if Delta reads it although it is truncated at a line's end; else None."""
+    """Return the name of the newest log entry if Delta reads it although it is truncated at a line's end, or None."""
     versions = entry_versions(_names(tables, table))
     if not versions:
         return None
@@ -97,7 +98,7 @@ def _opens(tables: PipelineTables, table: str) -> bool:
 
 
 def _stray_hint(tables: PipelineTables, table: str) -> dict[str, bytes]:
-    """Return the file that names the newest checkpoint if that checkpoint is gone; else nothing.
+    """Return the file that names the newest checkpoint if that checkpoint is missing; otherwise nothing.
 
     Delta does not need the file, but can't open a table whose log begins after the checkpoint that it names.
     """
@@ -113,9 +114,9 @@ def _stray_hint(tables: PipelineTables, table: str) -> dict[str, bytes]:
 
 
 def _newest_checkpoint(tables: PipelineTables, table: str) -> dict[str, bytes]:
-    """Return the files of the newest checkpoint if the table does not need it; else nothing.
+    """Return the files of the newest checkpoint if the table does not need it; otherwise nothing.
 
-    That is so if all entries since the previous checkpoint, or since version 0, exist.
+    The table does not need it if all entries since the previous checkpoint, or since version 0, exist.
     """
     names = _names(tables, table)
     checkpoints = checkpoint_versions(names)
@@ -130,7 +131,7 @@ def _newest_checkpoint(tables: PipelineTables, table: str) -> dict[str, bytes]:
 
 
 def _from_first_damaged(tables: PipelineTables, table: str) -> dict[str, bytes]:
-    """Return the entries from the first damaged one on, in order, with their content; empty if none is damaged."""
+    """Return the first damaged entry and those after it, in order, with their content; nothing if none is damaged."""
     names = _names(tables, table)
     log, versions = tables.warehouse.log(tables.path(table)), entry_versions(names)
     since = max(checkpoint_versions(names), default=-1)
@@ -153,7 +154,7 @@ def _is_whole(tables: PipelineTables, table: str, version: int, entry: bytes) ->
 
 
 def _doubles_rows(tables: PipelineTables, table: str, version: int, actions: list[Action]) -> bool:
-    """Return True if a compaction by an older tidegate, which did not count its actions, removes less than it adds."""
+    """Return True if a compaction by an older tidegate, which recorded no action count, removes less than it adds."""
     added, removed = files_in(actions, "add"), files_in(actions, "remove")
     info = commit_info(actions)
     if COMMIT in info or not is_unmarked(table, info.get("operation"), added):

@@ -1,4 +1,4 @@
-"""Data files of our tables: writes them with statistics that readers can trust, adds them and removes them.
+"""Data files of tidegate's tables: write them with statistics that readers can trust, add them and remove them.
 
 Wrong or partial statistics make readers lose rows, so a file has only a few: the number of rows, and bounds for key
 groups, epochs, window bounds and kinds of panes. Times are ISO text, and the upper bound is rounded up.
@@ -39,7 +39,7 @@ CHECKSUM = "tidegateChecksum"
 """Name of the checksum among the statistics of a file, in the manifest and in the log. Other readers ignore it."""
 
 CHECKSUM_OF_VALUES = "tidegateValuesChecksum"
-"""Name of the checksum of a file with nested columns; under the other name, these had a different rule."""
+"""Name of the checksum of a file with nested columns. Under the other name, such columns had a different rule."""
 
 _OF_A_GROUP = 65_536
 """Number of rows in a row group of results. Rows are roughly in the order of their windows, so a search for the windows
@@ -57,7 +57,7 @@ _LAST_MILLI = to_millis(datetime.max)
 
 
 def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) -> DataFile | None:
-    """Write rows into a table's folder, and return the file; None if there are no rows.
+    """Write rows into a table's folder. Return the file, or None if there are no rows.
 
     `prefix` ends with the epoch, which `epoch_of` reads, or names what wrote the file.
     """
@@ -105,7 +105,7 @@ def _in_dictionaries(rows: pa.Table) -> list[str] | bool:
 
 
 def epoch_of(name: str) -> int | None:
-    """Return the epoch in a file's name; None for a file that a compaction or a restore assembled."""
+    """Return the epoch in a file's name, or None for a file that a compaction or a restore assembled."""
     named = re.match(r"[a-z]+-(\d{6,})-", name)
     return int(named[1]) if named else None
 
@@ -119,7 +119,7 @@ def statistics(table: pa.Table, described: Sequence[str] = _DESCRIBED) -> dict[s
         column = table[name]
         is_text = name in ("timing", "op") and pa.types.is_string(column.type)
         if not pa.types.is_integer(column.type) and column.type != TIMESTAMP and not is_text:
-            # This is a user's column of the same name, and not all readers agree on the order of every type's values.
+            # This is a user's column of the same name, and readers don't agree on the order of values for every type.
             continue
         bounds = pc.min_max(column)
         if is_text and not {bounds["min"].as_py(), bounds["max"].as_py()} <= {*_WORDS}:

@@ -1,7 +1,7 @@
 """Keys by their values: nulls are equal, and different keys are never confused, even if their hashes are equal.
 
-The hash of a key (`tables.key_groups`) only determines its group: nulls don't change it, and anybody can construct keys
-with equal hashes. Manifests identify keys by a digest, for which that is infeasible.
+The hash of a key (`tables.key_groups`) only determines its group: a null does not change it, and anybody can construct
+keys with equal hashes. Manifests identify keys by a digest, for which that is infeasible.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Key: TypeAlias = tuple[pa.Scalar, ...]
 """The value of each key column, in order and of the column's type."""
 
 NULL = r"\N"
-"""Text that stands for a null in any key column."""
+"""The string that stands for a null in any key column."""
 
 _NULL = "null"
-"""Text that also stands for a null, in columns that can't have it as a value."""
+"""A string that also stands for a null, in columns that can't have it as a value."""
 _HEX = r"x((?:[0-9a-fA-F]{2})+)"
 _BYTES = re.compile(rf"\\{_HEX}")
 _ESCAPE = re.compile(rf"\\+(N|{_HEX})")
-"""Texts that are read as a null or as bytes unless another backslash precedes them."""
+"""Strings that are read as a null or as bytes unless another backslash precedes them."""
 _MORE_BACKSLASHES = re.compile(rf"\\{{2,}}(N|{_HEX})")
 _SALT_BYTES = 16
 
@@ -99,7 +99,7 @@ def hash_of(schema: KeySchema, key: Key) -> int:
 
 
 def are_of_key(rows: pa.Table, names: Sequence[str], key: Key) -> pa.ChunkedArray:
-    """Return a boolean for each row: True if its columns `names` have the values of the key."""
+    """Return a flag for each row: whether its columns `names` have the values of the key."""
     are = pa.chunked_array([pa.repeat(pa.scalar(True), len(rows))])
     for name, value in zip(names, key, strict=True):
         column = rows[name]
@@ -114,7 +114,7 @@ def rows_of_key(rows: pa.Table, names: Sequence[str], texts: Sequence[str]) -> p
 
 
 def are_in(rows: pa.Table, others: pa.Table, names: Sequence[str]) -> pa.BooleanArray:
-    """Return a boolean for each row: True if another table has a row with the same values in some columns."""
+    """Return a flag for each row: whether another table has a row with the same values in these columns."""
     schema = key_schema(others.schema, tuple(names))
     parts = [({name: part[name] for name in names}, len(part)) for part in (rows, others)]
     of_rows, of_others = encode_keys(schema, *parts).codes
@@ -150,7 +150,7 @@ def mark_of_forgotten(key: Key) -> str:
 
 
 def are_forgotten(rows: pa.Table, names: Sequence[str], marks: Collection[str]) -> pa.ChunkedArray:
-    """Return a boolean for each row: True if one of the marks belongs to its key; see `mark_of_forgotten`."""
+    """Return a flag for each row: whether one of the marks belongs to its key; see `mark_of_forgotten`."""
     are = pa.chunked_array([pa.repeat(pa.scalar(False), len(rows))])
     for mark in marks:
         salt, _, digest = mark.partition(":")
@@ -205,7 +205,7 @@ def _parsed(text: str, kind: pa.DataType) -> pa.Scalar:
     try:
         return value.cast(kind)
     except pa.ArrowInvalid:
-        # For a timestamp column, a text without a zone is in UTC, as for --start and --end.
+        # A timestamp without a zone is in UTC, as in --start and --end.
         if not pa.types.is_timestamp(kind) or kind.tz is None:
             raise
     return value.cast(pa.timestamp(kind.unit)).cast(pa.int64()).cast(kind)
@@ -267,14 +267,14 @@ def _of_each_key(rows: pa.Table, key: tuple[str, ...], compute: Callable[[Any], 
 
 
 KeyTexts: TypeAlias = tuple[tuple[re.Pattern[str], ...], ...]
-"""For each part of a key that a text may contain, a pattern for each way of writing it."""
+"""For each part of a key that a text may contain, a pattern for each way to write it."""
 
 _SHORTEST, _LONGEST = 3, 200
 """Lengths to which outputs may shorten a part before an ellipsis."""
 
 
 def texts_of_key(key: Key, given: Sequence[str]) -> KeyTexts:
-    """Return how a key may be written. Nulls and empty texts are left out, because they occur in every text.
+    """Return how a key may be written. Nulls and empty strings are left out, because they occur in every text.
 
     `given` has the same values as a user wrote them.
     """

@@ -1,6 +1,6 @@
 """Changes of published rows of tables late and rejects: marks of reopened rows, and rows deleted in the source.
 
-An epoch that finds deleted source rows writes the matching rows of our tables to a file, and publishing removes equal
+An epoch that finds deleted source rows writes the matching rows of these tables to a file, and publishing removes equal
 rows from the table. So a compaction in between does no harm, and a restore to an earlier epoch takes the rows from the
 file.
 """
@@ -28,13 +28,13 @@ from tidegate.windowing.timestamps import epoch_millis
 
 
 def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.ChunkedArray:
-    """Return a boolean for each row of table late: True if an epoch reopens the row."""
+    """Return a flag for each row of table late: whether an epoch reopens it."""
     open_before = pc.and_(late.is_open(rows), pc.less(rows["epoch"], reopening.epoch))
     return pc.and_(open_before, is_chosen(rows, key, reopening))
 
 
 def is_chosen(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.ChunkedArray:
-    """Return a boolean for each row: True if it is in the windows that an epoch reopens."""
+    """Return a flag for each row: whether it is in the windows that an epoch reopens."""
     begins = epoch_millis(rows["window_start"])
     chosen = _lies_in(begins, reopening.start, reopening.end)
     # Only older versions of tidegate identified keys by their hashes.
@@ -51,7 +51,7 @@ def is_chosen(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.
 
 
 def _lies_in(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.ChunkedArray:
-    """Return True for each time in `[start, end)`. A null is included only if both bounds are None."""
+    """Return a flag for each time: whether it is in `[start, end)`. A null is only if both bounds are None."""
     lies = pa.chunked_array([pa.repeat(pa.scalar(True), len(times))])
     if start is not None:
         lies = pc.and_(lies, pc.fill_null(pc.greater_equal(times, start), False))
@@ -63,7 +63,7 @@ def _lies_in(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.C
 def _lies_in_spans(
     names: pa.Array, times: pa.ChunkedArray, spans: Sequence[tuple[str, int, int]] | Sequence[tuple[int, int, int]]
 ) -> npt.NDArray[np.bool_]:
-    """Return True for each row whose time is in a span of its key.
+    """Return a flag for each row: whether its time is in a span of its key.
 
     A null is in no span. Spans of a key don't overlap.
     """
@@ -86,7 +86,7 @@ def _lies_in_spans(
 
 
 def with_marks(table: str, rows: pa.Table, key: tuple[str, ...], work: Publish) -> pa.Table:
-    """Return rows of a published table with the marks of reopened rows, as an epoch changes them.
+    """Return rows of a published table with the marks of reopened rows that they have after an epoch.
 
     Rows that the epoch reopens get its number; numbers of epochs that are removed or become stale are cleared. Only
     table late has marks, so rows of other tables are unchanged: their column `reopened` is a count or a user's value.
@@ -103,7 +103,7 @@ def with_marks(table: str, rows: pa.Table, key: tuple[str, ...], work: Publish) 
 
 
 def marks_of(table: str, rows: pa.Table) -> pa.ChunkedArray | None:
-    """Return the epoch that reopened each row, null for none; None for a table other than late."""
+    """Return the epoch that reopened each row (null for none), or None for a table other than late."""
     return rows[late.REOPENED] if table == late.NAME and late.REOPENED in rows.column_names else None
 
 
@@ -139,7 +139,7 @@ class Departing:
         self._names = [name for name in rows.column_names if name not in changing]
 
     def stay(self, rows: pa.Table) -> Bools:
-        """Return True for each row of a file that remains in the table. Each row is removed once."""
+        """Return a flag for each row of a file: whether it remains in the table. Each row is removed once."""
         stay = np.ones(len(rows), np.bool_)
         of_epochs = np.flatnonzero(pc.is_in(rows["epoch"], value_set=self._rows["epoch"].combine_chunks()).to_numpy())
         stays, not_yet = surplus(rows.take(pa.array(of_epochs)), self._rows, self._names)

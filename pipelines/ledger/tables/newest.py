@@ -75,7 +75,7 @@ class _Log(Protocol):
     """A log that is watched for newer versions."""
 
     def mark(self, version: int) -> tuple[_Identity | None, ...] | None:
-        """Return the identity of the files from which a version is opened; None if a newer version exists."""
+        """Return the identity of the files from which a version is opened, or None if a newer version exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ def _identity(path: str) -> _Identity | None:
 def is_moved(handle: DeltaTable, by: int = 1) -> bool:
     """Move a handle over the entries since its version; return True if this process committed all of them.
 
-    Our commits don't retry, so the entry after the version of their handle is theirs. If there are more, others have
-    committed, and the table must be reopened: it may have a property that makes our commits wrong.
+    Commits of tidegate don't retry, so the entry after their handle's version is theirs. If there are more entries,
+    others have committed and the table must be reopened: it may have a property that would make further commits wrong.
     """
     wanted = handle.version() + by
     try:

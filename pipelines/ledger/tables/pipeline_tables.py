@@ -1,6 +1,6 @@
 """The tables of one pipeline: their paths, their creation, and the checks when they are opened.
 
-Only this project commits to them, through deltalake and under the lease. Opening refuses table features that would make
+Only tidegate commits to them, through deltalake and under the lease. Opening refuses table features that would make
 these commits silently wrong (column mapping, deletion vectors).
 """
 
@@ -106,20 +106,19 @@ class PipelineTables:
         """Open a table.
 
         Raises:
-            Refused: the table can't be opened, or has a protocol feature or property that would make our commits
-                wrong.
+            Refused: the table can't be opened, or has a protocol feature or property that would make commits wrong.
         """
         return self._checked(table, lambda path: self.warehouse.open(path, version))
 
     def look(self, table: str) -> DeltaTable:
         """Return a table at its newest version, for reading only: this process may already have opened it.
 
-        It raises the same errors as `open`.
+        The errors are those of `open`.
         """
         return self._checked(table, lambda path: newest(self.warehouse, path))
 
     def look_windows(self) -> DeltaTable:
-        """Return table `windows`, like `look`; raise Refused if the pipeline has none."""
+        """Return table `windows` as `look` does; raise Refused if the pipeline has none."""
         if not self.warehouse.exists(self.path(windows.NAME)):
             raise Refused(
                 f"pipeline {self.pipeline!r} has no table windows: `tidegate windows build {self.pipeline}` creates "
@@ -171,7 +170,7 @@ class PipelineTables:
             self.create_one(table, schema, {**_PROPERTIES, **ours})
 
     def create_windows(self, schema: pa.Schema, unit: str, early: bool, *, replace: bool = False) -> None:
-        """Create table `windows`; its properties record how it is filled. An existing one is kept, or replaced."""
+        """Create table `windows`. Its properties record how it is filled. An existing table is kept, or replaced."""
         partitions = [windows.PARTITIONS[unit]] if unit in windows.PARTITIONS else []
         properties = {**_PROPERTIES, windows.EARLY: str(early).lower()}
         self.create_one(windows.NAME, schema, properties, partitions, replace=replace)
@@ -185,7 +184,7 @@ class PipelineTables:
         *,
         replace: bool = False,
     ) -> None:
-        """Create a table with these Delta properties. An existing one is kept, or emptied if it is replaced."""
+        """Create a table with these Delta properties. An existing table is kept, or emptied if it is replaced."""
         path = self.path(table)
         if self.warehouse.exists(path) and not replace:
             return
@@ -292,7 +291,7 @@ class Handles:
 
 
 def merged_type(existing: DeltaType, wanted: DeltaType) -> DeltaType | None:
-    """Return a type that holds the values of both types; None if there is none.
+    """Return a type that holds the values of both types, or None if there is none.
 
     Two structs, even in lists, are merged into a struct with the fields of both. Other types have to be equal.
     """

@@ -46,7 +46,7 @@ _DESCRIBED = ("timeline", "epoch", "checked_at", "number")
 EXAMPLES = pa.list_(pa.struct([("key", pa.string()), ("window", pa.string()), ("value", pa.string())]))
 
 MOST_EXAMPLES = 20
-"""Number of rows that an outcome shows."""
+"""Largest number of failing rows that an outcome shows."""
 
 ACKNOWLEDGED = "acknowledged"
 """Value of `suite` in a row that is not an outcome: somebody acknowledged windows, with `where` and `reason` as JSON in
@@ -56,7 +56,7 @@ VERIFIED = "verified"
 """Value of `suite` in another row that is not an outcome: `tidegate verify --new` ran as of this epoch."""
 
 _SAMPLED = "sampled epoch"
-"""Value of `about` in such a row if only one epoch was verified."""
+"""Value of `about` in the row of a verification if only one epoch was verified."""
 
 _BESIDE_CHECKS = [ACKNOWLEDGED, VERIFIED]
 
@@ -90,7 +90,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A row that breaks an expectation: its key, window and relevant values as text; empty if there are none."""
+    """A row that breaks an expectation: its key, window and relevant values as text, each empty if there is none."""
 
     key: str
     window: str
@@ -135,7 +135,7 @@ class QualityRow:
 
     @property
     def subject(self) -> str:
-        """Return columns and limits as shown after the expectation's type; empty if there are none."""
+        """Return columns and limits as shown after the expectation's type, or "" if there are none."""
         if self.columns is None:
             return f" ({self.about})" if self.about else ""
         of = f" of {self.columns}" if self.columns else ""
@@ -181,7 +181,7 @@ Change: TypeAlias = Callable[[DeltaTable], tuple[pa.Table | None, list[RemoveAct
 
 
 def commit_change(tables: PipelineTables, change: Change) -> int:
-    """Commit a change that is derived from the newest version, and return the new version; retry after other commits.
+    """Commit a change that is derived from the newest version, retrying after other commits. Return the new version.
 
     Raises:
         Refused: other commits to the table keep interfering.
@@ -209,7 +209,7 @@ def commit_change(tables: PipelineTables, change: Change) -> int:
 
 
 def tidy(tables: PipelineTables, oldest: Millis) -> bool:
-    """Combine the files if there are many, dropping checks that are too old; return False if nothing was done.
+    """Combine the files if there are many, dropping checks that are too old. Return False if nothing was done.
 
     The newest check and the newest passed check are kept, because the next check continues from them.
     """
@@ -298,7 +298,7 @@ def verified_epochs(tables: PipelineTables) -> set[int]:
 
 
 def last_sampled(tables: PipelineTables) -> tuple[int, float] | None:
-    """Return the newest epoch at the time of the newest verification of a sampled epoch, and the seconds it took."""
+    """Return the newest epoch as of the newest verification of a sampled epoch, and the seconds that it took."""
     rows = read(tables, suites=[VERIFIED])
     rows = rows.filter(pc.equal(rows["about"], _SAMPLED))
     found = rows.select(["checked_at", "epoch", "observed_number"]).sort_by("checked_at").to_pylist()
@@ -334,7 +334,7 @@ def _newest_passed_check(rows: pa.Table) -> str | None:
 
 
 def read(tables: PipelineTables, columns: list[str] | None = None, *, suites: Sequence[str] | None = None) -> pa.Table:
-    """Return all outcomes, with all or some columns, the newest check first; empty if nothing was ever checked.
+    """Return all outcomes, the newest check first, with all or some columns. There are none before the first check.
 
     With `suites`, return the rows of those suites, such as acknowledgements.
     """
@@ -349,7 +349,7 @@ def read(tables: PipelineTables, columns: list[str] | None = None, *, suites: Se
 
 
 def newest_checked(tables: PipelineTables, timeline: int) -> int | None:
-    """Return the newest epoch of a timeline that was ever checked; None if there is none."""
+    """Return the newest epoch of a timeline that was ever checked, or None if there is none."""
     rows = read(tables, ["epoch", "timeline", "checked_at"])
     newest: int | None = pc.max(rows.filter(pc.equal(rows["timeline"], timeline))["epoch"]).as_py()
     return newest
@@ -420,7 +420,7 @@ def proof_of(tables: PipelineTables, epoch: int | None) -> str | None:
 
 
 def state_of(rows: pa.Table) -> str:
-    """Return `passed`, `marked` (a warning failed), `failed` (a critical expectation did), or `never checked`."""
+    """Return `passed`, `marked` (a warning failed), `failed` (a critical expectation failed), or `never checked`."""
     if not len(rows):
         return "never checked"
     broken = rows.filter(pc.invert(rows["success"]))["severity"].to_pylist()

@@ -21,7 +21,7 @@ _TEXTS = ("observed", "about", "limits", "description")
 """Text columns that may contain a part of a key, because a check saw it or a user's suite names it."""
 
 _EXAMPLE = ", such as "
-"""Text before an example in `observed`, in rows of older tidegate versions; now `examples` has them."""
+"""Text before an example in `observed`, in rows of older tidegate versions. Newer rows have `examples` instead."""
 
 
 def forget_examples(tables: PipelineTables, key: KeyTexts, only_if_named: bool = False) -> None:

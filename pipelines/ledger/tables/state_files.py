@@ -1,6 +1,6 @@
 """The files of table `state`, and which of their rows are current.
 
-In version 1, all rows are. In version 2, a shard has a base and at most one delta. The delta has all rows of
+In version 1, all rows are current. In version 2, a shard has a base and at most one delta. The delta has all rows of
 each key that changed since the base was written, and a mark for each of these keys that no longer has rows. So a row of
 the base is current unless a row of the delta has the same key hash: keys with equal hashes change together.
 """
@@ -18,12 +18,12 @@ from tidegate.pipelines.storage.warehouse import Warehouse
 
 
 def deltas_of(files: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the names of the files that may have rows of a delta, as far as the statistics show."""
+    """Return the names of the files that, by their statistics, may have rows of a delta."""
     return [file["path"] for file in files if file.get(f"null_count.{state.MARK.name}") != file["num_records"]]
 
 
 def holding(warehouse: Warehouse, path: str, deltas: Sequence[str], columns: pa.Schema) -> pc.Expression | None:
-    """Return the condition for current state rows of some files; None if all are."""
+    """Return the condition for the current state rows of some files, or None if all rows are current."""
     if not state.has_deltas(columns):
         return None
     hashed, marked = state.HASH.name, pc.field(state.MARK.name).is_valid()
@@ -56,7 +56,7 @@ def read_state(
 ) -> pa.Table:
     """Return the current rows of some files, without the manifest column.
 
-    The files are all that have rows of the same key groups. Without `where`, the manifest's row is included.
+    The files must include every file with rows of their key groups. Without `where`, the manifest's row is included.
     """
     condition = holding(warehouse, path, deltas, columns)
     if condition is not None:

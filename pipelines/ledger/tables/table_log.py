@@ -1,4 +1,4 @@
-"""The log of one of our tables: reads its entries, and trims it so that its length depends on what is retained.
+"""The log of one of tidegate's tables: read its entries, and trim it so that its length depends on what is retained.
 
 A version can be opened if its log has a checkpoint at or before that version, and every entry after the checkpoint. So
 the log keeps an entry and a checkpoint for each old version to keep, and nothing in between.
@@ -103,7 +103,7 @@ class TableLog:
         return versions[max(first, 0) :]
 
     def entry(self, version: int) -> LogEntry | None:
-        """Return the entry of a version; None if somebody has removed it. A damaged one is refused."""
+        """Return the entry of a version, or None if it has been removed. A damaged entry is refused."""
         key = (self.table, version)
         if key not in self.memory.entries:
             actions = self._actions(version)
@@ -114,7 +114,7 @@ class TableLog:
         return self.memory.entries[key]
 
     def version_at(self, moment: Millis, now: Millis) -> int:
-        """Return the newest version at a time, or the oldest one if all are newer.
+        """Return the newest version as of a time, or the oldest version if all are newer.
 
         A commit with a later time than `now` comes from a clock that was ahead.
         """
@@ -150,14 +150,14 @@ class TableLog:
 
         This writes the checkpoints first and then deletes entries, newest first. So each listed version can be opened
         even if this stops halfway. Nothing that belongs to a kept version is removed: a cleanup that hangs here for
-        long must not delete the checkpoint by which a later one keeps that version.
+        long must not delete the checkpoint with which a later cleanup keeps that version.
         """
         head, recent = self.versions[-1], set(self.recent)
         if self.versions == [since] and checkpoint_name(since) in self.names:
             return
         alone = {version for version in versions if version < since}
-        # A version before a gap already has a checkpoint of ours. A checkpoint that Delta wrote may hold tombstones, so
-        # it is rewritten.
+        # A version before a gap already has one of tidegate's checkpoints. A checkpoint that Delta wrote may hold
+        # tombstones, so it is rewritten.
         for version in sorted({since, head} | (alone & recent)):
             self.write_checkpoint(version)
             # The checkpoint must be durable before entries are removed, or a power loss could leave neither.
