@@ -1,16 +1,16 @@
 """The protocol of sources: what a pipeline needs from a source of events, and what a new kind of source implements.
 
 A user describes a source (`definition.source.SourceDescription`), and the description opens into a `Source`. The source
-numbers its commits by versions, and names the files that each added. Its `PartReader` is sent to the tasks, and opens
-these files as Arrow columns.
+numbers its commits by versions, and names the files that each one added. Its `PartReader` is sent to the tasks, and
+opens these files as Arrow columns.
 
     description.open(warehouse) -> Source      the driver: versions, commits, positions, columns
     source.reader(columns) -> PartReader       is sent to the tasks
     reader.open(part) -> OpenPart              a task: row groups as Arrow tables
 
-A new kind of source has all members of `Source`. Optional: `ChangingSource`, if its rows may change; `SparkSource`, if
-Spark can read it, too; `PartReader` and `OpenPart`, unless its files are Parquet (`parquet_reader.py`). `sources/delta`
-has all of them.
+A new kind of source implements all members of `Source`. It also implements `ChangingSource` if its rows may change,
+`SparkSource` if Spark can read it too, and `PartReader` and `OpenPart` unless its files are Parquet
+(`parquet_reader.py`). `sources/delta` implements all of them.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class ReplacedSource(Refused):
 
 
 class FileGone(Refused):
-    """A file of a source is gone."""
+    """A file of a source no longer exists."""
 
 
 class ChangeGone(Refused):
-    """Files that a version removed no longer exist: its changes are unknown. `ChangingSource.changed` raises it."""
+    """Files that a version removed no longer exist, so its changes are unknown. `ChangingSource.changed` raises it."""
 
 
 class OpenPart(Protocol):
@@ -62,26 +62,27 @@ class OpenPart(Protocol):
     ) -> Iterator[tuple[int, int]]:
         """Yield the groups that may hold rows of an interval, each as the position of its first row and its number.
 
-        Without a timestamp column in the file, all may. Bounds: int64 epoch milliseconds, the end exclusive.
+        If the file has no timestamp column, any group may hold some. The bounds are int64 epoch milliseconds, the end
+        exclusive.
         """
 
     def rows_of(self, group: int) -> int:
         """Return the number of rows in a group, including deleted rows."""
 
     def size_of(self, group: int, names: Sequence[str]) -> int:
-        """Return the uncompressed bytes of columns of a group; 0 if they are not known."""
+        """Return the uncompressed size of columns of a group in bytes, or 0 if it is unknown."""
 
     def kept(self, first: int, group: int) -> Bools | None:
-        """Return True for each row of a group that was not deleted; None if none was.
+        """Return a flag for each row of a group: whether it was not deleted. Return None if no row was.
 
         `first` is the position of the group's first row in the file.
         """
 
     def bounds(self, group: int, name: str) -> tuple[int, int] | None:
-        """Return the smallest and largest microseconds of a TIMESTAMP column; None if they are not recorded."""
+        """Return the smallest and largest value of a TIMESTAMP column, microseconds; None if they are not recorded."""
 
     def bounds_of_times(self, group: int, name: str) -> list[tuple[int, int]] | None:
-        """Return the bounds of each time within a column's values; None if any are not recorded."""
+        """Return the bounds of each time within a column's values, or None if any bound is not recorded."""
 
     def may_be_null(self, group: int, name: str) -> bool:
         """Return False if it is recorded that a column of a group has no nulls."""
@@ -106,8 +107,8 @@ class PartReader(Protocol):
 class SparkTable:
     """A Delta table that Spark reads, because the tasks can't read its files; a plain value.
 
-    Delta skips files by the bounds of `timestamp`, the TIMESTAMP column that holds the event time; None if another
-    column does.
+    Delta skips files by the bounds of `timestamp`, the TIMESTAMP column with the event time. It is None if the event
+    time is in another kind of column.
     """
 
     warehouse: Warehouse
@@ -119,12 +120,12 @@ class SparkTable:
 class Source(Protocol):
     """A source of events, as it was when it was opened: its versions up to the head.
 
-    Versions are whole numbers from 0 on. A version may add files, or be maintenance that changes no rows. Committed
+    Versions are integers, starting at 0. A version either adds files or is maintenance that changes no rows. Committed
     rows must not change: a source whose rows were changed or removed refuses to be read past that version, unless it is
     a `ChangingSource`.
 
-    A position is `version` (read completely), `files` (how many files of the next commit have been read), `frontier`
-    (event time that a backfill has reached), and the source's own fields.
+    A position consists of `version` (the last one read completely), `files` (how many files of the next commit have
+    been read), `frontier` (the event time that a backfill has reached), and the source's own fields.
     """
 
     @property
@@ -137,7 +138,7 @@ class Source(Protocol):
 
     @property
     def identity(self) -> str:
-        """Text that identifies this source: it differs for another source at the same place."""
+        """A string that identifies this source. It differs for another source at the same place."""
 
     @property
     def columns(self) -> str:
@@ -187,43 +188,43 @@ class Source(Protocol):
         """
 
     def versions_of(self, files: Sequence[SourceFile], until: int, after: int = -1) -> dict[str, int | None]:
-        """Return by path the version that added each file; None if it is no longer recorded.
+        """Return, by path, the version that added each file, or None if it is no longer recorded.
 
         `after` is returned for all files that are not newer than that version.
         """
 
     def reader(self, columns: pa.Schema) -> PartReader:
-        """Return the reader for the tasks. Text and binary key columns are dictionaries."""
+        """Return the reader for the tasks. It reads string and binary key columns as dictionaries."""
 
 
 @runtime_checkable
 class SparkSource(Protocol):
-    """A source that Spark can also read (optional). For other sources, files that the tasks can't read are refused."""
+    """A source that Spark can also read. For other sources, files that the tasks can't read are refused."""
 
     @property
     def unusual(self) -> Mapping[str, str]:
         """Columns that only Spark reads or compares correctly, with the reasons; usually none."""
 
     def left_to_spark(self) -> str | None:
-        """Return the reason why the tasks can't read the files; None if they can."""
+        """Return the reason why the tasks can't read the files, or None if they can."""
 
     def check_input(self, part: Input) -> None:
-        """Check that an input compares as Spark does.
+        """Check that comparing bytes is correct for an input's keys and source partitions.
 
         Raises:
-            Refused: a column of the key, or of source partitions, is not compared by its bytes.
+            Refused: Spark compares a column of the key or of the source partitions in another way.
         """
 
     def spark_reader(self, timestamp: str | None) -> SparkTable:
         """Return the table for Spark to read.
 
-        The timestamp is its TIMESTAMP column of event time; None if another column has it.
+        `timestamp` is its TIMESTAMP column with the event time; None if that is in another kind of column.
         """
 
 
 @runtime_checkable
 class ChangingSource(Protocol):
-    """A source that reports what changed between two versions. This is optional: changes of other sources are refused.
+    """A source that reports what changed between two versions. Changes of other sources are refused.
 
     `unread` of such a source yields a version that removed or changed rows as a `SourceCommit` with `changes`, or skips
     it if the source is configured so.
@@ -250,7 +251,7 @@ class ChangingSource(Protocol):
     def differing(self, after: int, timestamp: str, until: int | None = None) -> ChangedFiles:
         """Return the files in which two versions (None: the head) differ, with the bounds of their event times.
 
-        Files of the older version may no longer exist: the bounds are those that the source recorded.
+        Files of the older version may no longer exist: the source has recorded the bounds.
 
         Raises:
             Refused: a version between them is no longer recorded.

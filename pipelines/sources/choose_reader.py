@@ -1,9 +1,9 @@
-"""Chooses the reader of an input: whether Arrow or Spark reads its files, and whether Arrow or Spark evaluates its SQL.
+"""Choice of an input's reader: whether Arrow or Spark reads its files, and whether Arrow or Spark evaluates its SQL.
 
 Tasks read files with Arrow, and evaluate SQL that is proven to mean the same in Arrow. Spark evaluates other SQL over
-the rows that the tasks read. Spark reads the files itself if the user asks for it, if a source has features that our
-reader does not know, or if unproven SQL uses a column that Spark compares differently. A table is never read partially:
-a single unknown feature leaves it to Spark. `explain` shows the reasons.
+the rows that the tasks read. Spark reads the files itself if the user asks for it, if a source has features that
+Tidegate's reader does not support, or if unproven SQL uses a column that Spark compares differently. A single
+unsupported feature leaves the whole table to Spark. `explain` shows the reasons.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Choice:
 
 
 def asks_for_spark(input_: Input) -> str | None:
-    """Return the reason in an input's description why Spark must read its files; None if there is none."""
+    """Return the reason why an input's description makes Spark read its files, or None if it doesn't."""
     # This is a field of DeltaSource: other sources need not be readable by Spark.
     return "the source says reader='spark'" if getattr(input_.source, "reader", "auto") == "spark" else None
 
@@ -150,7 +150,7 @@ def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting
 
 
 def _check_values(pipeline: Pipeline, input_: Input, names: Sequence[str], expressions: Sequence[Expression]) -> None:
-    """Refuse an expression that is known to have another value when a run is repeated, before starting Spark for it."""
+    """Refuse, before starting Spark, an expression whose value is known to differ when a run is repeated."""
     from tidegate.pipelines.sources.sql.words import changing_call, changing_value
 
     side = "" if input_ == pipeline.inputs[0] else "right."
@@ -160,7 +160,7 @@ def _check_values(pipeline: Pipeline, input_: Input, names: Sequence[str], expre
 
 
 def _check_types(pipeline: Pipeline, input_: Input, expressions: Sequence[Expression]) -> None:
-    """Refuse an expression whose types don't fit, before starting Spark for it."""
+    """Refuse, before starting Spark, an expression whose types don't fit."""
     side = "" if input_ == pipeline.inputs[0] else "right."
     for each in expressions:
         if each.is_misfit:
@@ -168,7 +168,7 @@ def _check_types(pipeline: Pipeline, input_: Input, expressions: Sequence[Expres
 
 
 def _unknown_type(schema: pa.Schema) -> str | None:
-    """Return the reason why Spark must read a source with these columns; None if there is none."""
+    """Return the reason why Spark must read a source with these columns, or None if it need not."""
     unknown = next((field for field in schema if not _is_known(field.type)), None)
     return None if unknown is None else f"column {unknown.name} is of type {name_of(unknown.type)}"
 
@@ -198,7 +198,7 @@ def _is_known(kind: pa.DataType) -> bool:
 class InputColumns:
     """The columns of an input, with their types: in its source, and after `columns=`.
 
-    `by_spark` has `where` and `columns` for Spark; None if no row goes through it.
+    `by_spark` has `where` and `columns` for Spark. It is None if no row goes through Spark.
     """
 
     source: pa.Schema

@@ -1,4 +1,4 @@
-"""Commits of a source, the files that they added, and the parts of a slice: the rows that are read from each file."""
+"""Commits of a source, the files that they added, and the parts of a slice: the rows to read from each file."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SourceFile:
 
     Args:
         path: name of the file in its source; in Delta, the path relative to the table. Base names may repeat.
-        written: time of writing, int64 epoch milliseconds; the same in every later listing. Rows are compared with it
-            if the commit that added them is not known.
+        written: time of writing, int64 epoch milliseconds; the same in every later listing. Rows' times are checked
+            against it if the commit that added them is unknown.
         newest: largest event time in the file, int64 epoch milliseconds; None if it is not recorded.
         oldest: smallest event time; None if it is not recorded.
         rows: number of rows, without those deleted since it was written; None if it is not recorded.
@@ -43,7 +43,7 @@ class SourceCommit:
     """A version of the source that added data.
 
     Args:
-        version: number of the version; numbers increase, and versions without data leave gaps.
+        version: number of the version; numbers increase, with gaps for versions without data.
         time: commit time, int64 epoch milliseconds; it may go back between versions.
         files: the files that it added.
         changes: True if it removed or changed rows, so that it is read as a comparison of versions (`ChangedFiles`).
@@ -57,7 +57,7 @@ class SourceCommit:
 
 @dataclass(frozen=True, slots=True)
 class ChangedFiles:
-    """The files in which two versions of a source differ, or files of a change feed. Rows may be the same."""
+    """The files in which two versions of a source differ, or files of a change feed. Both sides may have equal rows."""
 
     gone: tuple[SourceFile, ...]
     came: tuple[SourceFile, ...]
@@ -129,8 +129,8 @@ Commit = TypeVar("Commit", bound=Timed)
 def interleaved(logs: Sequence[Iterable[Commit]]) -> list[tuple[int, Commit]]:
     """Return commits with the numbers of their inputs, in reading order: by commit time, then by input number.
 
-    Within a source, the order is that of the versions. If a commit time goes back, the latest earlier time is used
-    instead. So the order depends only on the logs, not on where epochs end.
+    Commits of one source are in the order of their versions. If a commit time decreases, the latest earlier time is
+    used instead. So the order depends only on the logs, not on where epochs end.
 
         left     1 @ 10:00            2 @ 10:02   3 @ 10:01
         right             1 @ 10:01   2 @ 10:02

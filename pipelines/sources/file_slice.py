@@ -1,4 +1,4 @@
-"""The rows of a slice: parts of the files of one table, or of the tables of two inputs, and their form as events.
+"""The rows of a slice: parts of the files of one table, or of the tables of two inputs, converted to events.
 
 Each event has the number of its part and its position in the file, so columns that only late rows need are read later,
 and only for these rows. Rows that Spark reads carry these columns instead.
@@ -46,7 +46,7 @@ class EventShape:
 class FileSlice:
     """The rows of a slice, from the table of each input; this value is sent to the tasks.
 
-    `late` is by commit the time up to which its rows may be late; a commit without such rows has no entry.
+    `late` has, by commit, the time up to which its rows may be late. A commit without such rows has no entry.
     """
 
     tables: tuple[SourceTable, ...]
@@ -82,7 +82,7 @@ class FileSlice:
     def events(self, numbers: Iterable[int] | None = None) -> Iterator[pa.Table]:
         """Yield the usable rows of parts that the tasks evaluate: event time, commit, origin, key and used columns.
 
-        Keys of text or bytes are dictionaries.
+        String and binary keys are dictionaries.
         """
         return map(self.events_of, self.judged(numbers))
 
@@ -122,7 +122,7 @@ class FileSlice:
 
     @property
     def expected_rows(self) -> int:
-        """Number of rows of all parts, for choosing the number of tasks; a part of unknown size counts as large."""
+        """Number of rows of all parts, for choosing the number of tasks. A part of unknown size counts as large."""
         return sum(_MANY if part.rows is None else part.rows for part in self.parts)
 
     def as_rows(self, judged: JudgedRows, wanted: Bools) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Opens the sources that a pipeline describes, and checks that each is a source in its own folder."""
+"""Open the sources that a pipeline describes, and check that each is a source in its own folder."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _INSTANT = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True)
 class FileColumns:
-    """The columns of one file in terms of the table: the types in which they are read, and how files store them.
+    """The columns of one file as the table defines them: the types in which they are read, and how files store them.
 
     The file lacks the partition columns, which are constants. `deleted` has the positions of the rows that a deletion
     vector removes, ascending.
@@ -44,7 +44,7 @@ class FileColumns:
     deleted: Int64s
 
     def dictionaries(self, in_file: pa.Schema) -> list[str]:
-        """Return the names in the file of the columns that are read as dictionaries."""
+        """Return the columns that are read as dictionaries, by their names in the file."""
         read = [field.name for field in self.schema if pa.types.is_dictionary(field.type)]
         places = [place_of(self.stored[name], list(in_file)) for name in read if name not in self.constants]
         return [in_file.names[place] for place in places if place is not None]
@@ -69,7 +69,7 @@ class SourceParquet:
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        """Names in the file of the columns that it has."""
+        """Names, in the file, of the table's columns that it has."""
         in_file = self._file.schema_arrow
         places = {
             name: place_of(field, list(in_file))
@@ -192,7 +192,7 @@ class SourceParquet:
 
 
 def constant(value: pa.Scalar, rows: int, as_key: bool = False) -> pa.ChunkedArray:
-    """Return a column that has a value in every row. As a key, text and bytes become a dictionary of one value."""
+    """Return a column that has a value in every row. As a key, strings and bytes become a dictionary."""
     kind = value.type
     if not as_key or key_type(kind) == kind:
         return pa.chunked_array([pa.nulls(rows, kind) if not value.is_valid else pa.repeat(value, rows)])
@@ -203,14 +203,14 @@ def constant(value: pa.Scalar, rows: int, as_key: bool = False) -> pa.ChunkedArr
 
 
 def _width(value: pa.Scalar) -> int:
-    """Return the bytes per row of a constant; a text may be written out in each row."""
+    """Return the bytes that a constant takes per row. A string may be written out in each row."""
     if pa.types.is_string(value.type) or pa.types.is_binary(value.type):
         return 4 + (value.as_buffer().size if value.is_valid else 0)
     return max(1, int(value.type.bit_width) // 8)
 
 
 ColumnsOf: TypeAlias = Callable[[int], FileColumns]
-"""Returns the columns of a file by the number of its rows."""
+"""Function from the number of rows of a file to its columns."""
 
 
 @dataclass(frozen=True, slots=True)

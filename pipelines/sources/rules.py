@@ -66,7 +66,7 @@ def rejected(
 def _broken(
     settings: RuleSettings, times: Int64s, valid: Bools | None, committed: Millis | None, table: pa.Table | None
 ) -> Iterator[tuple[str, Bools]]:
-    """Yield the reason of each rule, in order, with flags of the rows that break it, unless none can."""
+    """Yield the reason of each rule, in order, with flags of the rows that break it, unless no row can."""
     columns = {} if table is None else dict(zip(table.column_names, table.columns, strict=True))
     for name in settings.key:
         if name in columns and columns[name].null_count:
@@ -100,7 +100,7 @@ def flags_of(column: pa.ChunkedArray) -> Bools:
 
 
 LONGEST_GAP = 2**60
-"""Longest accepted gap in milliseconds, with which the end of a session always fits int64."""
+"""Longest accepted gap in milliseconds. With it, the end of a session always fits int64."""
 
 
 def gap_column(pipeline: Pipeline) -> str | None:

@@ -41,7 +41,7 @@ class SourceColumns:
         sql: programs of `where` and `columns`; None if there is neither, or if Spark evaluates them.
         by_spark: `where` and `columns` for Spark; None if Spark evaluates none of them.
         partition_by: column of source partitions; None if there is only one.
-        partition: program of the text that names a row's source partition; None if Arrow's cast gives it, or Spark.
+        partition: program of the string that names a row's source partition; None if Arrow's cast or Spark computes it.
     """
 
     schema: pa.Schema
@@ -96,7 +96,7 @@ class SourceColumns:
         return list(names) if self.sql is None else self.sql.reads(names) or self.schema.names[:1]
 
     def partitions(self, events: pa.Table) -> pa.ChunkedArray:
-        """Return the text that names the source partition of each row."""
+        """Return the name of each row's source partition."""
         if self.partition_by is None:
             return pa.chunked_array([pa.repeat(ONLY_PARTITION, len(events))])
         if PARTITION in events.column_names:
@@ -136,9 +136,9 @@ class SourceColumns:
         return np.clip(numbers, -LAST_TIME, LAST_TIME) * 1000, valid
 
     def timely(self, column: pa.ChunkedArray, committed: Millis | None) -> tuple[Int64s, Bools]:
-        """Return event times, and True for each that breaks no rule about event time.
+        """Return event times, and a flag for each: whether it breaks no rule about event time.
 
-        Without a commit time, no event time is ahead of it.
+        Without a commit time, no event time counts as ahead.
         """
         times, valid = self.millis(column)
         timely = np.ones(len(times), np.bool_)
@@ -193,8 +193,8 @@ def instants(wall: Int64s, zone: str) -> Int64s:
     """Return wall-clock times as instants, by the rules of Spark's `to_utc_timestamp`.
 
     A time that the clocks skip uses the offset before the change, so it becomes an hour later in most zones. A time
-    that occurs twice is the first of the two. Both follow from the offset before the change, which Python gives for
-    `fold=0`. Wall-clock times: int64 milliseconds since the midnight that began 1970 in the zone.
+    that occurs twice is the first of the two. In both cases this is the offset before the change, which Python uses for
+    `fold=0`. Wall-clock times are int64 milliseconds since the midnight that began 1970 in the zone.
     """
     if not len(wall):
         return wall
@@ -222,7 +222,7 @@ def _offsets_of(zone: str, day: int) -> tuple[tuple[int, int], ...]:
 
 
 def _offset(zone: str, second: int) -> int:
-    """Return the offset from UTC at a second of the wall clock; the earlier one if there are two."""
+    """Return the offset from UTC at a second of the wall clock, or the earlier one if there are two."""
     offset = (_EPOCH + timedelta(seconds=second)).replace(tzinfo=ZoneInfo(zone)).utcoffset()
     assert offset is not None
     return round(offset.total_seconds())

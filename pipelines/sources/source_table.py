@@ -30,7 +30,7 @@ class JudgedRows:
         rejected: flags of the rejected rows, by reason.
         dropped: rows that `where` drops, which are not among the others; None if it drops none. They have the columns
             of the source, or columns of events if Spark computed them.
-        rows: the same rows with all columns of the source if Spark read them, else None.
+        rows: the same rows with all columns of the source if Spark read them, otherwise None.
     """
 
     number: int
@@ -42,7 +42,7 @@ class JudgedRows:
     rows: pa.Table | None = None
 
     def usable(self, since: Millis, until: Millis) -> Bools:
-        """Return True for each row that no rule rejects and whose time is in `[since, until)`."""
+        """Return a flag for each row: whether no rule rejects it and its time is in `[since, until)`."""
         usable = np.ones(len(self.times), np.bool_)
         for unusable in self.rejected.values():
             usable &= ~unusable
@@ -65,8 +65,8 @@ class JudgedRows:
 class SourceTable:
     """A table of a slice; this value is sent to the tasks.
 
-    If Spark reads its files, `files`, which opens them, is None; otherwise `for_spark` is. The side is `left`, `right`,
-    or None for the only input.
+    `files` opens its files, and is None if Spark reads them; otherwise, `for_spark` is None. The side is `left`,
+    `right`, or None for the only input.
     """
 
     files: PartReader | None
@@ -115,7 +115,7 @@ class SourceTable:
         return rows, len(table) - rows
 
     def stored(self, part: FilePart, names: Sequence[str]) -> Iterator[tuple[pa.Table, Int64s]]:
-        """Yield columns of a file in the source's form, with the positions of the rows, for Spark to evaluate SQL."""
+        """Yield source columns of a file, with the positions of the rows, for Spark to evaluate SQL."""
         with self.open(part) as file:
             for place in file.groups(self.columns.time_in_files, part.since, part.until):
                 table, places = self._read(file, place, names)

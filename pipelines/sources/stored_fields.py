@@ -1,7 +1,7 @@
 """Columns as data files store them: different names, narrower types, fields in a different order or missing.
 
 With column mapping, a file has a column under its physical name or its id, so a table can rename and drop columns
-without rewriting files. After a column gets a wider type, older files still have the narrower type.
+without rewriting files. When a column gets a wider type, older files keep the narrower one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class StoredField:
     Args:
         name: name in the table.
         stored: name in data files and in the log.
-        number: id of the field in data files if the table is mapped by id, else None.
+        number: id of the field in data files if the table is mapped by id, otherwise None.
         parts: fields of a struct, the element of a list, or key and value of a map.
         length: length of a CHAR column, whose values Spark pads with spaces; None for other columns.
     """
@@ -58,7 +58,7 @@ def _field_of(name: str, kind: pa.DataType) -> StoredField:
 
 
 def place_of(field: StoredField, in_file: Sequence[pa.Field]) -> int | None:
-    """Return the position of a column among the fields of a file or of a struct in it; None if it is missing there.
+    """Return the position of a column among the fields of a file or of a struct in it, or None if it is missing.
 
     Names may differ in case, as in Delta.
     """
@@ -93,7 +93,7 @@ def converted(column: pa.ChunkedArray, kind: pa.DataType, field: StoredField) ->
 
 
 def filled(texts: pa.Array, length: int) -> pa.Array:
-    """Return texts, or a dictionary of texts, padded with spaces to a number of characters, as Spark reads CHAR."""
+    """Pad strings, or a dictionary of strings, with spaces to a number of characters, as Spark does for CHAR."""
     if pa.types.is_dictionary(texts.type):
         return pa.DictionaryArray.from_arrays(texts.indices, filled(texts.dictionary, length))
     return pc.utf8_rpad(texts, length)

@@ -1,4 +1,4 @@
-"""The sources of a pipeline as plain values, recorded for watchers, which must not import the project's code.
+"""The sources of a pipeline as plain values, recorded for watchers that must not import the project's code.
 
 Airflow's triggerer watches them. The project's code must not run in a process with Airflow's secrets, and may not even
 be installed there, so the runs of the stream, which have the code, record the sources.
@@ -26,7 +26,7 @@ class News(Protocol):
     """The new versions of a source for one pipeline."""
 
     def first_after(self, version: int) -> int | None:
-        """Return the first version after `version` that a stream would read; None if there is none."""
+        """Return the first version after `version` that a stream would read, or None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class WatchedSource:
     """A source whose commits can be seen without the project's code.
 
     Args:
-        module: one of our modules, with a function `open_news(warehouse, path, **options)`.
+        module: one of tidegate's modules, with a function `open_news(warehouse, path, **options)`.
         table: name below the warehouse, or an absolute path or URI; manifests store the position under this name.
-        options: fields of the description that decide what is read, plain JSON.
+        options: fields of the description that determine what is read; plain JSON.
     """
 
     module: str
@@ -47,7 +47,7 @@ class WatchedSource:
         """Return the new versions of the source in a warehouse.
 
         Raises:
-            UsageError: the module is not one of ours.
+            UsageError: the module is not part of tidegate.
         """
         if not self.module.startswith(_OURS):
             raise UsageError(f"source {self.table!r} is watched by {self.module}, which is not part of tidegate")
@@ -57,14 +57,14 @@ class WatchedSource:
 
 @runtime_checkable
 class WatchableDescription(Protocol):
-    """A description of a source that can be watched, such as `DeltaSource`. Descriptions need not support this."""
+    """A description of a source that can be watched, such as `DeltaSource`. Supporting this is optional."""
 
     def watched(self) -> WatchedSource:
         """Return the source as plain values."""
 
 
 def note_sources(config: Config, pipeline: Pipeline) -> None:
-    """Record the sources of a pipeline among the artifacts, for watchers; a stream does so at the start of a run."""
+    """Record the sources of a pipeline among the artifacts, for watchers. A stream does so at the start of a run."""
     described = [pipeline.source, *([] if pipeline.right is None else [pipeline.right.source])]
     watched = [asdict(source.watched()) for source in described if isinstance(source, WatchableDescription)]
     unwatched = [source.table for source in described if not isinstance(source, WatchableDescription)]
@@ -75,7 +75,7 @@ def note_sources(config: Config, pipeline: Pipeline) -> None:
 
 
 def noted_sources(config: Config, pipeline: str) -> list[WatchedSource] | None:
-    """Return the sources of a pipeline as recorded by its last run; None if there was none.
+    """Return the sources of a pipeline as its last run recorded them, or None if there was no run.
 
     Raises:
         UsageError: a source can't be watched.

@@ -51,7 +51,7 @@ def is_chosen(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.
 
 
 def _lies_in(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.ChunkedArray:
-    """Return a flag for each time: whether it is in `[start, end)`. A null is only if both bounds are None."""
+    """Return a flag for each time: whether it is in `[start, end)`. A null is only in range if both bounds are None."""
     lies = pa.chunked_array([pa.repeat(pa.scalar(True), len(times))])
     if start is not None:
         lies = pc.and_(lies, pc.fill_null(pc.greater_equal(times, start), False))

@@ -1,4 +1,4 @@
-"""Facts of the actions in a source's log: changes of data, commit times, and numbers of rows."""
+"""Facts of the actions in a source's log: changes of data, commit times, and row counts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def bounded(
 
 
 def recorded_millis(files: pa.Table, name: str) -> list[Millis | None]:
-    """Return a bound of times in the statistics of files, rounded down; None where it is not recorded.
+    """Return a bound of times from the statistics of files, rounded down, or None where it is not recorded.
 
     Python's datetime can't hold every time of Delta, so these values are never converted to one. A column `a.b` and a
     field `b` of a struct `a` have the same name here, so the bounds of neither are used.

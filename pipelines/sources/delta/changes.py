@@ -16,7 +16,7 @@ from tidegate.pipelines.sources.delta.table_facts import details_of
 from tidegate.pipelines.storage.delta_log import Action, commit_info
 
 _File: TypeAlias = tuple[str, str]
-"""Path and deletion vector of a file: with another vector it has other rows."""
+"""Path and deletion vector of a file. With another vector, the file has other rows."""
 
 
 Changes: TypeAlias = tuple[
@@ -48,10 +48,10 @@ def cheapest(
     earlier: Callable[[], Mapping[str, Mapping[str, Any]]],
     sizes: Callable[[list[str]], Mapping[str, int | None]],
 ) -> ChangedFiles:
-    """Return the files from which deleted and added rows are read, by whichever of two ways needs fewer bytes.
+    """Return the files to read deleted and added rows from, by the change feed or not, whichever needs fewer bytes.
 
-    The change feed is not used if one of its files is missing: the files of both versions may still exist. Sizes are
-    those of files by path, None for a missing one. Other arguments are those of `changed_files`.
+    The change feed is not used if one of its files is missing: the files of both versions may still exist. `sizes`
+    returns file sizes by path, None for a missing file. The other arguments are those of `changed_files`.
     """
     changed, fed = changed_files(commits, path_of, earlier), fed_files(commits, path_of, earlier)
     if fed is None or fed.size >= changed.size:
@@ -68,8 +68,8 @@ def changed_files(
     """Return the files in which the version before some commits differs from the version of the last one.
 
     A file that was added and removed again in between is in neither list. Files that OPTIMIZE rewrote are left out if
-    no other commit touched them. The commits are in order. `path_of` returns the path of a file in the file system,
-    from its path in the log; `earlier` the add actions of the older version by path, for removals without partition
+    no other commit touched them. The commits are in order. `path_of` converts a file's path in the log to its path in
+    the file system. `earlier` returns the add actions of the older version by path, for removals without partition
     values.
     """
     gone: dict[_File, SourceFile] = {}
@@ -101,8 +101,8 @@ def changed_files(
                 continue
             added.add(file)
             if gone.pop(file, None) is None:
-                # Rows of an append are compared with its commit, as everywhere; other files contain rows of older
-                # commits.
+                # Rows of an append are checked against the time of its commit, as usual. Other files contain rows of
+                # older commits.
                 is_append = add.get("dataChange", True) and not removes_data(actions)
                 came[file] = SourceFile(
                     path,
@@ -128,11 +128,11 @@ def fed_files(
     path_of: Callable[[str], str],
     earlier: Callable[[], Mapping[str, Mapping[str, Any]]],
 ) -> ChangedFiles | None:
-    """Return the files with the deleted and added rows of some commits, from the change feed where it has any.
+    """Return the files with the deleted and added rows of some commits, using the change feed where possible.
 
     If a commit wrote files of the feed, they contain all of its changes. For other commits, such as appends and
-    deletions of whole files, the changes are in the files that they added and removed. None if no commit wrote files of
-    the feed.
+    deletions of whole files, the changes are in the files that they added and removed. Return None if no commit wrote
+    files of the feed.
     """
     gone: list[SourceFile] = []
     came: list[SourceFile] = []
@@ -155,7 +155,8 @@ def fed_files(
         is_fed = True
         adds = _all(actions, "add")
         added.update((path_of(add["path"]), add) for add in adds)
-        # Times are compared with the time at which the rows were written, which is never before that of the first file.
+        # Event times are checked against the time at which the rows were written, which is never before that of the
+        # first file.
         written = min((add["modificationTime"] for add in adds), default=commit_time([*actions]))
         for file in fed:
             path, details, size = path_of(file["path"]), details_of(file), file.get("size")
@@ -174,7 +175,7 @@ def _all(actions: Sequence[Action], kind: str) -> list[Mapping[str, Any]]:
 def _without_files_of_both(
     gone: Sequence[SourceFile], came: Sequence[SourceFile]
 ) -> tuple[tuple[SourceFile, ...], tuple[SourceFile, ...]]:
-    """Return files without those that were added and removed as a whole."""
+    """Return the files except those that were both added and removed as a whole."""
 
     def whole(file: SourceFile) -> _File | None:
         is_part = SIDE in file.details or DELETED_BESIDE in file.details
@@ -196,7 +197,7 @@ def _without_files_of_both(
 
 
 def _without_rows_of_both(gone: Mapping[_File, SourceFile], came: Mapping[_File, SourceFile]) -> ChangedFiles:
-    """Return the files; if only the deletion vector of a file changed, the rows that only one vector removes."""
+    """Return the files. If only a file's deletion vector changed, leave only the rows that one vector removes."""
     sides = [{path: file for (path, _), file in side.items()} for side in (gone, came)]
     parts: list[tuple[SourceFile, ...]] = []
     for side, beside in (sides, sides[::-1]):
@@ -212,5 +213,5 @@ def _without_rows_of_both(gone: Mapping[_File, SourceFile], came: Mapping[_File,
 
 
 def _vector(action: Mapping[str, Any]) -> str:
-    """Return a text that distinguishes the deletion vectors of a file; empty for none."""
+    """Return a string that distinguishes the deletion vectors of a file, or "" for none."""
     return json.dumps(action[DELETED], sort_keys=True) if action.get(DELETED) else ""

@@ -27,9 +27,9 @@ _UUID_DIGITS = 20
 """Digits of an encoded UUID, at the end of a relative path."""
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-"""Digits of Z85, by which Delta writes UUIDs and inline vectors."""
+"""Digits of Z85, in which Delta encodes UUIDs and inline vectors."""
 _BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-"""Digits of Python's b85, which groups bytes as Z85 does."""
+"""Digits of Python's b85, which encodes bytes in the same way as Z85."""
 _TO_BASE85 = str.maketrans(_DIGITS, _BASE85)
 
 
@@ -130,7 +130,7 @@ class DeletionVector:
 
 
 def _decoded(text: str) -> bytes:
-    """Return the bytes that a text encodes in Z85; raise ValueError if it is not in Z85."""
+    """Decode a string from Z85. Raise ValueError if it is not in Z85."""
     if len(text) % 5 or not set(text) <= set(_DIGITS):
         raise ValueError(f"{text[:40]!r} is not encoded by Z85")
     return base64.b85decode(text.translate(_TO_BASE85))

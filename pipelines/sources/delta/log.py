@@ -1,4 +1,4 @@
-"""The source's log: the files that each version added, and its commit time.
+"""The log of a source: the files that each version added, and the commit times.
 
 OPTIMIZE changes no data, so it is ignored. If a version removes data, the run stops and names the version, unless the
 source says `changes="ignore"`, which skips the whole version, or `changes="correct"`, which compares it with the
@@ -87,7 +87,7 @@ class SourceLog:
     def now(self) -> SourceLog:
         """Return the log at its newest version.
 
-        Delta lists all files when it opens a table, and a source has many. So this only reads the entries since the
+        Delta lists all files when it opens a table, and a source has many. So this reads only the entries since the
         last version, and reopens the table only if one of them changed its columns or properties.
         """
         head = self._followed()
@@ -100,7 +100,7 @@ class SourceLog:
         return log
 
     def _followed(self) -> int | None:
-        """Return the newest version, read entry by entry; None if the table has to be reopened."""
+        """Return the newest version, reading entry by entry, or None if the table has to be reopened."""
         if self._newest_entry is None or self._log.info(self.head) != self._newest_entry:
             return None
         version = self.head
@@ -222,9 +222,9 @@ class SourceLog:
         return commits, self._path_of, lambda: self._adds(after) if self._facts.partitions else {}
 
     def settled(self, version: int) -> int:
-        """Return the newest version with the same rows, followed only by maintenance (OPTIMIZE, VACUUM, ALTER).
+        """Return the newest version that differs only by maintenance (OPTIMIZE, VACUUM, ALTER), with the same rows.
 
-        A position at the returned version needs neither earlier log entries nor files that were compacted.
+        A position at the returned version depends neither on earlier log entries nor on files that were compacted.
         """
         for following in range(version + 1, self.head + 1):
             try:
@@ -288,7 +288,7 @@ class SourceLog:
         return {unquote(path): add for path, add in adds.items()}
 
     def versions_of(self, files: Sequence[SourceFile], until: int, after: int = -1) -> dict[str, int | None]:
-        """Return by path the version that added each file; None if the log no longer records it.
+        """Return, by path, the version that added each file, or None if the log no longer records it.
 
         A file that a compaction or an UPDATE wrote has rows of several versions, so its version is None. Entries are
         read from the newest backwards until all files are found. `after` is returned for all files that are not newer

@@ -17,13 +17,14 @@ from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import Millis
 
 _MAY_WAIT: Millis = 86_400_000
-"""Longest time for which versions without rows wait: Delta keeps log entries for at least a day, and a stream whose
-position stands before an entry that is gone can't continue."""
+"""Longest time for which versions without rows are left unread: Delta keeps log entries for at least a day, and a
+stream can't continue from a position before an entry that no longer exists.
+"""
 
 
 @dataclass
 class LogNews:
-    """The new versions of a table for one pipeline. `changes` is that of `DeltaSource`."""
+    """The new versions of a table for one pipeline. `changes` is as in `DeltaSource`."""
 
     warehouse: Warehouse
     path: str
@@ -35,11 +36,11 @@ class LogNews:
     _first: int | None = field(default=None, init=False)
 
     def first_after(self, version: int) -> int | None:
-        """Return the first version after `version` that is relevant for a stream; None if there is none.
+        """Return the first version after `version` that is relevant for a stream, or None if there is none.
 
-        OPTIMIZE, VACUUM and ALTER change no rows and are ignored. They become relevant after waiting for a day: then
-        the stream moves its position past them. A table that was set back, or replaced by one with fewer versions, is
-        relevant too: only the stream can tell what that means.
+        OPTIMIZE, VACUUM and ALTER change no rows and are ignored. They become relevant after a day, so that the stream
+        moves its position past them. A table that was set back, or replaced by one with fewer versions, is relevant
+        too: only the stream can tell what that means.
 
         Raises:
             FileNotFoundError: an entry was removed while it was read.
@@ -66,7 +67,7 @@ class LogNews:
         return version + 1 if waits else None
 
     def _newest(self) -> int:
-        """Return the newest version that the log lists; -1 if there is no table."""
+        """Return the newest version that the log lists, or -1 if there is no table."""
         names = self.warehouse.names(f"{self.path}/{FOLDER}")
         return max([*entry_versions(names), *checkpoint_versions(names)], default=-1)
 

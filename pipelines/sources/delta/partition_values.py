@@ -1,7 +1,7 @@
-"""Partition values: the log has them as text, and the files don't have them. Text is read as Spark reads it.
+"""Partition values: the log has them as text, and the files don't have them. Text is parsed as Spark parses it.
 
-A null is null in the log, or an empty text if the type is not text. Spark reads other invalid text as null; here it is
-an error, since rows would silently go to another key.
+A null is null in the log, or an empty string if the type is not a string. Spark reads other invalid text as null; here
+it is an error, because rows would silently go to another key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TRUE, _FALSE = frozenset({"true", "t", "yes", "y", "1"}), frozenset({"false", "
 
 
 def scalar_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """Return a partition value in the type of its column; raise ValueError if the text is not one."""
+    """Return a partition value in the type of its column. Raise ValueError if the text is not such a value."""
     if text is None or (text == "" and not _is_text(kind)):
         return pa.scalar(None, kind)
     if (reader := _reader_of(kind)) is None:
@@ -39,7 +39,7 @@ def scalar_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
 
 
 def _reader_of(kind: pa.DataType) -> Callable[[str], Any] | None:
-    """Return the function that reads values of a type from text; None for a type that can't be a partition column."""
+    """Return the function that parses values of a type, or None for a type that can't be a partition column."""
     if pa.types.is_decimal(kind):
         return lambda text: _decimal(text, kind)
     if pa.types.is_timestamp(kind):
@@ -86,7 +86,7 @@ def _date(text: str) -> pa.Scalar:
 
 
 def _micros(text: str, is_instant: bool) -> int:
-    """Return microseconds since 1970. An instant without a zone is in UTC, the time zone of our Spark sessions."""
+    """Return microseconds since 1970. An instant without a zone is in UTC, the zone of Tidegate's Spark sessions."""
     if not (day := _DAY.match(text)):
         raise ValueError(text)
     micros, rest = _days(day) * DAY, text[day.end() :]

@@ -1,4 +1,4 @@
-"""Reader of a Delta table's files for the tasks: partition values, deleted rows and stored columns as the log says."""
+"""Reader of a Delta table's files for the tasks. The log determines partition values, deleted rows and column names."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ PARTITION, DELETED = "partitionValues", "deletionVector"
 
 DELETED_BESIDE = "deletedBeside"
 """Detail of a file that is compared with itself in another version: the deletion vector that it has there. Only rows
-that this vector removes, and its own does not, are read."""
+that this vector removes and its own does not are read.
+"""
 
 SIDE = "changeSide"
-"""Detail of a file of the change feed, which has rows that went and rows that came: the side that is read of it."""
+"""Detail of a file of the change feed, which has deleted and added rows: which of the two to read."""
 
 GONE, CAME = "gone", "came"
 
 _CHANGE_TYPE = "_change_type"
-"""Column of a file of the change feed."""
+"""Column of a change feed file that says how a row changed."""
 
 _SIDES = {"delete": GONE, "update_preimage": GONE, "insert": CAME, "update_postimage": CAME}
-"""Side of each row of the change feed, by its `_change_type`."""
+"""Side of a row of the change feed, by its `_change_type`."""
 
 DETAILS = (PARTITION, DELETED)
 
@@ -87,7 +88,7 @@ class DeltaReader:
         return constants
 
     def _deleted(self, part: FilePart, rows: int) -> Int64s:
-        """Return the positions of the rows that are not read: deleted ones; see `DELETED_BESIDE` and `SIDE`."""
+        """Return the positions of the rows not to read, such as deleted ones; see `DELETED_BESIDE` and `SIDE`."""
         if side := part.details.get(SIDE):
             return self._of_other_side(part, side)
         deleted = self._rows_of(part.details.get(DELETED), part, rows)
@@ -97,7 +98,7 @@ class DeltaReader:
         return np.setdiff1d(np.arange(rows), read, assume_unique=True)
 
     def _of_other_side(self, part: FilePart, side: str) -> Int64s:
-        """Return the positions of the rows of a file of the change feed that are not on a side.
+        """Return the positions of the rows of a change feed file that are not on the given side.
 
         Raises:
             pa.ArrowInvalid: the file has no column of changes, or an unknown kind of change.
@@ -118,7 +119,7 @@ class DeltaReader:
         return np.flatnonzero(is_other[np.asarray(kinds.indices)]) if len(kinds) else np.zeros(0, np.int64)
 
     def _rows_of(self, described: Mapping[str, Any] | None, part: FilePart, rows: int) -> Int64s:
-        """Return the positions of the rows that a deletion vector removes; none without a vector."""
+        """Return the positions of the rows that a deletion vector removes, or none without a vector."""
         if not described:
             return np.zeros(0, np.int64)
         try:

@@ -1,4 +1,4 @@
-"""Facts about a Delta table that only change with its columns or properties, and what follows for its files."""
+"""Facts about a Delta table that change only with its columns or properties, and their consequences for its files."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _READ = frozenset(
 """Reader features of Delta that Arrow reads, or that don't change the content of data files."""
 
 _UNKNOWN_FEATURE = re.compile(r"unsupported|not supported|catalog-managed", re.IGNORECASE)
-"""Words in errors about a table that uses a feature which its reader does not know."""
+"""Words in errors about a table that uses a feature that the reader does not support."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
     """Facts about a table: its id, its schema (JSON, and in Arrow's types), and its columns with values in the log.
 
-    `mapping` is `none`, `name` or `id`. The features are those that a reader must support, by Delta's names; column
-    mapping only if it is on.
+    `mapping` is `none`, `name` or `id`. `features` are Delta's names of the features that a reader must support; column
+    mapping is included only if it is on.
     """
 
     identity: str
@@ -79,7 +79,7 @@ class TableFacts:
         return stored_name(self.columns, self.mapping, name)
 
     def left_to_spark(self) -> str | None:
-        """Return the reason why the tasks can't read the table's files; None if they can."""
+        """Return the reason why the tasks can't read the table's files, or None if they can."""
         if features := sorted(self.features - _READ):
             return f"the table has {', '.join(features)}"
         try:
@@ -93,7 +93,7 @@ class TableFacts:
         return DeltaReader(warehouse, path, columns, stored_fields(self.columns, self.mapping), self.partitions)
 
     def bounded(self, file: SourceFile, timestamp: str) -> SourceFile:
-        """Return a file with the bounds of its event time if that is a partition column, else the file unchanged."""
+        """Return a file with the bounds of its event time if that is a partition column, or the file unchanged."""
         texts = file.details.get(PARTITION)
         if timestamp not in self.partitions or texts is None:
             return file
@@ -125,7 +125,7 @@ def way_to_open(error: DeltaError) -> str:
 
 
 TABLE_ID = "table_id"
-"""Field of a position: the id of the table, which a table that replaced it does not have."""
+"""Field of a position: the id of the table. A table that replaces it has another id."""
 
 
 def check_position(path: str, identity: str, head: int, position: Position) -> None:
@@ -147,7 +147,8 @@ def check_position(path: str, identity: str, head: int, position: Position) -> N
             f"version {position.version} ({read}). Restore the old table; or continue with this one, `tidegate source "
             "reset PIPELINE --keep-results`; or start a new pipeline with a backfill of this one"
         )
-    # `files` counts the first files of a later version; another version in its place would lose as many files.
+    # `files` counts the first files of a later version. If another version took its place, as many of its files would
+    # be lost.
     newest = position.version + (position.files > 0)
     if newest > head:
         part = "into" if position.files else "up to"
@@ -158,7 +159,7 @@ def check_position(path: str, identity: str, head: int, position: Position) -> N
 
 
 _CHAR = "__CHAR_VARCHAR_TYPE_STRING"
-"""Property of a column with the SQL type of its texts."""
+"""Property of a column that holds the SQL type of its strings."""
 _NAME, _ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
 
 
@@ -166,7 +167,7 @@ def stored_fields(columns: str, mapping: str) -> tuple[StoredField, ...]:
     """Return all columns of a table.
 
     Raises:
-        ValueError: a column of a mapped table has no physical name or id, or texts within a column are CHAR.
+        ValueError: a column of a mapped table has no physical name or id, or a CHAR is nested in a column.
     """
     return _fields(json.loads(columns)["fields"], mapping)
 

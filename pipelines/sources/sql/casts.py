@@ -22,7 +22,9 @@ from tidegate.pipelines.sources.sql.reading import Unproven
 from tidegate.windowing.type_names import name_of
 
 EXACT_DIGITS = 15
-"""Decimals of so many digits are whole doubles divided by a power of ten that is a double, so the quotient is exact."""
+"""Digits up to which a decimal is an integral double divided by a power of ten that is a double, so that the quotient
+is correctly rounded.
+"""
 _BITS_OF_FLOAT = 24
 _MOST_DIGITS = 38
 """Digits of the widest decimal."""
@@ -80,7 +82,7 @@ def _cast(node: Node, source: pa.DataType, kind: pa.DataType, quiet: bool) -> Ca
 
 
 DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
-"""Digits of the decimal that Spark makes of an integer."""
+"""Number of digits of the decimal to which Spark converts an integer of each type."""
 
 
 def _whole_digits(kind: Any) -> int:
@@ -164,7 +166,7 @@ def _texts(value: Value) -> pa.Array:
 
 
 def _settled(texts: pa.Array, fits: pa.Array, fails: bool, kind: pa.DataType) -> pa.Array:
-    """Return the texts that fit, and null for the others, which are errors if `fails`."""
+    """Return the strings that fit, and null for the others; if `fails`, the others are errors."""
     fits = pc.fill_null(fits, True)
     if fits.true_count == len(fits):
         return texts
@@ -225,10 +227,12 @@ def _double(text: str, fails: bool) -> float | None:
 
 
 _IN_TWO_PARTS = 18
-"""Digits on each side of the point of texts that Arrow casts to decimals; others are cast one by one."""
+"""Largest number of digits on each side of the point in strings that Arrow casts to decimals. Others are cast one by
+one.
+"""
 _USUAL_DECIMAL = rf"\A[+-]?[0-9]{{1,{_IN_TWO_PARTS}}}(\.[0-9]{{1,{_IN_TWO_PARTS}}})?\z"
 _ANY_DECIMAL = re.compile(r"(?!.*[^\0-\uffff])[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?0*\d{1,9})?")
-"""As in Java, a digit is one of any script, if it is one of UTF-16's units."""
+"""As in Java, a digit may be of any script, if it is a single UTF-16 unit."""
 
 
 def text_to_decimal(value: Value, kind: pa.DataType, fails: bool) -> Value:
@@ -280,9 +284,9 @@ class _Cast(NamedTuple):
     kernel: Callable[..., Value]
     options: Callable[[pa.DataType, bool], tuple[Any, ...]] = lambda kind, fails: ()
     fails: Literal["never", "always", "loudly"] = "never"
-    """Whether the kernel may raise an error; `loudly`: unless it is a TRY_CAST."""
+    """Whether the kernel may raise an error. For `loudly`, it may unless the cast is a TRY_CAST."""
     when: Callable[[Any, Any], bool] = lambda source, kind: True
-    """A condition on both types."""
+    """A condition on the source and target types."""
 
 
 def _kind_only(kind: pa.DataType, fails: bool) -> tuple[Any, ...]:
@@ -319,7 +323,7 @@ _CASTS = (
     _Cast(_TEXT, _DOUBLE, text_to_double, _kind_and_fails, "loudly"),
     _Cast(_TEXT, _DECIMAL, text_to_decimal, _kind_and_fails, "loudly"),
     _Cast(_TEXT, _BOOLEAN, text_to_boolean, _kind_and_fails, "loudly"),
-    # TRY_CAST may fail, too, for text with a zone by name.
+    # TRY_CAST may fail too, for text with a named zone.
     _Cast(_TEXT, _DATE, moments.to_date, _only_fails, "loudly"),
     _Cast(_TEXT, _TIMESTAMP, moments.to_timestamp, _only_fails, "always"),
     _Cast((*_INTEGER, *_BOOLEAN), _TEXT, pc.cast, _kind_only),
@@ -341,4 +345,4 @@ _CASTS = (
     _Cast(_TIMESTAMP, _DATE, times.date_of),
     _Cast(_TIMESTAMP, (_t.is_int64,), times.since_epoch, lambda kind, fails: (1_000_000,)),
 )
-"""All casts that are proven. The first row that fits is taken."""
+"""All casts that are proven. The first row that matches is used."""

@@ -29,7 +29,7 @@ from tidegate.pipelines.sources.sql.reading import COMPARISONS, Misfit, Unproven
 from tidegate.windowing.type_names import name_of
 
 _LONGEST_LIST = 10
-"""Literals in a list from which on Spark compares doubles by their bits."""
+"""Number of literals in a list from which Spark compares doubles by their bits."""
 
 _COMPARING: dict[type[exp.Expr], Callable[..., Any]] = {
     exp.EQ: numbers.equal,
@@ -50,7 +50,7 @@ _TYPES = {
 def compile_expression(text: str, columns: pa.Schema | Mapping[str, Node]) -> Node:
     """Return the program of an expression.
 
-    The columns are those that it may name, with their programs if they are derived.
+    `columns` are those that it may name, with their programs if they are derived.
 
     Raises:
         Unproven: the program is not proven to give Spark's values; the message is the reason.
@@ -295,7 +295,7 @@ def _type_of(kind: exp.Expr) -> pa.DataType:
 
 
 def _literal_of(node: exp.Expr, kind: pa.DataType) -> Constant | None:
-    """Return the literal in a cast: DATE '2026-01-31', or 1L, which is CAST(1 AS BIGINT) in sqlglot."""
+    """Return the literal in a cast: DATE '2026-01-31', or 1L, which sqlglot parses as CAST(1 AS BIGINT)."""
     if node.is_string:
         if kind in (pa.date32(), times.UTC):
             return moment_of(node.this, kind)

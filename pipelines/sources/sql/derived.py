@@ -1,7 +1,7 @@
-"""Programs of `where` and `columns` over the columns of an input's source, with the reasons where there are none.
+"""Programs of `where` and `columns` over the columns of an input's source, or the reasons why there are none.
 
-The meaning is that of `SparkSql`: a column of `columns` may use earlier ones and may replace a column of the
-source, and `where` sees all of them. Columns are evaluated for the rows that `where` keeps.
+As in `SparkSql`, a column of `columns` may use earlier ones and may replace a column of the source, and `where` sees
+all of them. Columns are evaluated for the rows that `where` keeps.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SourceSql:
         return list(read)
 
     def kept(self, rows: pa.Table) -> npt.NDArray[np.bool_] | None:
-        """Return True for each row of the source that `where` keeps; None if it keeps all."""
+        """Return a flag for each row of the source: whether `where` keeps it. Return None if it keeps all."""
         if self.where is None:
             return None
         met = self._evaluated("where", self.where, _plain(rows, columns_read(self.where)))
@@ -62,7 +62,7 @@ class SourceSql:
         return None if kept.all() else kept
 
     def derive(self, rows: pa.Table, names: Sequence[str], key: Sequence[str] = ()) -> pa.Table:
-        """Return columns of events. Text and bytes of a `key` become dictionaries."""
+        """Return columns of events. Strings and bytes of a `key` become dictionaries."""
         columns = []
         for name in names:
             program = self.programs.get(name)
@@ -89,7 +89,7 @@ class SourceSql:
 
 
 def _plain(rows: pa.Table, names: frozenset[str]) -> pa.Table:
-    """Return columns without dictionaries; for a program of literals, any column, to get the number of rows."""
+    """Return the named columns without dictionaries, or any column if none is named, for the number of rows."""
     wanted = sorted(names) or rows.column_names[:1]
     return pa.table([plain(rows[name]) for name in wanted], names=wanted)
 
@@ -100,7 +100,7 @@ def compile_input(
     """Compile the expressions of an input.
 
     Returns:
-        The programs, usable only if no expression has a reason; and each expression.
+        The programs, which are usable only if no expression has a reason, and all expressions.
     """
     columns, fields = columns_of(source), list(source)
     programs: dict[str, Node] = {}
@@ -132,7 +132,7 @@ def compile_input(
 
 
 def _reason(error: Unproven, left_to_spark: Collection[str]) -> str:
-    """Return the reason for an expression. The program does not know the name of a column that Spark evaluates."""
+    """Return the reason for an expression. The compiler reports a column that Spark evaluates as unknown."""
     for name in sorted(left_to_spark):
         if str(error).startswith(repr(name)):
             return f"it uses {name!r}, which Spark evaluates"
@@ -140,7 +140,7 @@ def _reason(error: Unproven, left_to_spark: Collection[str]) -> str:
 
 
 def _with_field(fields: Sequence[pa.Field], added: pa.Field) -> list[pa.Field]:
-    """Return the columns with an added one, which replaces a column with the same name."""
+    """Add a column to columns. It replaces a column with the same name."""
     if any(field.name == added.name for field in fields):
         return [added if field.name == added.name else field for field in fields]
     return [*fields, added]

@@ -1,4 +1,4 @@
-"""Expressions of a pipeline with where they run, and the Spark settings that their meaning depends on."""
+"""Expressions of a pipeline and where they run, and the Spark settings that their meaning depends on."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _AS_BY_DEFAULT = {
 
 
 def differing_setting(value_of: Callable[[str], str | None]) -> str | None:
-    """Return a setting for which the programs are not proven, as a reason; None if there is none.
+    """Return, as a reason, a setting for which the programs are not proven, or None if there is none.
 
-    `value_of` returns the value of a setting of Spark; None if it is not set.
+    `value_of` returns the value of a setting of Spark, or None if it is not set.
     """
     for name, wanted in _AS_BY_DEFAULT.items():
         value = value_of(name)
@@ -49,7 +49,7 @@ class Expression:
         field: its place in the pipeline: `where`, or `columns['name']`.
         text: the expression.
         reason: the reason why Spark evaluates it; None if the tasks do.
-        is_misfit: True if Spark can't evaluate it either, because types don't fit; the reason says which.
+        is_misfit: True if Spark can't evaluate it either, because types don't fit; the reason names them.
     """
 
     field: str

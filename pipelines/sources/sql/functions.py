@@ -34,7 +34,7 @@ TYPES = {
 """Types of CAST without arguments, which are also functions, by name."""
 
 _SINCE = {"try_to_date": (4, 1)}
-"""First Spark of the functions that the oldest Spark lacks."""
+"""The first Spark version of each function that the oldest supported Spark lacks."""
 
 
 def lacks_function(name: str) -> bool:
@@ -231,7 +231,7 @@ _FORMATS = {
     "yyyy/MM/dd": "",
     "yyyy/MM/dd HH:mm:ss": " ",
 }
-"""Formats of dates and times that are proven, with the pattern of the sign between date and time."""
+"""Proven formats of dates and times, with the pattern of the separator between date and time."""
 
 
 def time_patterns(text: str) -> tuple[str, str | None]:

@@ -1,8 +1,8 @@
 """Text of dates and times, read and written as in Spark's ANSI mode with a session in UTC.
 
-The rules of reading are those of `SparkDateTimeUtils.stringToDate` and `parseTimestampString`: the month and the day
-may have one digit, years may have a sign and more than four, and a zone may follow the time. With `fails`, other text
-is an error; without it, the result is null.
+The parsing rules are those of `SparkDateTimeUtils.stringToDate` and `parseTimestampString`: the month and the day may
+have one digit, years may have a sign and more than four, and a zone may follow the time. With `fails`, other text is an
+error; without it, the result is null.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NoMoment(ValueError):
 
 
 def day_number(year: int, month: int, day: int) -> int:
-    """Return the days since 1970 of a date of the proleptic Gregorian calendar; NoMoment if there is none."""
+    """Return the days since 1970 of a proleptic Gregorian date. Raise NoMoment if there is no such date."""
     try:
         return int(np.datetime64(f"{year:05}-{month:02}-{day:02}", "D").astype(np.int64))
     except ValueError as error:
@@ -47,7 +47,7 @@ def day_number(year: int, month: int, day: int) -> int:
 
 
 def read_date(text: str) -> int:
-    """Return the days since 1970 of text, as `CAST(text AS DATE)` reads it; NoMoment if it has no date."""
+    """Return the days since 1970 of text, as `CAST(text AS DATE)` reads it. Raise NoMoment if it has no date."""
     shape = re.fullmatch(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", text.strip(_BLANKS), re.S | re.A)
     if shape is None:
         raise NoMoment
@@ -76,7 +76,7 @@ def read_moment(text: str) -> int:
 
 
 def _segments(text: str) -> tuple[list[int], str, bool]:
-    """Return year, month, day, hour, minute, second and microseconds; the zone; and True for a time without a date."""
+    """Return the year, month, day, hour, minute, second and microsecond; the zone; and whether there is no date."""
     start = len(text) - len(text.lstrip(_BLANKS))
     signs = text.rstrip(_BLANKS)
     if start >= len(signs):
@@ -114,7 +114,7 @@ def _ends(part: int, character: str) -> bool:
 
 
 def _checked(part: int, digits: str) -> int:
-    """Return the value of a part of a time: year 0, month 1, and so on to microseconds 6."""
+    """Return the value of a part of a time. The year is part 0, the month 1, and so on to the microseconds, 6."""
     if part == 6:
         return int(digits[:6].ljust(6, "0"))
     if not (4 <= len(digits) <= 6 if part == 0 else 1 <= len(digits) <= 2):
@@ -123,7 +123,7 @@ def _checked(part: int, digits: str) -> int:
 
 
 def _offset(zone: str, text: str) -> int:
-    """Return the seconds of a zone."""
+    """Return the offset of a zone in seconds."""
     if zone in ("Z", "UTC", "GMT", "UT"):
         return 0
     shape = _OFFSET.match(zone)

@@ -84,7 +84,7 @@ def remainder(left: Value, right: Value) -> Value:
     dividend = np.asarray(left.fill_null(0).to_numpy(zero_copy_only=False))
     divisor = np.asarray(right.fill_null(1).to_numpy(zero_copy_only=False))
     if not pa.types.is_floating(left.type):
-        # MIN % -1 would overflow in the processor, and anything % -1 is 0.
+        # MIN % -1 would overflow in the processor, but anything % -1 is 0.
         divisor = np.where(divisor == -1, np.ones_like(divisor), divisor)
     with np.errstate(all="ignore"):
         result = np.fmod(dividend, np.where(divisor == 0, np.ones_like(divisor), divisor))
@@ -143,7 +143,7 @@ def _best(is_worse: Callable[[Value, Value], Value], values: tuple[Value, ...]) 
 def is_in(value: Value, *options: Any) -> Value:
     """Return `value IN (options)`: null if the value is null, or if it equals no option and an option is null.
 
-    Equal values of its type have equal bytes.
+    Values of its type are equal if and only if their bytes are.
     """
     wanted = pa.array([option for option in options if option is not None], value.type)
     inside = pc.is_in(value, value_set=wanted)

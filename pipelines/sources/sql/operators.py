@@ -1,4 +1,4 @@
-"""Operators: types of operands and results as in Spark's ANSI mode (`AnsiTypeCoercion`, `DecimalPrecision`)."""
+"""Operators, with operand and result types as in Spark's ANSI mode (`AnsiTypeCoercion`, `DecimalPrecision`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.pipelines.sources.sql.reading import Misfit, Unproven
 from tidegate.windowing.type_names import name_of
 
 _PRECISION = 38
-"""Most digits of a decimal."""
+"""Largest number of digits of a decimal."""
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -77,14 +77,14 @@ def _wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 
 def decimal(precision: int, scale: int) -> pa.DataType:
-    """Return a decimal type; Unproven if it has too many digits, so that Spark would drop some."""
+    """Return a decimal type. Raise Unproven if it has too many digits, so that Spark would drop some."""
     if precision > _PRECISION:
         raise Unproven(f"a decimal of {precision} digits, of which Spark drops some, is not proven")
     return pa.decimal128(precision, scale)
 
 
 def together(left: Node, right: Node) -> tuple[Node, Node]:
-    """Return two operands of an operator in their common type."""
+    """Convert two operands of an operator to their common type."""
     kind = common_type((left, right), with_literals=True)
     if isinstance(left, Constant) and isinstance(right, Constant) and pa.types.is_decimal(kind):
         raise Unproven("an operator on two literals is not proven: write the result")
@@ -95,7 +95,7 @@ def together(left: Node, right: Node) -> tuple[Node, Node]:
 
 
 def compared(left: Node, right: Node) -> tuple[Node, Node]:
-    """Return two operands of a comparison in their common type; a text literal becomes a date or a time."""
+    """Convert two operands of a comparison to their common type. A string literal becomes a date or a time."""
     for node, other in ((left, right), (right, left)):
         if isinstance(node, Constant) and isinstance(node.value, str) and other.type in (pa.date32(), times.UTC):
             moment = moment_of(node.value, other.type)
@@ -121,7 +121,7 @@ def _is_beyond_bigint(node: Node) -> bool:
 
 
 def moment_of(text: str, kind: pa.DataType) -> Constant:
-    """Return a literal of a date or a time; Unproven if the text is neither."""
+    """Return the literal of a date or a time. Raise Unproven if the string is neither."""
     try:
         number = moments.read_date(text) if pa.types.is_date(kind) else moments.read_moment(text)
     except ValueError as error:
@@ -147,7 +147,7 @@ def number_literal(text: str) -> Constant:
 
 
 def finite(text: str) -> float:
-    """Return the double of a literal; Unproven if it is out of range for doubles, which Spark refuses."""
+    """Return a literal as a double. Raise Unproven if it is out of range for doubles, which Spark refuses."""
     number = float(text)
     if not math.isfinite(number):
         raise Unproven(f"the literal {text} is out of range")

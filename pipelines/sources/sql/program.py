@@ -2,8 +2,8 @@
 
 A program gives the values that Spark's `eval` of the expression gives for each row. An operand that may fail is
 therefore evaluated only for the rows for which Spark evaluates it: a branch of CASE for the rows that take it, the
-right side of AND where the left is not false, and a later operand of an operator where the earlier ones are not null.
-Each node's `evaluate` returns its values for the rows of a batch.
+right side of AND for the rows whose left side is not false, and a later operand of an operator for the rows whose
+earlier operands are not null. Each node's `evaluate` returns its values for the rows of a batch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Call:
         type: type of the result.
         fails: True if the kernel itself may raise an error for a row.
         options: further arguments of the kernel.
-        strict: True if Spark does not evaluate an operand for a row for which an earlier one is null.
+        strict: True if Spark does not evaluate an operand for a row if an earlier operand is null.
         right_first: True if Spark evaluates the last operand first.
     """
 
@@ -87,7 +87,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Logic:
-    """AND or OR of two conditions, three-valued.
+    """AND or OR of two conditions, in three-valued logic.
 
     The second is evaluated for the rows that the first does not decide.
     """
@@ -177,7 +177,7 @@ def evaluate_where(node: Node, rows: pa.RecordBatch, wanted: pa.Array) -> Value:
         return node.evaluate(rows)
     inside = rows.filter(wanted)
     values = as_array(node.evaluate(inside), inside.num_rows)
-    # Row n of the result is the value at the number of wanted rows before n.
+    # Row n of the result takes the value whose index is the number of wanted rows before n.
     places = pc.subtract(pc.cumulative_sum(wanted.cast(pa.int64())), 1)
     return values.take(pc.if_else(wanted, places, pa.scalar(None, pa.int64())))
 

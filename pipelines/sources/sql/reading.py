@@ -1,8 +1,8 @@
-"""Parses a Spark SQL expression with sqlglot, and refuses it if sqlglot may understand it differently from Spark.
+"""Parse a Spark SQL expression with sqlglot, and refuse it if sqlglot may understand it differently from Spark.
 
 sqlglot and Spark give some operators different precedences: for Spark, `a || b + c` is `(a || b) + c`. A tree of binary
-and prefix operators is the only tree of its text if each operand binds at least as tightly as the grammar requires. So
-each operand is checked against Spark's grammar (`SqlBaseParser.g4`), and parentheses are kept in the tree.
+and prefix operators is the only possible one for its text if each operand binds at least as tightly as the grammar
+requires. So each operand is checked against Spark's grammar (`SqlBaseParser.g4`), and parentheses are kept in the tree.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _REFUSED = {
     # sqlglot drops the word, even where it is the name of a column.
     "ALL": "the word ALL is not proven",
 }
-"""Reasons against words, by the word."""
+"""Reasons for refusing an expression, by the word that it contains."""
 _BEFORE_GROUPS = ("AND", "OR", "NOT", "WHEN", "THEN", "ELSE", "CASE", "BETWEEN", "LIKE", "RLIKE", "FROM", "DIV")
-"""Words after which a parenthesis groups; after any other word it begins the arguments of a call or a list."""
+"""Words after which a parenthesis groups. After any other word, it begins the arguments of a call or a list."""
 
 _OR, _AND, _NOT, _PREDICATE, _COMPARISON, _SUM, _PRODUCT, _UNARY, _PRIMARY = range(9)
 
@@ -68,7 +68,7 @@ _LEVELS: tuple[tuple[tuple[type[exp.Expr], ...], int, tuple[int, int]], ...] = (
     ((exp.Mul, exp.Div, exp.Mod, exp.IntDiv), _PRODUCT, (_PRODUCT, _UNARY)),
     ((exp.Neg,), _UNARY, (_UNARY, _UNARY)),
 )
-"""Operators by precedence: their own level, and the least levels of the first operand and of the others."""
+"""Precedence of operators: their own level, and the lowest levels allowed for the first operand and for the others."""
 
 _ATOMS = (
     exp.Column,
@@ -93,7 +93,7 @@ _ATOMS = (
 
 
 def tokens_of(text: str) -> list[Token]:
-    """Return the words and symbols of an expression; SqlglotError for an unknown symbol."""
+    """Return the words and symbols of an expression. Raise SqlglotError for an unknown symbol."""
     return list(_PlainSpark().tokenize(text))
 
 

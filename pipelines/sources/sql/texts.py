@@ -13,7 +13,7 @@ from tidegate.pipelines.sources.sql.reading import Unproven
 
 
 def concat(*values: Value) -> Value:
-    """Return the strings concatenated; null if one is null."""
+    """Concatenate strings. The result is null if one of them is null."""
     return pc.binary_join_element_wise(*values, pa.scalar(""), null_handling="emit_null")
 
 
@@ -54,11 +54,11 @@ def _mapped(value: Value, of_ascii: Any, of_text: Any) -> Value:
 
 
 _LATER_PAIRS = frozenset("\u019b\u0264\ua7d3\ua7d5")
-"""Letters that got a capital letter in Unicode 16 or 17: libraries of other versions map them differently."""
+"""Letters that got an upper-case form in Unicode 16 or 17. Libraries for other versions map them differently."""
 
 
 _CASELESS = ((0x20A0, 0x20CF), (0x1F000, 0xDFFFF))
-"""Currency signs; pictures such as emoji, and ideographs. A later version of Unicode adds no letters with case here."""
+"""Currency signs, pictures such as emoji, and ideographs. No later version of Unicode adds letters with case here."""
 
 
 def _has_unknown_case(sign: str) -> bool:
@@ -81,7 +81,7 @@ def replace(value: Value, search: str, replacement: str) -> Value:
 
 
 def like_pattern(pattern: str, escape: str) -> str:
-    """Return the RE2 pattern for a LIKE pattern; Unproven if Spark refuses the pattern."""
+    """Return the RE2 pattern for a LIKE pattern. Raise Unproven if Spark refuses the pattern."""
     parts, signs = [], iter(pattern)
     for sign in signs:
         if sign == escape:
@@ -99,11 +99,11 @@ def _literal(sign: str) -> str:
 
 
 _ORDINARY = frozenset(" -_@:/,;#%&=!~\"'<>")
-"""Characters beside ASCII letters and digits that stand for themselves in patterns of Java and of RE2."""
+"""Characters, in addition to ASCII letters and digits, that stand for themselves in the patterns of Java and RE2."""
 
 
 def regex_pattern(pattern: str) -> str:
-    """Return the RE2 pattern for an RLIKE pattern, limited to what both libraries read alike.
+    """Return the RE2 pattern for an RLIKE pattern, limited to what both libraries interpret in the same way.
 
     Raises:
         Unproven: the pattern has a construct that Java and RE2 may read differently.
@@ -141,7 +141,7 @@ def regex_pattern(pattern: str) -> str:
 
 
 def _is_simple_class(inside: str) -> bool:
-    """Return True for the inside of a class such as [a-z0-9]."""
+    """Return True for the inside of a character class such as [a-z0-9]."""
     place = 0
     while place < len(inside):
         if not (inside[place].isascii() and inside[place].isalnum()):

@@ -118,7 +118,7 @@ def _start(days: Any, level: str) -> Any:
 
 
 def since_epoch(value: Value, unit: int) -> Value:
-    """Return the whole units (of some microseconds each) since 1970 of timestamps, rounded down, as bigint."""
+    """Convert timestamps to whole units since 1970, rounded down, as bigint. A unit is a number of microseconds."""
     micros, nulls = _numbers(value)
     return pa.array(np.floor_divide(micros, unit), pa.int64(), mask=nulls)
 
@@ -131,7 +131,7 @@ def whole_seconds(value: Value) -> Value:
 
 
 def from_epoch(value: Value, unit: int) -> Value:
-    """Return timestamps from whole units since 1970; a time out of range is an error."""
+    """Convert whole units since 1970 to timestamps. A time out of range is an error."""
     (numbers,) = arrays(value)
     return pc.multiply_checked(numbers.cast(pa.int64()), unit).cast(UTC)
 
@@ -147,7 +147,7 @@ def saturating_seconds(value: Value) -> Value:
 
 
 def add_days(value: Value, days: Value, sign: int) -> Value:
-    """Return dates shifted by `sign` (1 or -1) times some days; a date out of range wraps around, as in Spark."""
+    """Return dates shifted by `sign` (1 or -1) times some days. A date out of range wraps around, as in Spark."""
     dates, counts = arrays(value, days)
     numbers, _ = _numbers(dates)
     others = np.asarray(counts.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64)

@@ -1,8 +1,8 @@
 """The words of a Spark SQL expression: columns that it may name, calls that change its value, and errors.
 
-Spark has the last word in a run. So an expression is only faulty if sqlglot's whole dialect of Spark can't parse it, if
-it names a column that neither the source nor an earlier column of `columns` has, or if it calls a function that the
-installed Spark does not have.
+Spark makes the final decision in a run. So an expression is only faulty if not even sqlglot's full Spark dialect can
+parse it, if it names a column that neither the source nor an earlier column of `columns` has, or if it calls a function
+that the installed Spark does not have.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLOCKS = frozenset(
 )
 """Functions that read the clock of the run. Spark counts them as deterministic."""
 _BARE_CLOCKS = frozenset({"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"})
-"""Clocks that need no parentheses; a column of that name goes first."""
+"""Clock functions that need no parentheses. A column of that name takes precedence."""
 _DRAWS = frozenset(
     {
         "input_file_name",
@@ -48,11 +48,12 @@ _DRAWS = frozenset(
         "uuid",
     }
 )
-"""Functions whose value depends on the run in another way. Spark finds these, and others, after its start."""
+"""Functions whose value depends on the run in another way. Spark itself detects these, and others, once it has started.
+"""
 _MOMENTS = frozenset({"now", "today", "tomorrow", "yesterday"})
-"""Texts of a literal, as in `timestamp 'now'`, that read the clock."""
+"""Literals, as in `timestamp 'now'`, that read the clock."""
 _ALL_COLUMNS = ("", "(", ",", ".")
-"""Texts before a star that stands for all columns."""
+"""Tokens before a star that stands for all columns."""
 
 
 def columns_in(expressions: Iterable[str], names: Sequence[str]) -> list[str]:
@@ -71,7 +72,7 @@ def columns_in(expressions: Iterable[str], names: Sequence[str]) -> list[str]:
 
 
 def changing_call(text: str, columns: Iterable[str]) -> str | None:
-    """Return the words of an expression that read the clock or use random values; None if there are none."""
+    """Return the words of an expression that read the clock or use random values, or None if there are none."""
     try:
         tokens = tokens_of(text)
     except SqlglotError:
@@ -115,7 +116,7 @@ _HIDDEN = "_metadata"
 def check_expressions(
     pipeline: Pipeline, input_: Input, names: Sequence[str], functions: Collection[str] | None = None
 ) -> None:
-    """Refuse an expression of an input that no run could evaluate, as far as that is known without Spark."""
+    """Refuse an expression of an input if it is already clear without Spark that no run could evaluate it."""
     side = "" if input_ == pipeline.inputs[0] else "right."
     fields = {f"columns[{name!r}]": (name, text) for name, text in input_.columns.items()}
     if input_.where is not None:
@@ -129,7 +130,7 @@ def check_expressions(
 
 
 def _fault(text: str, columns: Sequence[str], functions: Collection[str] | None) -> str | None:
-    """Return the error in an expression over these columns; None if none is known."""
+    """Return the error in an expression over these columns, or None if no error is known."""
     names = {name.lower() for name in columns}
     try:
         tree = sqlglot.parse_one(text, dialect="spark", into=exp.Condition)
@@ -148,11 +149,11 @@ def _fault(text: str, columns: Sequence[str], functions: Collection[str] | None)
 
 
 _CLOSED = re.compile(r"""(?:[^'"`]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)*""", re.DOTALL)
-"""The beginning of a text up to an unclosed quote."""
+"""The beginning of an expression up to an unclosed quote."""
 
 
 def _place_of(error: SqlglotError, text: str) -> str:
-    """Return where a text can't be parsed, with the position marked in its line; empty if that is not known."""
+    """Return where an expression can't be parsed, with the position marked in its line, or "" if that is unknown."""
     found = error.errors[0] if isinstance(error, ParseError) and error.errors else None
     if found is not None:
         # sqlglot counts columns from 1, up to the end of the word.
@@ -179,7 +180,7 @@ def _place_of(error: SqlglotError, text: str) -> str:
 
 
 def _unknown_function(text: str, functions: Collection[str]) -> str | None:
-    """Return an error if the expression calls a function that Spark does not have; None if it doesn't."""
+    """Return an error if the expression calls a function that Spark does not have, otherwise None."""
     tokens = tokens_of(text)
     before = ["", *(token.text for token in tokens)]
     for place, (token, following) in enumerate(pairwise(tokens)):
@@ -195,7 +196,7 @@ def _unknown_function(text: str, functions: Collection[str]) -> str | None:
 
 
 def _has_word_of_grammar(text: str, names: set[str]) -> bool:
-    """Return True if a column has the name of a grammar word: Spark accepts most of them as names, sqlglot few."""
+    """Return True if a column is named like a keyword: Spark accepts most of them as names, sqlglot only a few."""
     words = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING)
     try:
         return any(token.token_type not in words and token.text.lower() in names for token in tokens_of(text))
