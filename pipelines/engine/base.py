@@ -58,7 +58,7 @@ class Engine(Protocol):
         """True if all tasks see the folders of this machine."""
 
     def start(self) -> None:
-        """Start whatever is slow to start; without this call, the first task starts it."""
+        """Start whatever is slow to start. Without this call, the first task starts it."""
 
     def setting(self, name: str) -> str | None:
         """Return the value of a setting of Spark, which may change what an SQL expression means; None if unset."""
@@ -71,7 +71,7 @@ class Engine(Protocol):
             within: seconds to wait for the end.
 
         Raises:
-            TidegateError: it has ended; the message says how.
+            TidegateError: the engine has ended; the message says how.
         """
 
     def tasks(self, pieces: int, rows: int) -> int:
@@ -85,7 +85,7 @@ class Engine(Protocol):
     def in_place(
         self, tasks: Sequence[Sequence[int]], run: Callable[[Sequence[int]], Batches], schema: pa.Schema
     ) -> list[pa.RecordBatch]:
-        """Run a function once for each task; return the batches that it yields, in any order."""
+        """Run a function once for each task. Return the batches that it yields, in any order."""
 
     def over(
         self,
@@ -95,7 +95,7 @@ class Engine(Protocol):
         names: Names | None = None,
         are_placed: bool = False,
     ) -> pa.Table:
-        """Run a function in tasks over the checked rows of a slice; return everything that it yields.
+        """Run a function in tasks over the checked rows of a slice. Return everything that it yields.
 
         Args:
             files: the slice, which has parts.
@@ -168,7 +168,7 @@ def settings_of(config: Config) -> Callable[[str], str | None]:
 
 
 def heaped(parts: Sequence[FilePart], numbers: Sequence[int], most: int) -> list[list[int]]:
-    """Return numbers of parts in at most `most` groups, each with about the same number of rows."""
+    """Divide the numbers of parts into at most `most` groups, each with about the same number of rows."""
     heaps: list[list[int]] = [[] for _ in range(min(most, len(numbers)))]
     heights = [0] * len(heaps)
     for number in sorted(numbers, key=lambda number: -(parts[number].rows or 0)):
@@ -179,6 +179,6 @@ def heaped(parts: Sequence[FilePart], numbers: Sequence[int], most: int) -> list
 
 
 def split(count: int, tasks: int) -> list[range]:
-    """Return the numbers below `count` in `tasks` ranges of about equal length, without empty ones."""
+    """Divide the numbers below `count` into `tasks` ranges of about equal length, leaving out empty ones."""
     bounds = [count * task // tasks for task in range(tasks + 1)]
     return [range(first, end) for first, end in pairwise(bounds) if first < end]

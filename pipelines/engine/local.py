@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from tidegate.pipelines.definition.config import Config
 
 _ROWS_IN_DRIVER = 300_000
-"""Largest number of rows for an epoch in the driver: sending it even to running processes costs as much."""
+"""Largest number of rows for an epoch in the driver: sending so few rows to processes, even running ones, costs as
+much.
+"""
 _ROWS_TO_START = 1_000_000
-"""Number of rows from which starting the processes pays off: each first imports the libraries."""
+"""Number of rows from which starting the processes pays off: each of them first imports the libraries."""
 _ROWS_OF_A_BATCH = 100_000
 _PREFIX = "exchange-"
 
@@ -53,8 +55,9 @@ _MEMORY = {
 default, loky considers 300 MB a leak, warns, and replaces the process."""
 
 _LOOKS_EVERY = 1.0
-"""Seconds between two checks that the driver is alive. The system's parent-death signal would already come when the
-creating thread ends."""
+"""Seconds between two checks that the driver is alive. The system's parent-death signal would come as soon as the
+creating thread ends.
+"""
 
 
 def count_cores() -> int:
@@ -92,14 +95,14 @@ class LocalEngine:
 
     @classmethod
     def of(cls, config: Config) -> LocalEngine:
-        """Return the engine of a project; nothing starts yet."""
+        """Return the engine of a project. Nothing starts yet."""
         return cls(work=config.work_folder, setting=settings_of(config))
 
     def start(self) -> None:
         """Do nothing: the first epoch decides whether processes are worth starting."""
 
     def setting(self, name: str) -> str | None:
-        """Return the value of a setting of Spark in tidegate.toml; None if it is not set."""
+        """Return the value of a setting of Spark in tidegate.toml, or None if it is not set."""
         return self._setting(name)
 
     def check(self, error: Exception | None = None, within: float = 0.0) -> None:
@@ -189,7 +192,7 @@ class LocalEngine:
         return self.cores > 1 and rows > (_ROWS_TO_START if self._pool is None else _ROWS_IN_DRIVER)
 
     def _heaps(self, files: FileSlice) -> list[list[int]]:
-        """Return the numbers of the parts for each task; with few rows, one group for the driver."""
+        """Return the numbers of the parts for each task, or one group for the driver if there are few rows."""
         parts = files.parts
         return heaped(parts, range(len(parts)), self.tasks(max(1, len(parts)), files.expected_rows))
 
@@ -317,7 +320,7 @@ class Pool:
 
 
 def _begin(driver: int, path: list[str]) -> None:
-    """Prepare a worker: give it the driver's import path, let it end with the driver, and ignore Ctrl-C."""
+    """Prepare a worker: give it the driver's import path, make it end with the driver, and make it ignore Ctrl-C."""
     sys.path[:] = path
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(driver,), daemon=True).start()

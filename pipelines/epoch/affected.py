@@ -1,7 +1,6 @@
 """The spans of keys that a recompute affects, and the panes that are published in them.
 
-Two callers ask for a recompute. They differ in the rows that they provide, and therefore in the spans that these rows
-touch:
+Two callers ask for a recompute. They provide different rows, which touch different spans:
 
     late rows       those that a user selects; their windows, and windows that missed a row that other windows accepted
     changed rows    those that were deleted from the source or added to it; their windows, and the late rows of these
@@ -85,8 +84,8 @@ def plan_recompute(
 ) -> RecomputePlan:
     """Plan an epoch that recomputes windows. The plan may be empty.
 
-    Sessions up to `margin` milliseconds apart may be one session; it is above 0 if they were computed with a shorter
-    gap.
+    Sessions up to `margin` milliseconds apart may be one session; `margin` is above 0 if they were computed with a
+    shorter gap.
 
     Raises:
         Refused: late rows of this pipeline can't be reopened, or elements of these windows are also in windows of
@@ -106,7 +105,7 @@ def plan_recompute(
         steps=(CommitStep(clock_of(head), manifest.watermark),),
         partitions=EventTimes.of(bound.pipeline, manifest).partitions,
         watermark_before=MIN_TIMESTAMP,
-        # The shards are those of the head, because its state files are divided by their key groups.
+        # The shards are those of the head, because that is how its state files are divided by key group.
         shards=tuple(Shard(first=shard.first, last=shard.last) for shard in manifest.shards),
         stale=manifest.stale,
         started_at=now,
@@ -174,7 +173,7 @@ class _Planner:
 
     @property
     def only(self) -> Key | None:
-        """The key that is selected; None for all."""
+        """The selected key; None for all keys."""
         if isinstance(self.asked, ChangedRows) or self.asked.key is None:
             return None
         return key_of_texts(self.key, self.asked.key)
@@ -249,7 +248,7 @@ class _Planner:
         return _Affected(wanted, reopening, published.filter(pa.array(are_among(spans, wanted, names))), seen)
 
     def _with_missed(self, windows: Windows, asked: Selection, wanted: pa.Table, published: pa.Table) -> pa.Table:
-        """Return windows of late rows, and overlapping windows that missed a row that another window accepted."""
+        """Return windows of late rows, and overlapping windows that missed a row which another window accepted."""
         grid = windows.assigner.window_grid
         if grid is None or grid.windows_of_an_element == 1:
             return wanted
@@ -260,7 +259,7 @@ class _Planner:
             return wanted
         lateness = min(windows.lateness, _least_lateness(published))
         start = FIRST_TIME if asked.start is None else max(FIRST_TIME, asked.start)
-        # A row's time is before the end of its windows, and these windows start before the end of the selection.
+        # A row's time is before the end of its windows, and the selected windows start before the end of the selection.
         end = LAST_TIME if asked.end is None else min(LAST_TIME, asked.end + grid.size)
         missed = self.rows.passed(replace(windows, allowed_lateness=lateness), Interval(start=start, end=end))
         missed = missed.filter(pc.invert(are_forgotten(missed, self.key.names, known)))
@@ -274,7 +273,7 @@ class _Planner:
         return distinct(pa.concat_tables([wanted.select(names), missed.select(names)]))
 
     def _with_windows_of_late_rows(self, windows: Windows, touched: pa.Table) -> tuple[pa.Table, pa.Array]:
-        """Return windows of changed rows with those of late rows that they include, and True for each such late row.
+        """Return windows of changed rows and of the late rows in them, and whether each late row is in one of them.
 
         A late row in one of these windows is added to all windows that it belongs to.
         """
@@ -322,7 +321,7 @@ def _check_key_columns(bound: BoundPipeline, schema: pa.Schema) -> None:
 
 
 def _spans_with(key: KeySchema, wanted: pa.Table, left: pa.Table) -> tuple[tuple[str, int, int], ...]:
-    """Return digest of the key, start and end of the sessions with late rows that were not selected.
+    """Return the digest of the key, start and end of the sessions with late rows that were not selected.
 
     These rows are reopened too, because a session is always recomputed as a whole.
     """
@@ -333,7 +332,7 @@ def _spans_with(key: KeySchema, wanted: pa.Table, left: pa.Table) -> tuple[tuple
 
 
 def _starts_of(late_rows: pa.Table, key: KeySchema) -> tuple[tuple[str, int, int], ...]:
-    """Return digest of the key and start, as a span of a millisecond, of the windows in which table late has rows."""
+    """Return the key's digest and the start, as a span of a millisecond, of the windows of the rows in table late."""
     starts = epoch_millis(late_rows["window_start"])
     owners = digests(late_rows, key.names)
     places = {(owner, start) for owner, start in zip(owners.to_pylist(), starts.to_pylist(), strict=True)}

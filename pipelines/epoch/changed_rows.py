@@ -49,7 +49,7 @@ USABLE = -1
 """Status of a usable row. Other statuses are numbers of rejection reasons."""
 
 InColumns: TypeAlias = Callable[[pa.Table, Sequence[int]], pa.Table]
-"""Converts rows with all source columns, with the given statuses, to the columns by which rows are compared."""
+"""Function from rows with all source columns and their statuses to the columns by which rows are compared."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ class ChangedRows:
     """Rows that were deleted from the source, and rows that were added to it.
 
     Args:
-        gone: usable rows that were deleted and that windows may contain: event time, key and used columns, named as
-            those of events.
+        gone: usable rows that were deleted and that windows may contain: event time, key and used columns, named as in
+            events.
         came: usable rows that were added.
         files: the files that were compared.
         rejected: added rows that can't be used: number of the part, position in its file, and number of the reason.
@@ -165,7 +165,7 @@ class ChangedRows:
     departed: Mapping[str, pa.Table] = field(default_factory=dict)
 
     def since(self, start: Millis) -> ChangedRows:
-        """Return the same rows; those before a time, the start of the first interval, are marked as in no window."""
+        """Return the same rows, with those before a time (the start of the first interval) marked as in no window."""
         gone, came = (pc.greater_equal(side[TIME], start) for side in (self.gone, self.came))
         return replace(
             self,
@@ -218,7 +218,7 @@ def changed_rows(
     listed = [(False, file) for file in changed.gone] + [(True, file) for file in changed.came]
     files = source.files.of(
         # No row is ahead of its commit here: a rewritten row has a later commit than before. Unusable rows belong to no
-        # interval, so all of them are compared.
+        # interval, so they are all compared.
         FilePart.of(file, int(came), LAST_TIME, FIRST_TIME, LAST_TIME, input=source.number, version=version)
         for came, file in listed
     )
@@ -258,7 +258,7 @@ def changed_rows(
 
 @dataclass(frozen=True)
 class _Read:
-    """Rows of an input in the columns by which they are compared, then the number of their part and their position."""
+    """Reads rows of an input: the columns by which they are compared, the number of their part, and their position."""
 
     source: OpenInput
     files: FileSlice
@@ -315,7 +315,7 @@ class _Read:
         return pa.table([array.cast(each.type) for array, each in zip(arrays, schema, strict=True)], schema=schema)
 
     def dropped(self, side: Sequence[JudgedRows], until: Millis) -> list[pa.Table]:
-        """Return the rows that `where` drops, in columns of the source, up to a time, exclusive."""
+        """Return the rows before a time that `where` drops, in columns of the source."""
         columns, tables = self.source.columns, []
         for dropped in (judged.dropped for judged in side if judged.dropped is not None):
             times, timely = columns.timely(columns.derive(dropped, [columns.timestamp])[columns.timestamp], None)
@@ -328,7 +328,7 @@ def _before(rows: pa.Table, until: Millis) -> pa.Table:
 
 
 def _rejecting_ahead(came: pa.Table, written: Int64s, max_ahead: Millis) -> pa.Table:
-    """Return added rows; those with a time after their file was written are rejected."""
+    """Return added rows, rejecting those whose time is after the time at which their file was written."""
     if not len(came):
         return came
     numbers, times, statuses = (np.asarray(came[name].to_numpy()) for name in (FILE, TIME, STATUS))
@@ -339,7 +339,7 @@ def _rejecting_ahead(came: pa.Table, written: Int64s, max_ahead: Millis) -> pa.T
 
 
 def _surplus_of(gone: pa.Table | None, came: pa.Table | None) -> tuple[int, int]:
-    """Return the numbers of rows that only one of two tables has; None stands for an empty table."""
+    """Return the indices of rows that only one of two tables has. None stands for an empty table."""
     if gone is None or came is None:
         return 0 if gone is None else len(gone), 0 if came is None else len(came)
     only_gone, only_came = surplus(gone, came, gone.column_names)

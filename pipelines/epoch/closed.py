@@ -35,7 +35,7 @@ def closed_by(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) 
 def closed_through_of(
     bound: BoundPipeline, parent: Snapshot | None, closed: Millis, watermark: Millis, passed: bool = True
 ) -> Millis | None:
-    """Return `closed_through` for the manifest of an epoch; None if it follows from the watermark.
+    """Return `closed_through` for the manifest of an epoch, or None if the watermark determines it.
 
     `closed` is the time up to which windows of the parent are closed. An epoch that reopens late rows closes no
     windows: its `passed` is False.
@@ -49,7 +49,7 @@ def closed_through_of(
 
 
 def _published_lateness(tables: PipelineTables, manifest: Manifest) -> Millis | None:
-    """Return the lateness of the newest windows that were published up to a snapshot; None if there are no windows.
+    """Return the lateness of the newest windows published up to a snapshot, or None if there are no windows.
 
     A manifest without `closed_through` comes from code without allowed lateness, or from an older tidegate. If a file
     can't be read, the lateness is assumed to be 0: a late row can be reopened, but a replaced window would be lost.

@@ -1,6 +1,6 @@
 """The commit of an epoch, its third step: the state of the changed shards and the manifest.
 
-This file makes the manifest; `commit_snapshot` in `ledger/snapshots/commit.py` is the one Delta commit, the fence.
+This file creates the manifest. `commit_snapshot` in `ledger/snapshots/commit.py` makes the one Delta commit, the fence.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def commit(
     """
     tables = plan.tables
     if plan.head is None:
-        # From now on, a missing table was lost, together with its rows.
+        # From now on, a missing table means that it was lost together with its rows.
         tables.create(plan.bound.table_schemas)
     handle = plan.head.handle if plan.head is not None else tables.open(state.NAME)
     if plan.head is None and handle.transaction_version(tables.application) is not None:

@@ -212,7 +212,7 @@ class _Spans:
         )
 
     def find(self, row: Row) -> _Span | None:
-        """Return the span of a result row; None if its window is not wanted."""
+        """Return the span of a result row, or None if its window is not wanted."""
         return self._within(self._job.key.key_of([row[name] for name in self._job.key.names]), *_bounds(row))
 
     def at(self, row: Row) -> _Span:
@@ -222,7 +222,7 @@ class _Spans:
         return span
 
     def of_state(self, row: StateRow) -> _Span | None:
-        """Return the span of a state row; None if its window is in none."""
+        """Return the span of a state row, or None if its window is in no span."""
         window = row.window
         return self._within(row.key, *window) if isinstance(window, TimeWindow) else None
 
@@ -321,7 +321,7 @@ def _corrected(job: ShardJob, part: _Span, numbers: _Numbers, others: Collection
 
 
 def _goes_on_from(part: _Span, numbers: _Numbers, others: Collection[int]) -> tuple[int | None, int]:
-    """Return the window id that a corrected window keeps (None if it gets a new one), and its next pane number."""
+    """Return the id that a corrected window keeps, or None for a new one, and the number of its next pane."""
     before = _fired_before(part)
     if before is not None and isinstance(before.state_window, TimeWindow):
         identity = numbers.id_of(before)
@@ -345,7 +345,7 @@ def _emptied(row: StateRow, pane: int) -> StateRow:
 
 
 def _fired_before(part: _Span) -> StateRow | None:
-    """Return the first of the old open sessions that had fired, whose identity is kept; None if none had."""
+    """Return the first of the old open sessions that have fired, or None. The identity of that session is kept."""
     fired = [row for row in part.open_before if row.pane and isinstance(row.state_window, TimeWindow)]
     return min(fired, key=lambda row: tuple(row.state_window or ()), default=None)
 
@@ -364,7 +364,7 @@ def _numbered(row: StateRow, part: _Span, pane: int) -> StateRow:
 
 
 def _same(job: ShardJob, published: Sequence[Row], computed: Sequence[Row]) -> bool:
-    """Return True if published and computed panes are the same windows with the same results."""
+    """Return True if published and computed panes have the same windows and the same results."""
     names = [name for name in job.schemas[results.NAME].names if name not in results.RESERVED]
     names += ["window_start", "window_end"]
     if len(published) != len(computed):

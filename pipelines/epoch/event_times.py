@@ -1,6 +1,6 @@
 """Event time of a pipeline: read from a manifest, advanced in steps by source commits, written to the next manifest.
 
-Watermark generators that read each event get the events of a slice in order; the driver reads them once.
+Watermark generators that read every event get the events of a slice in order. The driver reads the events once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CommitStep:
 
 @dataclass(frozen=True, slots=True)
 class EventOrder:
-    """Event order: the watermark follows the elements. Before an element at t, all timers up to `t - lag` fire.
+    """In event order, the watermark follows the elements. Before an element at t, all timers up to `t - lag` fire.
 
     The lag is 1 ms. For windows that merge it is 2 ms, because an element at t may join a session that ends at t.
     """
@@ -64,7 +64,7 @@ def sides_of(pipeline: Pipeline) -> tuple[str, ...]:
 def replaced_partitions(pipeline: Pipeline, manifest: Manifest) -> set[str]:
     """Return the source partitions of a manifest that belong to a column other than the code's `watermark_by`.
 
-    The names are those of the manifest.
+    The partitions have their names from the manifest.
     """
     replaced = set()
     for part, side in zip(pipeline.inputs, sides_of(pipeline), strict=True):
@@ -109,7 +109,7 @@ class EventTimes:
 
     @classmethod
     def of(cls, pipeline: Pipeline, manifest: Manifest | None) -> EventTimes:
-        """Return the event time of a snapshot; without a snapshot, the minimum.
+        """Return the event time of a snapshot, or the minimum if there is no snapshot.
 
         If the code's `watermark_by` differs from the snapshot's, the partitions of that input start from scratch at the
         input's watermark, as at a handover. Partitions of the old column would get no more rows and hold back event
@@ -132,7 +132,7 @@ class EventTimes:
         return self._times.move_by_clock
 
     def until(self, committed: Millis) -> CommitStep:
-        """Advance clock and event time to a commit, before its rows are read; return the step."""
+        """Advance clock and event time to a commit before its rows are read. Return the step."""
         clock = max(committed, self._times.clock)
         return CommitStep(clock, self.advance(clock))
 
@@ -144,7 +144,7 @@ class EventTimes:
         complete: bool = True,
         events: Iterable[SeenEvent] = (),
     ) -> CommitStep:
-        """Read a source commit, and return its step. A partly read one advances no watermark and emits no late panes.
+        """Read a source commit, and return its step. A partial commit advances no watermark and emits no late panes.
 
         `largest` is the event time of the latest usable row of each source partition in the commit. `events`, ordered
         by time, are for a strategy that reads them; it needs whole commits.

@@ -1,8 +1,8 @@
 """How events reach the shards: tasks read them together, or pack them by shard and the engine moves the packs.
 
-A pack is an Arrow stream, so events never become rows of Spark, and text keys stay in dictionaries.
+A pack is an Arrow stream, so events never become Spark rows, and string keys stay in dictionaries.
 
-Tasks on one machine that each need the whole slice share what they read: a file is read once, and the tasks exchange
+Tasks on one machine that each need the whole slice share their reading: each file is read once, and the tasks exchange
 events through a folder. A task starts on a bundle of files that no other task has started, and leaves the other tasks'
 events in the folder. No task waits for another: at the end, a task itself reads what others have started but not
 delivered. So tasks may run one after the other, or be repeated, and a task that dies only costs time.
@@ -31,9 +31,9 @@ from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.keys import KeySchema
 
 _ROWS_AT_A_TIME = 1_000_000
-"""Number of rows that a task packs together; a repeated key is written once per pack."""
+"""Number of rows that a task packs together. A repeated key is written once per pack."""
 _BYTES_AT_A_TIME = 2**28
-"""Number of bytes that a task packs together: their packs must fit in one array, whose limit is 2 GiB."""
+"""Number of bytes that a task packs together. A pack must fit in one array, whose limit is 2 GiB."""
 _TASKS_THAT_READ = 3
 """Reading a row three times costs about as much as reading and shuffling it once (docs/decisions/reading-rows.md)."""
 _ROWS_READ_AGAIN = 2_000_000
@@ -63,7 +63,7 @@ class Placing:
         return np.searchsorted(firsts, key_groups(keys.hashes, self.max_parallelism), side="right") - 1
 
     def select(self, tables: Iterable[pa.Table], shards: Sequence[int]) -> dict[int, pa.Table]:
-        """Return the events of each of the given shards; a shard without events has no entry."""
+        """Return the events of each of the given shards. A shard without events has no entry."""
         parts: dict[int, list[pa.Table]] = {}
         for table in gathered(tables):
             keys = self.keys_of(table)
@@ -100,7 +100,7 @@ class Placing:
         keys: KeyCodes,
         present: np.ndarray[tuple[int], np.dtype[np.bool_]],
     ) -> pa.Table:
-        """Return rows of events; a key of one text column becomes a dictionary of only these rows' keys.
+        """Return rows of events. A key of one string column becomes a dictionary with only the keys of these rows.
 
         `rows` are numbers of rows, and `present` is True for each distinct key that they have.
         """
@@ -128,7 +128,7 @@ def unpacked(packs: Iterable[bytes | pa.Buffer]) -> pa.Table | None:
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table | None:
-    """Return the concatenated tables, or None without tables; a column that a table lacks is null in its rows."""
+    """Concatenate tables; return None if there are none. A column that a table lacks is null in its rows."""
     return pa.concat_tables(tables, promote_options="default") if tables else None
 
 
@@ -144,7 +144,7 @@ def gathered(
 ) -> Iterator[pa.Table]:
     """Yield the rows of tables in larger tables of about equal size; a large table is split first.
 
-    A table is yielded at about this many rows or bytes.
+    A table is yielded when it has about this many rows or bytes.
     """
     waiting: list[pa.Table] = []
     held_rows = held_bytes = 0
@@ -170,9 +170,9 @@ def _pieces(table: pa.Table, size: int) -> Iterator[pa.Table]:
 
 _PREFIX, _LOCK = "tidegate-shared-", "driver.lock"
 _BUNDLES_PER_TASK = 5
-"""Number of bundles per task: tasks rarely end at the same time, and with this many few files are read twice."""
+"""Number of bundles per task. Tasks rarely end at the same time, and with this number few files are read twice."""
 _ROWS_OF_A_BUNDLE = range(100_000, 1_000_000)
-"""Rows of a bundle: smaller bundles cost more than they save, and larger ones no longer fit one batch."""
+"""Number of rows in a bundle. Smaller bundles cost more than they save, and larger ones no longer fit one batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class SharedReading:
     def read(
         self, events: Callable[[Sequence[int]], Iterable[pa.Table]], placing: Placing, shards: Sequence[int]
     ) -> dict[int, pa.Table]:
-        """Read the events of the given shards; a shard without events has no entry."""
+        """Read the events of the given shards. A shard without events has no entry."""
         pieces: dict[int, dict[int, pa.Table]] = {}
         first = len(self.bundles) * shards[0] // len(placing.shards)
         order = [*range(first, len(self.bundles)), *range(first)]
@@ -230,7 +230,7 @@ class SharedReading:
             partial.unlink(missing_ok=True)
 
     def _left(self, bundle: int, shards: Sequence[int]) -> dict[int, pa.Table] | None:
-        """Return the events that another task left; None if it did not leave those of all shards."""
+        """Return the events that another task left, or None if it did not leave those of all shards."""
         pieces = {shard: self._piece(bundle, shard) for shard in shards}
         if not all(piece.exists() for piece in pieces.values()):
             return None
@@ -267,19 +267,19 @@ def shared_reading(files: FileSlice | None, tasks: int) -> Iterator[SharedReadin
 
 
 def _remove_abandoned() -> None:
-    """Remove the folders of killed drivers, whose locks nobody holds any more."""
+    """Remove the folders of killed drivers, whose locks nobody holds any longer."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
         try:
             with path.open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(path.parent, ignore_errors=True)
         except OSError:
-            # Its driver is running, another process has just removed it, or it belongs to another user.
+            # Its driver is running, another process has just removed the folder, or it belongs to another user.
             continue
 
 
 def _bundles(rows: Sequence[int], tasks: int) -> tuple[tuple[int, ...], ...]:
-    """Return numbers of successive parts in bundles of about equal numbers of rows."""
+    """Divide the numbers of parts, in order, into bundles with about equal numbers of rows."""
     size = min(max(sum(rows) // (_BUNDLES_PER_TASK * tasks), _ROWS_OF_A_BUNDLE.start), _ROWS_OF_A_BUNDLE.stop)
     bundles: dict[int, list[int]] = {}
     for number, (count, end) in enumerate(zip(rows, accumulate(rows), strict=True)):

@@ -1,4 +1,4 @@
-"""Counts the rows in a slice before the tasks run, from the files' statistics if possible, else from their rows.
+"""Count the rows in a slice before the tasks run, from the files' statistics if possible, otherwise from their rows.
 
 The statistics in a Parquet footer bound the values of a row group. If they show that every row of the group is usable
 and within the interval, none of its rows are read. Deleted rows are subtracted. If `where` may drop rows, only its
@@ -49,8 +49,8 @@ def measure_files(
 ) -> Measures:
     """Count the rows of a slice: in threads of this process, or in tasks if rows go through Spark.
 
-    Rejected rows belong to no interval. Unless `with_times`, the event times of commits may be those of deleted or
-    dropped rows, and fewer columns are read.
+    Rejected rows belong to no interval. Without `with_times`, fewer columns are read, and the event times of commits
+    may be those of deleted or dropped rows.
     """
     measures = Measures()
 
@@ -204,7 +204,7 @@ def _count_dropped(
 
 @dataclass(frozen=True)
 class SliceCounts:
-    """Counts of a slice's rows before the tasks run; `size` is the bytes of usable rows, 0 if they are not known."""
+    """Counts of a slice's rows before the tasks run. `size` is the size of usable rows in bytes, or 0 if unknown."""
 
     usable: int = 0
     dropped: int = 0
@@ -231,7 +231,7 @@ class Measures:
         largest: event time of the latest row that moves the watermark, by commit and source partition.
         smallest: event time of the earliest usable row, by commit.
         rows: number of all rows, by commit.
-        size: bytes of the read columns of usable rows, 0 if they are not known.
+        size: size in bytes of the columns read from usable rows; 0 if it is unknown.
         rejecting: numbers of the parts with rejected rows.
     """
 

@@ -1,4 +1,4 @@
-"""Slices of plans: the files, the rows to read from them, and how many there are."""
+"""Slices of plans: the files, the rows to read from them, and the number of rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DAY = 86_400_000
 class IntervalParts:
     """The rows of one input that a backfill's run reads, and their number.
 
-    They are those inside the interval, those before it that were committed since the parent and may be late, and the
+    They are the rows in the interval, the rows before it that were committed since the parent and may be late, and the
     parts with rows for table rejects.
     """
 
@@ -37,7 +37,7 @@ def of_version(
     since: Millis = FIRST_TIME,
     until: Millis = LAST_TIME,
 ) -> FileSlice:
-    """Return the rows of a version with event times in `[since, until)`; in event order they count as one commit.
+    """Return the rows of a version with event times in `[since, until)`. In event order, they count as one commit.
 
     Rows that the lineage of `after` rejected because their time was ahead are rejected again.
     """
@@ -55,9 +55,9 @@ def of_version(
 def _commit_times(source: OpenInput, files: Iterable[SourceFile], version: int) -> dict[str, Millis]:
     """Return the commit times, by path, of files that may have rows with times after the file was written.
 
-    A writer may write its files long before it commits them, and a stream compares rows with the commit. The time of
-    writing is used for files that OPTIMIZE or an UPDATE wrote, which have rows of several commits, and if the log was
-    cleaned up. Only files that need it are looked up, because this reads log entries one by one.
+    A writer may write its files long before it commits them, and a stream compares rows with the time of the commit.
+    The time of writing is used if the log was cleaned up, and for files that OPTIMIZE or an UPDATE wrote, which have
+    rows of several commits. Only the files that need it are looked up, because this reads log entries one by one.
     """
     columns = source.columns
     margin = columns.max_ahead - (_DAY if columns.zone is not None else 1)
@@ -74,7 +74,7 @@ def files_within(
 ) -> list[SourceFile]:
     """Return the files that may have rows with event times in `[since, until)`.
 
-    Bounds that are wall-clock times of a zone are at most a day from UTC.
+    Bounds that are wall-clock times of a zone differ from UTC by at most a day.
     """
     # Statistics in the log may truncate the largest time to milliseconds.
     margin = _DAY if is_wall_clock else 1
@@ -89,7 +89,7 @@ def files_within(
 def of_added(
     source: OpenInput, commits: Sequence[SourceCommit], since: Millis = FIRST_TIME, until: Millis = LAST_TIME
 ) -> FileSlice:
-    """Return the rows of files that commits added, with event times in `[since, until)`; they count as one commit."""
+    """Return the rows of files that commits added, with event times in `[since, until)`. They count as one commit."""
     return source.files.of(part for commit in commits for part in parts_of(source, commit, since, until))
 
 
@@ -108,7 +108,7 @@ def of_interval(
 ) -> IntervalParts:
     """Return the rows of an interval, with the stragglers and the unusable rows of recent versions.
 
-    `recent` holds the versions since the parent; without them, it is a first run, which reads all versions. Rows that
+    `recent` holds the versions since the parent. Without it, this is a first run, which reads all versions. Rows that
     the lineage of `after` rejected because their time was ahead are rejected again.
     """
     inside = of_version(source, source.log.head, after, interval.start, interval.end)
@@ -144,7 +144,7 @@ def rejecting(files: FileSlice, measures: Measures) -> tuple[FilePart, ...]:
 def may_be_late(
     measures: Measures, watermarks: Sequence[Millis], lateness: Millis | None, closed_through: Millis = MIN_TIMESTAMP
 ) -> dict[int, Millis]:
-    """Return, for each commit, the time up to which its rows may be late; a commit without such rows has no entry.
+    """Return, by commit, the time up to which its rows may be late. A commit without such rows has no entry.
 
     Without a lateness, nothing is ever late. Windows up to `closed_through` were closed before the epoch, whatever the
     lateness.

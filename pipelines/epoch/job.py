@@ -29,8 +29,8 @@ from tidegate.windowing.timestamps import as_type
 class ShardJob:
     """Everything that each task of an epoch needs; this value is sent to the executors.
 
-    `old_format` is the format of the state rows if they must be migrated, else None. `next_panes` number the panes of
-    sessions that reappear; see `epoch.next_panes`. `files` is the slice that the events were read from.
+    `old_format` is the format of the state rows if they must be migrated, otherwise None. `next_panes` has pane numbers
+    of sessions that reappear; see `epoch.next_panes`. `files` is the slice that the events were read from.
     """
 
     warehouse: Warehouse
@@ -95,7 +95,7 @@ def timeline_of(job: ShardJob) -> Timeline:
 
 
 def _column(events: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
-    """Return a column as one array; an empty array if the slice has no events, and so lacks the column."""
+    """Return a column as one array. It is empty if the slice has no events and therefore lacks the column."""
     if name not in events.column_names:
         return pa.array([], kind)
     return as_type(events[name].combine_chunks(), kind)

@@ -2,7 +2,8 @@
 
 Readers take the newest pane of each window id of a key. A session without elements is removed from the state, and while
 late elements are allowed, a session with the same bounds may start again with pane 0. So the manifest stores the number
-of its next pane, and the epoch in which it first fires adds that number to its panes in the tables and in the state.
+of the session's next pane, and the epoch in which it first fires adds that number to its panes in the tables and in the
+state.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ def still_needed(items: Iterable[NextPane], watermark: Millis) -> tuple[NextPane
 
 
 def window_id(job: ShardJob, row: StateRow) -> int | None:
-    """Return the id of the time window of a state row; None for other state."""
+    """Return the id of the time window of a state row, or None for other state."""
     if not isinstance(row.state_window, TimeWindow):
         return None
     return window_identity(job.key.hash_of(row.key), *row.state_window)
 
 
 def renumbered(panes: pa.Table, key: tuple[str, ...], numbers: Numbers) -> pa.Table:
-    """Return rows of table results; panes of reappearing windows are numbered on from the stored numbers."""
+    """Return rows of table results in which panes of reappearing windows continue from the stored numbers."""
     ids = pa.array({identity for _, identity in numbers}, pa.int64())
     places = np.flatnonzero(pc.is_in(panes["window_id"], value_set=ids).to_numpy())
     again = panes.take(pa.array(places))

@@ -13,7 +13,7 @@ from tidegate.windowing.time import Millis
 
 
 class Observer:
-    """Observes a run without measuring anything; `Meter` measures.
+    """Observes a run without measuring anything. `Meter` does the measuring.
 
     All calls come from the driver's thread; none raises an error or waits for the network.
     """
@@ -21,7 +21,7 @@ class Observer:
     is_on = False
 
     def began(self, manifest: Manifest) -> None:
-        """Receive the newest snapshot at the start of a run; nothing is counted."""
+        """Receive the newest snapshot at the start of a run. Nothing is counted."""
 
     def published(self, manifest: Manifest, seconds: Mapping[str, float]) -> None:
         """Count an epoch whose last table this process has just published.
@@ -36,14 +36,14 @@ class Observer:
         """Receive the state files of the newest snapshot, as deltalake lists them."""
 
     def windows(self, files: Collection[Mapping[str, Any]]) -> None:
-        """Receive the files of table `windows`, as deltalake lists them; none if there is no such table."""
+        """Receive the files of table `windows`, as deltalake lists them, or none if there is no such table."""
 
     def looked(self) -> None:
         """Record a poll of the source."""
 
 
 Observe = Callable[[Config, str, Compute, Callable[[], Millis]], AbstractContextManager[Observer]]
-"""Opens the observer of a run from the project, the pipeline's name, its computation and the clock."""
+"""Function from the project, the pipeline's name, its computation and the clock to the observer of a run."""
 
 
 def unobserved(

@@ -2,8 +2,8 @@
 
 In event order, a row's time is compared with the time at which its file was written, and OPTIMIZE rewrites files. So a
 row that was rejected for a time ahead of its commit could be accepted later. Table rejects has the rejected rows with
-all their columns, so the same number of rows with equal values is rejected in every later read. The pipeline can't
-distinguish such rows anyway.
+all their columns, so the same number of rows with equal values is rejected in every later read. The pipeline can't tell
+such rows apart anyway.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _texts(rows: pa.Table, columns: SourceColumns) -> list[str]:
 
 @dataclass(frozen=True)
 class OpenInput:
-    """An input of a pipeline at its newest version: its source, its rows and its columns, and the second input.
+    """An input of a pipeline at its newest version: its source, rows and columns, and the second input, if any.
 
     `files` is a slice of all inputs, without files. The first of two inputs has the second one as `right`.
     """
@@ -190,7 +190,7 @@ class OpenInput:
         return measure_files(files, with_rejects, self.engine, with_times)
 
     def rejecting_again(self, files: FileSlice, after: Manifest) -> FileSlice:
-        """Return rows of this input with those that a snapshot's lineage rejected because their time was ahead."""
+        """Mark, in rows of this input, those that a snapshot's lineage rejected because their time was ahead."""
         rejected = self.rejected_ahead(after)
         return files if rejected is None else rejecting_again(files, rejected, self.engine)
 
@@ -207,14 +207,14 @@ class OpenInput:
         return list(self.log.unread(after, until))
 
     def next_commit(self, after: int) -> SourceCommit | None:
-        """Return the first version after `after` that added data; None if there is none."""
+        """Return the first version after `after` that added data, or None if there is none."""
         following = self.passed_version(after) + 1
         return next(self.log.unread(following - 1, following), None) if following <= self.log.head else None
 
     def skipped(self, manifest: Manifest | None, positions: Mapping[str, Position]) -> int:
         """Return the number of versions, over all inputs, that are skipped because they removed rows.
 
-        Without a manifest, they are counted from the beginning.
+        Without a manifest, they are counted from the first version.
         """
         return sum(
             input_.log.skipped(
@@ -253,7 +253,7 @@ class OpenInput:
         return pa.Table.from_arrays(structs.flatten(), schema=pa.schema(list(structs.type))) if len(structs) else None
 
     def position_of(self, manifest: Manifest) -> Position:
-        """Return the position of a snapshot in this input; check that this code and table can continue from it."""
+        """Return a snapshot's position in this input after checking that this code and table can continue from it."""
         check_restorable(self.bound, manifest)
         position = manifest.position_in(self.table)
         self.log.check(position)
@@ -264,7 +264,7 @@ class OpenInput:
         return self._moved(position, self.log.settled(position.version))
 
     def whole(self, position: Position) -> Position:
-        """Return a position moved to a version that changed rows, if its correction is complete; else unchanged.
+        """Move a position to a version that changed rows if its correction is complete. Otherwise return it unchanged.
 
         Until then, the position stays at the end of that version's files, because its rows have not yet moved the
         watermark.
@@ -277,16 +277,16 @@ class OpenInput:
         return self._moved(position, commit.version).model_copy(update={"files": 0})
 
     def passed(self, position: Position) -> Position:
-        """Return a position moved past the versions without data that follow it, unless it is within a commit.
+        """Move a position past the versions without data that follow it, unless it is within a commit.
 
-        Otherwise the position would need their log entries, which the source may remove after a while.
+        If the position stayed before them, it would need their log entries, which the source may remove after a while.
         """
         return position if position.files else self._moved(position, self.passed_version(position.version))
 
     def passed_version(self, version: int) -> int:
         """Return the last of the versions that follow a version and are not read: maintenance and skipped ones.
 
-        With a skipped version its rows may differ, so rows are read from the `settled` version.
+        A skipped version may have different rows, so rows are read from the `settled` version.
         """
         while True:
             version = self.log.settled(version)
@@ -331,7 +331,7 @@ def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
 
 
 def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
-    """Check a pipeline against the newest version of its source. Spark starts only for columns that it evaluates."""
+    """Check a pipeline against the newest version of its source. Spark starts only if it evaluates columns."""
     warehouse = warehouse_of(config)
     check_places(warehouse, pipeline)
     sources = [open_source(part.source, warehouse) for part in pipeline.inputs]
@@ -360,11 +360,11 @@ def bind_to_source(config: Config, pipeline: Pipeline) -> BoundPipeline:
 def with_renamed(bound: BoundPipeline, tables: PipelineTables) -> BoundPipeline:
     """Return the pipeline with the names that its tables use for source columns whose type changed.
 
-    A column of a Delta table has one type, unless the table uses a feature that our commits don't support. So if
+    A column of a Delta table has one type, unless the table uses a feature that Tidegate's commits don't support. So if
     `amount` was an INT and is now a BIGINT in the source, new rows of late and rejects have it in `amount_long`.
 
     Raises:
-        Refused: a key column changed its type. Its type is needed to find the rows of a key in these tables.
+        Refused: a key column changed its type, and finding the rows of a key in these tables depends on the type.
     """
     wanted = {late.NAME: late.schema(bound.source), rejects.NAME: rejects.schema(bound.source)}
     renamed = {}
@@ -392,7 +392,7 @@ def _check_key(bound: BoundPipeline, table: str, renamed: dict[str, str]) -> Non
 
 
 def _free_name(field: Field, existing: dict[str, DeltaType], others: set[str]) -> str:
-    """Return the name of the additional column for a type. The column may exist since an earlier run."""
+    """Return the name of the additional column for a type. The column may exist from an earlier run."""
     type_name = getattr(field.type, "type", "")
     base = f"{field.name}_{re.sub('[^a-z0-9]+', '_', str(type_name)).strip('_')}"
     mismatched = {name.casefold() for name, kind in existing.items() if merged_type(kind, field.type) is None}

@@ -78,7 +78,7 @@ class Reads:
         return self.placing.packs(self.events(judged))
 
     def of_shards(self, numbers: Sequence[int], shared: SharedReading | None) -> dict[int, pa.Table]:
-        """Return the events of shards; a shard without events has no entry."""
+        """Return the events of shards. A shard without events has no entry."""
         if shared is not None:
             return shared.read(self.of_parts, self.placing, numbers)
         return self.placing.select(self.of_parts(), numbers)
@@ -92,12 +92,12 @@ def run_shards(
     must_exchange: bool,
     tasks: int,
 ) -> list[pa.RecordBatch]:
-    """Run a function once for each shard, with the events of the shard; return the reports.
+    """Run a function once for each shard, with the shard's events. Return the reports.
 
     If all tasks together would read too much, or the rows go through Spark, tasks pack the events by shard and the
     engine moves the packs. Otherwise each task reads the files, and keeps the events of its shards. `run` gets the
-    marker of a shard, a text, and a function that returns the shard's events. Each of `tasks` reads the files if there
-    is no exchange.
+    marker of a shard as text, and a function that returns the shard's events. Without an exchange, each of `tasks`
+    reads the files.
     """
     if must_exchange or (reads.files is not None and reads.files.needs_spark):
 
@@ -110,7 +110,7 @@ def run_shards(
     with shared_reading(reads.files, len(shards) if engine.is_on_one_machine else 1) as shared:
 
         def run_in_place(numbers: Sequence[int]) -> Iterator[pa.RecordBatch]:
-            # The first shard of a task reads for all, so its time to receive includes the reading.
+            # The first shard of a task reads for all of its shards, so its time to receive events includes the reading.
             events = cache(partial(reads.of_shards, numbers, shared))
             for number in numbers:
                 yield run(markers[number], lambda: events().pop(number, None))  # noqa: B023 - called at once
@@ -163,7 +163,7 @@ def markers_of(plan: EpochPlan) -> list[Marker]:
     before: dict[tuple[int, int], Shard] = {}
     if parent is not None and not any(position.files for position in parent.manifest.positions.values()):
         before = {(shard.first, shard.last): shard for shard in parent.manifest.shards}
-    # Changed code may clean up a window at a different time than its timers say.
+    # Changed code may clean up a window at a different time than its stored timers imply.
     may_split = (
         parent is not None
         and not rewrite
@@ -182,7 +182,7 @@ def markers_of(plan: EpochPlan) -> list[Marker]:
 
 
 def must_rewrite(plan: EpochPlan, files: Sequence[dict[str, Any]]) -> bool:
-    """Return True if all shards must rewrite their state: rows are migrated, or a file has rows of several shards."""
+    """Return True if all shards must rewrite their state: for a migration, or if a file has rows of several shards."""
     if plan.parent is not None and migration_of(plan.bound, plan.parent.manifest) is not None:
         return True
     return any(

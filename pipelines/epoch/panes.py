@@ -42,7 +42,7 @@ def open_rows(
     near: NearPanes | None = None,
     groups: pa.Array | None = None,
 ) -> pa.Table:
-    """Return the keys and bounds of open windows: of one key, near some panes, of some key groups, or all."""
+    """Return the keys and bounds of open windows: of one key, near some panes, of some key groups, or all of them."""
     # Windows may be near although none of their slices is.
     near_windows = pc.field("namespace") == WINDOW
     if near is not None:
@@ -80,7 +80,7 @@ def emitted_spans(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
 def light_panes(tables: PipelineTables, key: KeySchema, only: Key | None) -> pa.Table:
     """Return all rows of table results that are not stale, with the columns that show their windows.
 
-    With `only`, only those of that key.
+    With `only`, return only the rows of that key.
     """
     rows = read_table(tables.warehouse, tables.look(results.NAME), [*key.names, *OF_PANES], ~pc.field("stale"))
     return rows if only is None else rows.filter(are_of_key(rows, key.names, only))
@@ -89,7 +89,7 @@ def light_panes(tables: PipelineTables, key: KeySchema, only: Key | None) -> pa.
 def whole_panes(tables: PipelineTables, key: KeySchema, panes: pa.Table, windows: Windows) -> pa.Table:
     """Return panes that a correction retracts with all columns of table results."""
     ids = panes["window_id"].unique()
-    # Windows of other keys may have the same ids; they are not retracted.
+    # Windows of other keys may have the same ids, but are not retracted.
     chosen = ~pc.field("stale") & pc.field("window_id").isin(ids)
     same_ids = read_table(tables.warehouse, tables.look(results.NAME), where=chosen)
     rows = to_retract(same_ids.filter(are_in(same_ids, panes, (*key.names, "window_id"))), key.names, windows)
@@ -104,7 +104,7 @@ def to_retract(rows: pa.Table, key: tuple[str, ...], windows: Windows) -> pa.Tab
 
 
 def are_among(spans: pa.Table, others: pa.Table, key: tuple[str, ...]) -> Bools:
-    """Return True for each span that is among others."""
+    """Return a flag for each span: whether it is also among the other spans."""
     among = are_in(spans, others, (*key, START, END))
     return np.asarray(among.to_numpy(zero_copy_only=False), np.bool_)
 
@@ -116,10 +116,10 @@ def of_keys(rows: pa.Table, owners: pa.Table, key: KeySchema) -> pa.Table:
 
 @dataclass(frozen=True)
 class NearPanes:
-    """Rows of table results near recomputed spans, including retractions: those of the keys of `owners`.
+    """Rows of table results near recomputed spans, for the keys of `owners`. Retractions are included.
 
     Files and row groups of other times are not read, so a correction of a few windows does not read the whole table. No
-    window of a row ends before `first` or begins after `last`, int64 epoch milliseconds.
+    row's window ends before `first` or begins after `last` (int64 epoch milliseconds).
     """
 
     tables: PipelineTables
@@ -213,7 +213,7 @@ def _moment(time: Millis) -> pa.Scalar:
 
 
 def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> pa.Table:
-    """Return key, id and number of the newest pane of each window of some keys, including retracted windows.
+    """Return the key, id and number of the newest pane of each window of some keys, including retracted windows.
 
     A retracted window may reappear, and its next pane must be newer than the retraction. The published rows include
     retractions, but no stale rows.
@@ -225,7 +225,7 @@ def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> pa.Ta
 def may_reappear(
     published: pa.Table, key: KeySchema, wanted: pa.Table, windows: Windows, watermark: Millis
 ) -> pa.Table:
-    """Return key, id and end of lateness of some keys' published sessions that late elements may make reappear.
+    """Return the key, id and end of lateness of published sessions of some keys that late elements may bring back.
 
     Windows that don't merge don't need this: they stay in the state without their elements. The published rows include
     retractions, but no stale rows.

@@ -1,9 +1,9 @@
 """Windows that an element missed although it was not late: a later window accepted it.
 
-This happens only with overlapping windows. No table records it for a row, but it follows from the watermark by which
-the row's source version was judged. If that version is unknown (the log was cleaned up, or files were compacted), the
-newest watermark is used, which only means that more windows are compared. So a source whose log was cleaned up needs no
-special treatment, as long as the version that was read can be opened.
+This happens only with overlapping windows. No table records it for a row, but it can be derived from the watermark that
+decided the lateness of the row's source version. If that version is unknown (the log was cleaned up, or files were
+compacted), the newest watermark is used, which only means that more windows are compared. So a source whose log was
+cleaned up needs no special treatment, as long as the version that was read can be opened.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SLOT, _JUDGED_AT = "\0slot", "\0judged_at"
 
 
 class JudgedAt:
-    """The watermark by which the rows of each source version were judged, derived from table epochs.
+    """The watermark that decided whether the rows of each source version were late, derived from table epochs.
 
     The watermark is exact for the first version that an epoch read, and an upper bound for its other versions. If event
     time also advances by the clock, it does so before the rows of a commit are judged. No table records that, so the
@@ -71,7 +71,7 @@ class JudgedAt:
 
     @property
     def alike_until(self) -> int:
-        """The version up to which all rows were judged by one watermark; -1 if there is none."""
+        """The version up to which one watermark decided the lateness of all rows, or -1 if there is none."""
         if not self._versions or self._first[0][1] != self._first[0][2]:
             return -1
         return self._versions[0]
@@ -79,7 +79,7 @@ class JudgedAt:
     def __call__(self, version: int | None) -> Millis:
         """Return the watermark for a source version (None: unknown), int64 epoch milliseconds.
 
-        It is the smallest time for a version that was read before the first watermark.
+        For a version that was read before the first watermark, it is the smallest time.
         """
         place = len(self._versions) if version is None else bisect_left(self._versions, version)
         if place == len(self._versions):
@@ -124,7 +124,7 @@ class Passed:
         self._judged_at = judged_at(tables, head.manifest.watermark, by_clock)
 
     def windows(self, windows: Windows, within: Interval) -> pa.Table:
-        """Return the windows that elements with times in an interval missed, each once, with the key columns."""
+        """Return each window that elements with times in an interval missed, with the key columns."""
         key, lateness = self._source.bound.key, windows.lateness
         grid = windows.assigner.window_grid
         assert grid is not None, windows.assigner

@@ -38,7 +38,7 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 @dataclass(frozen=True)
 class SliceRows:
-    """The rows of a slice: files with usable rows, and files with rows for table rejects. None if there are none."""
+    """The rows of a slice: files with usable rows, and files with rows for table rejects. None stands for none."""
 
     events: FileSlice | None = None
     unusable: FileSlice | None = None
@@ -66,8 +66,8 @@ MOST_PARTITIONS = 10_000
 class EpochPlan:
     """Everything that the later steps of an epoch need; they don't change these decisions.
 
-    `parent` is the snapshot to continue from, and `head` the snapshot that the commit follows. They differ if an
-    interval is run again. `skipped` counts versions of the source that are skipped.
+    `parent` is the snapshot to continue from, and `head` is the snapshot that the commit follows. They differ if an
+    interval is run again. `skipped` is the number of source versions that are skipped.
     """
 
     tables: PipelineTables
@@ -110,7 +110,7 @@ class EpochPlan:
 
     @cached_property
     def table_schemas(self) -> dict[str, pa.Schema]:
-        """Columns of the tables; table state has those for deltas once it has been upgraded."""
+        """Columns of the tables. Table state has the columns for deltas once it has been upgraded."""
         schemas = self.bound.table_schemas
         if self.head is None or not state.has_deltas(arrow_schema(self.head.handle)):
             return schemas
@@ -146,7 +146,7 @@ class EpochPlan:
 
     @cached_property
     def compute(self) -> Compute:
-        """The computation; a stagger of its windows is chosen once per pipeline and recorded in the manifest."""
+        """The computation. A stagger of its windows is chosen once per pipeline and recorded in the manifest."""
         windows = self.bound.compute
         if not isinstance(windows, Windows):
             return windows
@@ -156,7 +156,7 @@ class EpochPlan:
 
     @cached_property
     def closed_through(self) -> Millis:
-        """End of the windows that the parent snapshot closed, int64 epoch milliseconds; these can't open again."""
+        """End of the windows that the parent snapshot closed, int64 epoch milliseconds. They can't open again."""
         return MIN_TIMESTAMP if self.parent is None else closed_by(self.tables, self.bound, self.parent.manifest)
 
     @property
@@ -228,14 +228,14 @@ class Basis:
 
 
 def clock_of(snapshot: Snapshot | None) -> Millis:
-    """Return the processing time of a snapshot; 0 without a snapshot."""
+    """Return the processing time of a snapshot, or 0 without a snapshot."""
     return 0 if snapshot is None else snapshot.manifest.processing_time
 
 
 ROWS_PER_SHARD = 2_500_000
-"""Number of events and state rows of one task: about 600 MB at the peak (docs/decisions/reading-rows.md)."""
+"""Number of events and state rows in one task, which take about 600 MB at the peak (docs/decisions/reading-rows.md)."""
 BYTES_PER_SHARD = 3 * 2**28
-"""Bytes in memory of one task: long strings need more bytes than rows of numbers."""
+"""Number of bytes in memory for one task: rows with long strings take more than rows of numbers."""
 _COMPRESSED = 3
 """Approximate bytes in memory per byte of a state file."""
 
@@ -250,11 +250,11 @@ def files_of(files: Iterable[dict[str, Any]], shard: Shard) -> tuple[str, ...]:
 def cut_shards(
     shards: int, max_parallelism: int, events: int = 0, parent: Snapshot | None = None, size: int = 0
 ) -> tuple[Shard, ...]:
-    """Return the shards: contiguous ranges of key groups; more than `shards` if they would need too much memory.
+    """Return the shards: contiguous ranges of key groups, more than `shards` if these would need too much memory.
 
     The number is doubled until no shard is too large, or until each shard has one key group. So each range of a large
-    epoch lies within a range of a small epoch, and each epoch can read the state files of the other. `size` is the
-    bytes of the events, 0 if they are not known.
+    epoch lies within a range of a small epoch, and each epoch can read the state files of the other. `size` is the size
+    of the events in bytes, or 0 if it is unknown.
     """
     files = () if parent is None else parent.files
     rows = events + sum(file["num_records"] for file in files)

@@ -19,11 +19,11 @@ from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis, millis
 
 _MAY_WAIT: Millis = 86_400_000
-"""Longest time for which a position stays before versions without data: Delta keeps log entries for at least a day."""
+"""Longest time for which a position stays before versions without data. Delta keeps log entries for at least a day."""
 
 
 def plan_clock(basis: Basis) -> EpochPlan | None:
-    """Plan an epoch in which only the clock advances; None if nothing is due and the positions need not move.
+    """Plan an epoch in which only the clock advances. Return None if nothing is due and no position needs to move.
 
     The source must be read completely, because unread rows must not look like a time without data.
     """
@@ -42,7 +42,7 @@ def plan_clock(basis: Basis) -> EpochPlan | None:
 
 
 def plan_end(basis: Basis) -> EpochPlan | None:
-    """Plan an epoch that ends event time, so all open windows fire and become final; None if it has already ended.
+    """Plan an epoch that ends event time, so that all open windows fire and become final; None if it has ended.
 
     Flink sends the same watermark, `Watermark.MAX_WATERMARK`, when a bounded source has ended.
     """

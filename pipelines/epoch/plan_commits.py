@@ -1,9 +1,9 @@
 """The plan of a stream's epoch: source commits in order.
 
-Watermarks and the clock advance at the end of each commit, and a row is judged by the watermark before its commit. So
-the result does not depend on how the commits are divided into epochs. If event time advances by itself, it advances to
-the time of a commit before the rows of the commit are judged. So the result does not depend on clock epochs between
-commits.
+Watermarks and the clock advance at the end of each commit, and the watermark before its commit decides whether a row is
+late. So the result does not depend on how the commits are divided into epochs. If event time advances by itself, it
+advances to the time of a commit before the lateness of the commit's rows is decided. So the result does not depend on
+clock epochs between commits.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def steps_of(
 ) -> tuple[CommitStep, ...]:
     """Advance event time over commits, and return the steps.
 
-    This advances the event times. `events` returns those of a commit, ordered by time, for a strategy that reads them.
+    `times` are modified. `events` returns the events of a commit, ordered by time, for a strategy that reads them.
     """
     steps: list[CommitStep] = []
     for read in commits:

@@ -1,8 +1,8 @@
-"""The plans of a backfill: its run for one interval of event time, and the handover to the stream that follows it.
+"""The plans of a backfill: its run for one interval of event time, and the handover to the stream that follows.
 
-A run for [a, b) reads the rows of versions up to V with an event time in [a, b). From the versions since its parent it
-also reads the rows before a (stragglers, judged against the watermark) and the unusable rows. So exactly one run reads
-each row, however late the row arrived.
+A run for [a, b) reads the rows of versions up to V with an event time in [a, b). From the versions since its parent, it
+also reads the rows before a (stragglers, which may be late) and the unusable rows. So exactly one run reads each row,
+however late the row arrived.
 
 A backfill up to event time b at source version V has read the rows before b, and rejected the unusable rows. The
 handover reads the other rows of V as one last, open-ended interval; at its end the watermark is that of the pipeline's
@@ -37,8 +37,8 @@ def plan_interval(
     """Plan a backfill's run for `[start, end)` in event order.
 
     The parent is the head, or an older snapshot to run an interval again. `replaced` is the interval that this run
-    replaces, and the later intervals, which become stale. `recent` are the commits since the parent; None looks them
-    up.
+    replaces, and the later intervals, which become stale. `recent` are the commits since the parent; if it is None,
+    they are looked up.
     """
     source, head, after = basis.source, basis.head, None if parent is None else parent.manifest
 
@@ -127,7 +127,7 @@ def plan_hand_over(basis: Basis) -> EpochPlan:
 
 
 def _rest(source: OpenInput, manifest: Manifest) -> FileSlice:
-    """Return the rows that the backfill left unread in its version: those from the frontier on."""
+    """Return the rows that the backfill left unread in its version: the rows from the frontier on."""
     position = source.settled(source.position_of(manifest))
     assert position.frontier is not None
     return of_version(source, position.version, manifest, since=position.frontier)

@@ -50,7 +50,7 @@ def recompute(
     now: Millis,
     tell: Tell = lambda step: None,
 ) -> tuple[RecomputePlan, list[ShardOutcome]]:
-    """Plan which windows to recompute, and recompute them; return the plan and the outcome of each shard.
+    """Plan which windows to recompute, and recompute them. Return the plan and the outcome of each shard.
 
     If the session gap has grown, two former sessions may now be one. Then a computed session reaches beyond its span,
     and spans within that distance are computed together. The gaps of the rows limit the reach, so this terminates,
@@ -78,7 +78,7 @@ def commit_recomputed(
     seconds: float = 0.0,
     engine: str | None = None,
 ) -> Manifest:
-    """Commit the corrections, the late rows that they add, and the new position; return the manifest.
+    """Commit the corrections, the late rows that they add, and the new position. Return the manifest.
 
     `moved` has fields of the manifest that change, such as the positions.
 
@@ -143,7 +143,7 @@ def commit_recomputed(
 
 
 def _rejects_file(epoch: EpochPlan, changed: ChangedRows) -> DataFile:
-    """Write the added rows that can't be used for table rejects, and return the file."""
+    """Write the unusable added rows to a file for table rejects, and return the file."""
     rows, schema = changed.rejected_rows(), epoch.bound.table_schemas[rejects.NAME]
     reasons, rows = rows[STATUS], rows.drop_columns(STATUS)
     path = epoch.tables.path(rejects.NAME)

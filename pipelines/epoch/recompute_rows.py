@@ -1,4 +1,4 @@
-"""The source rows of a recompute: those of one version, which tasks read again to recompute windows.
+"""The source rows of a recompute: the rows of one version, which tasks read again to recompute windows.
 
 Rows that the source already had before a backfill's first interval were never read, and are left out.
 
@@ -56,7 +56,7 @@ class FirstRun:
     Args:
         start: start of its interval, int64 epoch milliseconds. If table `epochs` no longer reaches back to it, it is
             the start of the first published window.
-        version: version of the source that it read, or up to which a reset counted rows as read; None if unknown.
+        version: version of the source that the run read, or up to which a reset counted rows as read; None if unknown.
     """
 
     start: Millis
@@ -64,7 +64,7 @@ class FirstRun:
 
     @classmethod
     def of(cls, tables: PipelineTables) -> FirstRun | None:
-        """Return the first run of a pipeline; None if it began as a stream, or no backfill is recorded."""
+        """Return the first run of a pipeline, or None if it began as a stream or no backfill is recorded."""
         columns = ["epoch", "parent", "kind", "interval_start", "source_version"]
         # Other epochs are not read: the statistics of their files exclude them.
         chosen = pc.field("interval_start").is_valid() | (pc.field("kind") == "reset")
@@ -125,7 +125,7 @@ def without_skipped(
 ) -> list[FilePart]:
     """Return parts of a version's files as a stream has read them, without the changes of skipped versions.
 
-    With `changes="ignore"`, windows keep the rows that a skipped version removed, and don't get those that it wrote.
+    With `changes="ignore"`, windows keep the rows that a skipped version removed, and don't get the rows that it wrote.
 
     Raises:
         Refused: files that a skipped version wrote have been rewritten since, or those that it removed have been
@@ -185,7 +185,7 @@ def skipped_versions(source: OpenInput, tables: PipelineTables, manifest: Manife
 
 
 class SourceRows:
-    """Source rows that a snapshot has read. They are read up to a position; by default, that of the snapshot."""
+    """Source rows that a snapshot has read. They are read up to a position, by default that of the snapshot."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class SourceRows:
     def keyed(self, late_rows: pa.Table) -> pa.Table:
         """Return rows of table late with the key columns of the pipeline added.
 
-        A key replaces another column with its name.
+        A key column replaces any other column of its name.
         """
         bound = self._source.bound
         inputs = input_rows(late_rows, late.TRAILING, bound.source, bound.renamed.get(late.NAME, {}))
@@ -274,7 +274,7 @@ class SourceRows:
         return self._files(Interval(start=first["min"].as_py(), end=last["max"].as_py()))
 
     def _check_visible(self, since: Millis) -> None:
-        """Refuse to reopen windows from before the first interval if their late rows can't be read any more."""
+        """Refuse to reopen windows from before the first interval if their late rows can no longer be read."""
         run, name = self._first_run(), self._source.bound.pipeline.name
         if run is not None and run.hides(self._source, since, self._position.version):
             start = show_millis(run.start)
@@ -305,7 +305,8 @@ def within_spans(key: KeySchema, events: pa.Table, spans: pa.Table) -> pa.Table:
     starts, ends = (np.asarray(spans[name].to_numpy(), np.int64) for name in (START, END))
     times = np.asarray(events[TIME].to_numpy(), np.int64)
     order = np.lexsort((starts, of_spans))
-    # Sort events and span starts together: the last start at or before an event is that of its span, if it has one.
+    # Sort events and span starts together. If an event is in a span, that span has the last start at or before the
+    # event.
     everything = np.lexsort(
         (
             np.concatenate([np.zeros(len(spans)), np.ones(len(events))]),

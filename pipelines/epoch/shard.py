@@ -1,8 +1,8 @@
 """A shard inside a task: the operator reads its state and events, and the task writes its files.
 
 A task commits nothing. A failed or repeated attempt leaves files that no table lists, and VACUUM removes them. A task
-reports its files to the driver in one row for each shard. `OutcomeRows` is the one place that turns the outcome of the
-operator into rows of tables results, late and state.
+reports its files to the driver in one row for each shard. Only `OutcomeRows` turns the outcome of the operator into
+rows of tables results, late and state.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RESULT_SCHEMA = pa.schema([("shard", pa.int32()), ("info", pa.string())])
 """Columns of the row in which a task reports a shard to the driver."""
 
 Receive: TypeAlias = Callable[[], pa.Table | None]
-"""Function that returns the events of a shard; None if there are none."""
+"""Function that returns the events of a shard, or None if there are none."""
 
 
 @dataclass
@@ -219,7 +219,7 @@ def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows
 
 
 def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return times, int64 epoch milliseconds, as TIMESTAMPs. The minimum and maximum of event time become null."""
+    """Return times, int64 epoch milliseconds, as TIMESTAMPs. The smallest and the largest event time become null."""
     bounds = pc.min_max(times)
     first, last = bounds["min"].as_py(), bounds["max"].as_py()
     if first is None or (first > MIN_TIMESTAMP and last < LAST_TIME):
@@ -257,7 +257,7 @@ def source_rows(events: pa.Table, files: FileSlice | None, rows: Sequence[int] |
 
 
 def result_type(job: ShardJob) -> pa.StructType:
-    """Return name and type of each result column, as in table results."""
+    """Return the name and type of each result column, as in table results."""
     reserved = results.RESERVED if isinstance(job.compute, Windows) else results.ELEMENT_RESERVED
     ours = {*job.key.names, *reserved}
     return pa.struct([field for field in job.schemas[results.NAME] if field.name not in ours])
@@ -266,7 +266,7 @@ def result_type(job: ShardJob) -> pa.StructType:
 class OutcomeRows:
     """The rows of one shard in one epoch. Each of its events is one element of the outcome.
 
-    `numbers` are those of the first panes of windows that reappear.
+    `numbers` has the first pane number of each window that reappears.
     """
 
     def __init__(
@@ -344,7 +344,7 @@ class OutcomeRows:
         return {"emitted_at": pa.repeat(moment, rows)}
 
     def _table(self, schema: pa.Schema, columns: Mapping[str, Any], rows: int) -> pa.Table:
-        """Return a table with the given columns, columns with one value for the epoch, and nulls in all others."""
+        """Return a table with the given columns, those with one value for the epoch, and nulls in all others."""
         job = self._job
         same = {"timeline": job.timeline, "epoch": job.epoch, "stale": False}
         arrays = []

@@ -1,9 +1,9 @@
 """The state of a shard in an epoch: the rows that the operator gets, and the files that hold the rows afterwards.
 
-An epoch gets all rows of its shard, and writes them all as a new base. In version 2, an epoch that can change few of
-many rows gets only those of keys with an event or a due timer. It writes a delta (`tables.state_files`), and the base
-stays. Few row groups of the base are read: its rows are in the order of their keys' hashes, and the statistics of each
-group bound hashes and timers. When the delta exceeds a share of the base, the next epoch writes a new base.
+An epoch gets all rows of its shard, and writes all of them as a new base. In version 2, an epoch that can change few of
+many rows gets only the rows of keys with an event or a due timer. It writes a delta (`tables.state_files`), and the
+base stays. Few row groups of the base are read: its rows are in the order of their keys' hashes, and the statistics of
+each group bound hashes and timers. When the delta exceeds a share of the base, the next epoch writes a new base.
 
 Every epoch rewrites the delta, so the share is small: with d changed rows in an epoch over b rows, a share s costs s *
 b / 2 rows for the delta and d / s for the base.
@@ -55,14 +55,14 @@ _BY_EVENTS, _BY_CLOCK = state.DUE.name, state.DUE_BY_CLOCK.name
 
 @dataclass(frozen=True)
 class Split:
-    """The files of a shard whose base can be read in part, and the delta above it, if there is one."""
+    """The files of a shard whose base can be read in part: the base, and the delta if there is one."""
 
     base: str
     delta: str | None = None
 
 
 def split_of(files: Sequence[dict[str, Any]]) -> Split | None:
-    """Return the files of a shard as base and delta, from their statistics; None if the shard has to be read whole."""
+    """Return the files of a shard as base and delta, by their statistics, or None if all of it has to be read."""
     deltas = deltas_of(files)
     bases = [file for file in files if file["path"] not in deltas]
     if len(bases) != 1 or len(deltas) > 1 or bases[0].get(f"min.{state.HASH.name}") is None:
@@ -73,20 +73,20 @@ def split_of(files: Sequence[dict[str, Any]]) -> Split | None:
 def can_have_deltas(compute: Compute, rows: StateSchema) -> bool:
     """Return True if an epoch changes only state rows of keys with an event or a due timer.
 
-    State of user code may have a time to live, and process functions and joins keep elements that no timer waits for.
+    State of user code may have a time to live, and process functions and joins keep elements without a timer.
     """
     declared = rows.trigger_state or rows.user_state
     return isinstance(compute, Windows) and bool(rows.key.names) and not declared
 
 
 def is_read_in_part(before: Shard, rows: int) -> bool:
-    """Return True if so few of a shard's rows may change that the others need not be read."""
+    """Return True if so few rows of a shard may change that the others need not be read."""
     return before.rows >= SMALLEST and rows * SHARE <= before.rows
 
 
 @dataclass(frozen=True)
 class Written:
-    """The state files of a shard after an epoch: the new one, if there are rows, and those that stay."""
+    """The state files of a shard after an epoch: the new file, if there are rows, and the files that stay."""
 
     file: DataFile | None
     kept: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class WholeState:
     def read(
         cls, job: ShardJob, shard: Shard, files: Sequence[str], deltas: Sequence[str], others: bool, events: int
     ) -> WholeState:
-        """Read the state of a shard from all its files; with `others`, they may have rows of other shards."""
+        """Read the state of a shard from all its files. With `others`, these may also have rows of other shards."""
         groups, schema = pc.field("key_group"), job.schemas[state.NAME]
         added = {name for name, _ in job.state.contents} - set(
             job.old_format.contents if job.old_format is not None else schema.names
@@ -122,15 +122,15 @@ class WholeState:
         return cls(job, rows, len(rows) >= SMALLEST and events * SHARE <= len(rows))
 
     def count_after(self, rows: int) -> int:
-        """Return the number of the shard's rows after the epoch, given the operator's number."""
+        """Return the number of the shard's rows after the epoch, given the number that the operator returned."""
         return rows
 
     def open_windows_after(self, windows: int) -> int:
-        """Return the number of open windows after the epoch, given the operator's number."""
+        """Return the number of open windows after the epoch, given the number that the operator returned."""
         return windows
 
     def next_timers(self, timers: tuple[Millis | None, Millis | None]) -> tuple[Millis | None, Millis | None]:
-        """Return the shard's next timers in event time and processing time, given the operator's."""
+        """Return the shard's next timers in event time and processing time, given those of the operator."""
         return timers
 
     def write(self, rows: pa.Table, prefix: str) -> Written:
@@ -142,9 +142,9 @@ class WholeState:
 
 
 class TouchedState:
-    """The state rows of the keys that an epoch may change, and what it needs to know about the shard's other keys.
+    """The state rows of the keys that an epoch may change, and the facts that it needs about the shard's other keys.
 
-    `touched` are the hashes of the keys, ascending. The delta includes marks.
+    `touched` has the hashes of the keys in ascending order. The delta includes marks.
     """
 
     def __init__(self, job: ShardJob, base: _Base, delta: pa.Table, touched: Int64s, before: Shard) -> None:
@@ -162,7 +162,7 @@ class TouchedState:
 
     @classmethod
     def read(cls, job: ShardJob, split: Split, before: Shard, events: pa.Table) -> TouchedState | None:
-        """Read the rows that an epoch may change; None if they are not few."""
+        """Read the rows that an epoch may change. Return None if there are many."""
         if not is_read_in_part(before, len(events)):
             return None
         path, schema = job.paths[state.NAME], job.schemas[state.NAME]
@@ -219,7 +219,7 @@ class TouchedState:
         return np.union1d(self._in_delta, self._touched)
 
     def _gone(self, rows: pa.Table, names: list[str]) -> pa.Table:
-        """Return a mark for each key that had rows in the base or in the delta, and has none after the epoch."""
+        """Return a mark for each key that had rows in the base or the delta and has none after the epoch."""
         schema = self._job.schemas[state.NAME]
         columns = ["key_group", *names]
         before = distinct(pa.concat_tables([self.rows.select(columns), self._mine.select(columns)]))
@@ -230,7 +230,7 @@ class TouchedState:
 
 @dataclass(frozen=True, slots=True)
 class _Footer:
-    """Contents of a base's footer: the least and greatest hash in each row group, and by column its first timer.
+    """Contents of a base's footer: the smallest and largest hash in each row group, and its first timer by column.
 
     Files never change, and reading a footer takes longer than reading a few rows.
     """
@@ -246,7 +246,7 @@ class _Footer:
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
 
         def bounds(name: str) -> npt.NDArray[np.int64]:
-            """Return the least and the greatest value of a column in each row group."""
+            """Return the smallest and the largest value of a column in each row group."""
             found = (
                 [group.column(places[name]).statistics for group in groups] if name in places else [None] * len(groups)
             )
@@ -264,11 +264,11 @@ _KEPT_GROUPS = 16_384
 """Number of row groups whose footers this process caches: those of 16 million state rows, about 260 MiB."""
 
 _footers: dict[tuple[str, str], _Footer] = {}
-"""Footers of the bases that this process read last, by folder and name of the file."""
+"""The most recently read footers of bases, by folder and name of the file."""
 
 
 class _Base:
-    """A base, of which only row groups that may have rows of certain keys or due timers are read."""
+    """A base that is read in part: only row groups that may have rows of certain keys or due timers are read."""
 
     def __init__(self, job: ShardJob, name: str) -> None:
         self.name = name
@@ -297,7 +297,7 @@ class _Base:
         return np.unique(_ints(rows, state.HASH.name)[due])
 
     def rows_of(self, hashes: Int64s) -> pa.Table:
-        """Return the rows of keys with these hashes, which ascend."""
+        """Return the rows of keys with these hashes, which are in ascending order."""
         rows = self._read(self._may_have(hashes))
         own = _ints(rows, state.HASH.name)
         begins = np.searchsorted(own, hashes)
@@ -310,7 +310,7 @@ class _Base:
         return rows.filter(pa.array(~np.isin(_ints(rows, state.HASH.name), hashes)))
 
     def lowest(self, name: str, replaced: Int64s) -> Millis:
-        """Return the first timer of rows with keys of other hashes."""
+        """Return the first timer of the rows whose keys have other hashes."""
         best, due, mixed = int(_NEVER), self._due[name], self._may_have(replaced)
         for number in np.argsort(due).tolist():
             if due[number] >= best:
@@ -324,7 +324,7 @@ class _Base:
         return best
 
     def _may_have(self, hashes: Int64s) -> Bools:
-        """Return for each row group whether the bounds of its hashes enclose one of these, which ascend."""
+        """Return a flag for each row group: whether its bounds enclose one of these hashes, which are ascending."""
         if not len(hashes):
             return np.zeros(len(self._first), np.bool_)
         following = np.searchsorted(hashes, self._first)

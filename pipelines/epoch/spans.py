@@ -1,4 +1,4 @@
-"""Affected spans: the time spans of a key that are recomputed, single windows or runs of connected sessions.
+"""Affected spans: the time spans of a key to recompute, which are single windows or runs of connected sessions.
 
 Every row that was read is in a published window, in an open window, or in the window that a late row would have been
 added to. Sessions among them that touch become one session in event order. So these windows alone determine
@@ -38,7 +38,7 @@ def spans_of(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
 
 
 def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, also: tuple[str, ...] = ()) -> pa.Table:
-    """Return the windows that rows belong to by their event times, each once, for windows that don't merge.
+    """Return each window that rows belong to by their event times. The windows must not merge.
 
     Windows with different values in the columns `also` count as different.
     """
@@ -57,8 +57,8 @@ def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, 
 class Islands:
     """Groups of spans of a key that touch; each island is the union of its spans.
 
-    It has the code of its key, and its bounds: int64 epoch milliseconds. `of_span` is the index of the island of each
-    span, in the order of the given spans.
+    An island has the code of its key, and its bounds (int64 epoch milliseconds). `of_span` has the index of each span's
+    island, in the order of the given spans.
     """
 
     keys: KeyCodes
@@ -106,14 +106,14 @@ def affected_sessions(
     may_begin: tuple[int, int],
     margin: int = 0,
 ) -> tuple[pa.Table, Bools]:
-    """Return the spans of whole sessions to recompute, and True for each of the given windows that is in one.
+    """Return the spans of whole sessions to recompute, and a flag for each given window: whether it is in one.
 
     They contain the sessions of the requested windows, and also sessions that should be merged.
 
     Sessions of a stream may touch without a late row: an element behind the watermark may open a session next to one
     that the watermark has already passed. `touched` are windows of waiting late rows and of changed rows before they
-    merge; `asked` says whose sessions are to be recomputed. `may_begin` bounds the starts of spans that were not
-    requested. Sessions up to `margin` milliseconds apart may be one session.
+    merge; `asked` flags the windows whose sessions are to be recomputed. `may_begin` bounds the starts of spans that
+    were not requested. Sessions up to `margin` milliseconds apart may be one session.
     """
     existing = distinct(pa.concat_tables(sessions).select([*key.names, START, END]))
     connected = islands(key, touched, existing.select(touched.column_names), margin=margin)
@@ -162,7 +162,7 @@ def check_shape(
 
 
 def _fit(windows: Windows, spans: pa.Table) -> Bools:
-    """Return True for each span that is a window of the current assigner."""
+    """Return a flag for each span: whether it is a window of the current assigner."""
     assign = windows.assigner.array_assignment
     assert assign is not None
     starts, ends = (np.asarray(spans[name].to_numpy(), np.int64) for name in (START, END))
@@ -174,7 +174,7 @@ def _fit(windows: Windows, spans: pa.Table) -> Bools:
 
 
 def _overlap(key: KeySchema, spans: pa.Table, others: pa.Table) -> Bools:
-    """Return True for each span that may share elements with another span of its key, directly or through others."""
+    """Return a flag for each span: whether it may share elements, even through others, with another span of its key."""
     parts = [
         part.set_column(part.schema.get_field_index(END), END, pc.subtract(part[END], 1)) for part in (spans, others)
     ]

@@ -43,7 +43,8 @@ class IntervalRun:
         interval: the span of event time.
         state: `done`, or `unchanged` if it ran before and nothing has changed.
         manifest: manifest of the snapshot at its end.
-        corrected: manifest of the epoch that first corrected windows, because rows of the source changed.
+        corrected: manifest of the epoch that corrected windows because rows of the source had changed; None if none
+            did.
     """
 
     interval: Interval
@@ -82,7 +83,7 @@ def backfill(
 
 
 def end_of_input(driver: Driver) -> Manifest | None:
-    """End event time after a backfill's last interval, so that open windows fire; return None if it had already ended.
+    """End event time after a backfill's last interval, so that open windows fire. Return None if it had ended already.
 
     Raises:
         Refused: nothing has run yet, a stream has taken over, or stale intervals have to be run again first.
@@ -167,7 +168,7 @@ def _rebuilt(source: OpenInput, history: History, interval: Interval) -> list[So
     """Return the changes since the parent of an interval, if all of them lie in the interval or after it.
 
     Then the parent's snapshot holds no changed row, so the interval and all later ones can be recomputed from the
-    current source, even if files are missing. None if rows before it may have changed, or nothing changed.
+    current source, even if files are missing. Return None if rows before it may have changed, or if nothing changed.
     """
     run, _ = history.find(interval)
     parent = None if run.parent not in history.versions else history.parent_of(run)
@@ -200,7 +201,7 @@ def _ways_on(source: OpenInput, head: Snapshot, history: History) -> str:
 
 
 def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int | None:
-    """Return the current end of event time; None before the first run.
+    """Return the current end of event time, or None before the first run.
 
     Raises:
         Refused: a stream has taken over, the input has ended, or the interval begins later.
@@ -272,7 +273,7 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
         commits_per_epoch: number of source commits in an epoch; None for all of them. It does not affect results.
 
     Raises:
-        Refused: the pipeline is a backfill in event order, or the log entry of a commit is gone.
+        Refused: the pipeline is a backfill in event order, or the log entry of a commit no longer exists.
         Stopped: `tidegate stop` requested the end between two epochs.
     """
     driver.recover()

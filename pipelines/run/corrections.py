@@ -46,7 +46,7 @@ _DAY = 86_400_000
 
 
 def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
-    """Add late rows to the windows that they belong to; return the epoch's manifest and the number of late rows.
+    """Add late rows to the windows that they belong to. Return the epoch's manifest and the number of late rows.
 
     If no late row is selected and every window is correct, there is no epoch, and the manifest is None.
 
@@ -80,7 +80,7 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
 
 
 def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: SourceCommit) -> Manifest:
-    """Correct the windows of a stream whose rows a version changed; return the manifest of the epoch.
+    """Correct the windows of a stream whose rows a version changed. Return the manifest of the epoch.
 
     If added rows move the watermark, the position stays within the version, and the next epoch moves it.
     """
@@ -107,7 +107,7 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
 
 
 def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: bool = False) -> Manifest | None:
-    """Correct the windows of a backfill whose rows changed since its newest epoch; return None if nothing changed.
+    """Correct the windows of a backfill whose rows changed since its newest epoch. Return None if nothing changed.
 
     All rows added since then with times before the end of event time go into their windows; none of them is late.
 
@@ -144,8 +144,8 @@ def has_changes(source: OpenInput, position: Position) -> bool:
 def first_changed(source: OpenInput, position: Position) -> tuple[Millis, SourceCommit] | None:
     """Return a time before which no row has changed since a position, and the changes since then as one commit.
 
-    The time comes from the statistics of the files in which the versions differ, including removed files. None if a
-    file lacks statistics.
+    The time comes from the statistics of the files in which the versions differ, including removed files. Return None
+    if a file lacks statistics.
     """
     log, columns = source.log, source.columns
     if columns.time_in_files is None or not isinstance(log, ChangingSource):
@@ -155,7 +155,7 @@ def first_changed(source: OpenInput, position: Position) -> tuple[Millis, Source
     recorded = [time for time in oldest if time is not None]
     if len(recorded) < len(oldest):
         return None
-    # A wall-clock time of a zone is at most a day from UTC.
+    # A wall-clock time of a zone differs from UTC by at most a day.
     first = min(recorded, default=LAST_TIME) - (0 if columns.zone is None else _DAY)
     return first, SourceCommit(log.head, log.time_of(log.head), changed.came, changes=True)
 
@@ -175,7 +175,7 @@ def changing_versions(source: OpenInput, position: Position) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ChangedInterval:
-    """The numbers of an interval's usable rows that were deleted from the source and added to it.
+    """How many usable rows of an interval were deleted from the source, and how many were added to it.
 
     Args:
         interval: an interval that has run.
@@ -204,10 +204,10 @@ class Preview:
 
 
 def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
-    """Return what a backfill would correct before it runs an interval; None if nothing changed, or for a stream.
+    """Return what a backfill would correct before it runs an interval, or None if nothing changed, or for a stream.
 
     Raises:
-        Refused: the source is not the one that was read, or its changed files are gone.
+        Refused: the source is not the one that was read, or its changed files no longer exist.
     """
     tables = PipelineTables(warehouse_of(config), pipeline.name)
     head = read_snapshot(tables)
@@ -255,7 +255,7 @@ def check_read_before_forgetting(tables: PipelineTables, pipeline: Pipeline) -> 
 
 
 def _unread(tables: PipelineTables, pipeline: Pipeline, position: Position) -> tuple[int, ...]:
-    """Return the unread versions with data if one of them changed rows, else none."""
+    """Return the unread versions with data if one of them changed rows; otherwise none."""
     # A source that can no longer be read can't bring the key back.
     with suppress(Refused):
         log = open_source(pipeline.source, tables.warehouse)
@@ -302,7 +302,7 @@ def _migrated(driver: Driver, source: OpenInput, head: Snapshot) -> Snapshot:
 def _recompute(
     driver: Driver, source: OpenInput, head: Snapshot, asked: Asked, rows: SourceRows, moved: Mapping[str, object]
 ) -> Manifest | None:
-    """Recompute windows, commit and publish; return None if late rows were requested and nothing differs."""
+    """Recompute windows, commit and publish. Return None if late rows were requested and nothing differs."""
     driver.complete(head)
     began = perf_counter()
     plan, outcomes = recompute(driver.tables, source.bound, head, asked, rows, driver.clock(), driver.step)

@@ -77,11 +77,11 @@ class Driver:
 
     @property
     def recorded_engine(self) -> str | None:
-        """Name of the engine as recorded in a manifest; None for Spark, which older manifests don't name."""
+        """Name of the engine as recorded in a manifest. It is None for Spark, which older manifests don't name."""
         return None if self.engine.name == "spark" else self.engine.name
 
     def shards(self) -> int:
-        """Return the number of shards of an epoch: the pipeline's parallelism, or else one per core."""
+        """Return the number of shards of an epoch: the pipeline's parallelism, or one per core by default."""
         wanted = self.pipeline.parallelism or self.engine.cores
         return min(wanted, self.pipeline.max_parallelism)
 
@@ -93,7 +93,7 @@ class Driver:
         return Basis(source, self.tables, head, self.clock() if now is None else now, self.shards)
 
     def complete(self, head: Snapshot | None) -> None:
-        """Publish a snapshot that another driver committed since this one recovered, before an epoch starts from it.
+        """Publish a snapshot that another driver committed after this one recovered, before an epoch starts from it.
 
         That driver may have hung or died before publishing, and after the next epoch nobody would publish it.
         """
@@ -196,7 +196,7 @@ class Driver:
             ):
                 lacked_it = publish_table(self.tables, manifest, table, self._handles)
             self.times.note(f"published {table}")
-            # Every epoch is published to this table, and to this one last.
+            # Every epoch is published to this table, and to this table last.
             if table == epochs.NAME and (is_ours or lacked_it):
                 self.metrics.published(manifest, self.times.end() if is_ours else {})
             self.tell(f"published {table}")
@@ -233,7 +233,7 @@ def drive(
     wait: Callable[[LeaseRow], bool] = lambda holder: False,
     observe: Observe = unobserved,
 ) -> Iterator[Driver]:
-    """Enter a driver that holds the lease. It starts the project's engine, which ends with it, unless one is given.
+    """Enter a driver that holds the lease. Without `engine`, it starts the project's engine, which ends with it.
 
     Args:
         config: the project.
@@ -266,7 +266,7 @@ def drive(
     ):
         if not config.shares_work:
             clean_artifacts(artifacts_of(config), config.retain_work_days, clock())
-        # Only a driver of the same pipeline in an older version could be using one of them.
+        # Only a driver of the same pipeline in an older version could be using such a folder.
         remove_checkpoints(config.work_folder, pipeline.name)
         if engine is None:
             running = engine_of(config, f"{command} {pipeline.name}", lambda: driver.tell("starting Spark"))
@@ -289,7 +289,7 @@ _WAIT_SECONDS = 1.0
 
 @dataclass
 class Patience:
-    """Decides whether a command keeps waiting for the lease; called at each attempt to take it.
+    """Decides whether a command keeps waiting for the lease. It is called at each attempt to take the lease.
 
     Args:
         seconds: longest time to wait, starting now.
@@ -313,7 +313,7 @@ class Patience:
         self._until = self.timer() + self.seconds
 
     def __call__(self, holder: LeaseRow) -> bool:
-        """Wait a second and return True; return False immediately if there is nothing to wait for."""
+        """Wait a second and return True, or return False immediately if there is nothing to wait for."""
         if holder.command != self.command or self.timer() >= self._until or self.is_ended():
             return False
         if holder.run not in self._announced:

@@ -93,7 +93,7 @@ def line_of(manifest: Manifest, phases: dict[str, float]) -> dict[str, Any]:
 
 
 def rate(rows: int, seconds: float) -> int | None:
-    """Return rows per second; None if no time passed."""
+    """Return rows per second, or None if no time passed."""
     return round(rows / seconds) if seconds > 0 else None
 
 
@@ -104,7 +104,7 @@ def _iso(time: Millis) -> str | None:
 
 
 _STEPS = {"planned": "plan", "operated": "operate", "committed": "commit"}
-"""Steps by the driver's message when they are completed; any other message belongs to `publish`."""
+"""Steps by the message with which the driver reports their completion. Any other message belongs to `publish`."""
 
 
 @dataclass
@@ -125,7 +125,7 @@ class StepTimes:
         self._since = self.clock()
 
     def begin(self) -> None:
-        """Begin the plan of an epoch; earlier time belongs to no epoch."""
+        """Begin the plan of an epoch. Time before this call belongs to no epoch."""
         self._seconds, self._since = {}, self.clock()
 
     def note(self, done: str) -> None:
@@ -135,7 +135,7 @@ class StepTimes:
         self._since = now
 
     def end(self) -> dict[str, float]:
-        """End the epoch, and return its seconds by step; the next one begins."""
+        """End the epoch, and return its seconds by step. The next epoch begins."""
         self.newest = self._seconds
         self.begin()
         return self.newest

@@ -44,7 +44,7 @@ def parse_duration(text: str, field: str) -> timedelta:
 
 
 def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterator[Interval]:
-    """Cut `[start, end)` into slices, the last one possibly shorter; without a length it is one slice.
+    """Cut `[start, end)` into slices; the last one may be shorter. Without a length, there is a single slice.
 
     Raises:
         UsageError: start is not before end.
@@ -62,7 +62,7 @@ def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterato
 
 
 def cut_gap(since: Millis, first: Interval, length: relativedelta | None) -> list[Interval]:
-    """Cut the time from `since` to an interval into slices like it, the first one possibly shorter.
+    """Cut the time from `since` to an interval into slices like that interval; the first one may be shorter.
 
     Args:
         since: end of the intervals that were run, int64 epoch milliseconds.
@@ -96,7 +96,7 @@ def show(moment: datetime) -> str:
 
 
 def describe(interval: Interval) -> str:
-    """Return an interval as text; for whole days without the time of day."""
+    """Return an interval as text. Whole days are shown without a time of day."""
     length = from_millis(interval.end) - from_millis(interval.start)
     start, end = from_millis(interval.start), from_millis(interval.end)
     if length % timedelta(days=1) == timedelta(0) and start.hour == start.minute == 0:
@@ -105,7 +105,7 @@ def describe(interval: Interval) -> str:
 
 
 def parse_moment(text: str, field: str) -> datetime:
-    """Parse a date or date-time in ISO form; without a zone it is UTC.
+    """Parse a date or date-time in ISO format. Without a zone, it is in UTC.
 
     Raises:
         UsageError: the text is neither.

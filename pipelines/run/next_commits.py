@@ -64,7 +64,7 @@ class EpochLimits:
 def next_commits(
     source: OpenInput, positions: Sequence[Position], limits: EpochLimits, ends: Ends | None = None
 ) -> list[ReadCommit]:
-    """Return the commits that the next epoch reads, in order; none if everything is read.
+    """Return the commits that the next epoch reads, in order, or none if everything has been read.
 
     A commit that changed rows is returned alone. After its correction, it is returned once more, without files, to move
     the watermark.

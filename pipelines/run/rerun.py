@@ -81,7 +81,7 @@ class History:
 
     @property
     def first(self) -> RanInterval | None:
-        """Return the first run of the pipeline; None if the records do not reach back to it."""
+        """Return the first run of the pipeline, or None if the records do not reach back to it."""
         return self.ran[-1] if self.ran and self.ran[-1].parent is None else None
 
     def find(self, interval: Interval) -> tuple[RanInterval, tuple[StaleInterval, ...]]:
@@ -102,14 +102,14 @@ class History:
         )
 
     def snapshot_of(self, run: RanInterval) -> Snapshot | None:
-        """Return the snapshot at the end of a run; None if it is no longer retained."""
+        """Return the snapshot at the end of a run, or None if it is no longer retained."""
         return None if run.version is None else read_snapshot(self.tables, run.version)
 
     def parent_of(self, run: RanInterval) -> Snapshot | None:
-        """Return the snapshot that a run continued from; None for the first run of the pipeline.
+        """Return the snapshot that a run continued from, or None for the first run of the pipeline.
 
         Raises:
-            Refused: it is no longer retained, so the run can't be repeated.
+            Refused: the snapshot is no longer retained, so the run can't be repeated.
         """
         if run.parent is None:
             return None
@@ -135,7 +135,7 @@ class History:
         return f"`tidegate backfill {self.tables.pipeline} {bounds(self.first.interval)} --again --and-following`"
 
     def unknown(self, run: RanInterval) -> Refused:
-        """Return the error for a run whose snapshot no longer exists, so that later changes of its rows are unknown."""
+        """Return the error for a run whose snapshot no longer exists, so that later changes to its rows are unknown."""
         return Refused(
             f"interval {describe(run.interval)} of {self.tables.pipeline} was run by epoch {run.epoch}, whose snapshot "
             "is no longer retained, so tidegate can't tell whether its rows or the code changed. "
@@ -146,7 +146,7 @@ class History:
         """Refuse to run an interval again from a snapshot whose source was replaced before the head.
 
         Raises:
-            Refused: `tidegate source reset` came in between.
+            Refused: `tidegate source reset` was run in between.
         """
         positions = {} if snapshot is None else snapshot.manifest.positions
         for table, position in positions.items():
@@ -179,7 +179,7 @@ class History:
         )
 
     def _savepoint(self, start: Millis) -> tuple[str, Millis] | None:
-        """Return name and event time of the newest savepoint on this lineage before a time, if any."""
+        """Return the name and event time of the newest savepoint on this lineage before a time, if any."""
         line = {run.epoch for run in self.ran} | {run.parent for run in self.ran}
         candidates = []
         for entry in list_savepoints(self.tables):
@@ -199,7 +199,7 @@ def bounds(interval: Interval) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Epoch:
-    """The record of an epoch; `version` is that of table `state`, None if its snapshot is gone."""
+    """The record of an epoch. `version` is that of table `state`, or None if the epoch's snapshot no longer exists."""
 
     number: int
     parent: int | None

@@ -1,4 +1,4 @@
-"""Continues a pipeline on a source that was recreated: only its positions change, in an epoch without rows.
+"""Continue a pipeline on a recreated source: only the positions change, in an epoch without rows.
 
 State, watermark and results are kept, so rows of the new source behind the watermark are late.
 """
@@ -23,7 +23,7 @@ from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.time import Millis
 
 Begin = Literal["beginning", "now"]
-"""Point of a new source from which a stream reads: its first commit, or the next one."""
+"""The point from which a stream reads a new source: its first commit, or the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class NewPosition:
 def new_positions(
     tables: PipelineTables, pipeline: Pipeline, head: Snapshot, begin: Begin | None = None, force: bool = False
 ) -> list[NewPosition]:
-    """Return the new position of each recreated source; none if the newest epoch has already set them.
+    """Return the new position of each recreated source, or none if the newest epoch has already set them.
 
     Args:
         tables: the pipeline's tables.

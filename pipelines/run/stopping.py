@@ -25,7 +25,7 @@ _POLL_SECONDS = 1.0
 def stop_driver(
     config: Config | str | Path, pipeline: str, patience: float, tell: Callable[[str], None] = lambda text: None
 ) -> str | None:
-    """Ask the running driver to stop, wait for its end, and return its description; None if no driver is running.
+    """Ask the running driver to stop, wait for its end, and return its description, or None if no driver is running.
 
     Args:
         config: the project, or its tidegate.toml.
@@ -65,7 +65,7 @@ class Holder:
         config: the project.
         pipeline: a name in it.
         host: name of the process's host, as `this_host` returns it there.
-        process: its number.
+        process: the process's number.
     """
 
     config: Config
@@ -74,7 +74,7 @@ class Holder:
     process: int
 
     def is_driving(self) -> bool:
-        """Return True if the process holds the lease; also False if the lease can't be read."""
+        """Return True if the process holds the lease. Return False also if the lease can't be read."""
         from tidegate.pipelines.ledger.host import system_clock
         from tidegate.pipelines.ledger.lease import read_lease
 

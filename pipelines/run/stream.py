@@ -44,7 +44,7 @@ ENDS_BY_ITSELF = "stream --available-now"
 OnEpoch = Callable[[Manifest], None]
 
 Pause = Callable[[float], object]
-"""Waits for a number of seconds, or less if there is a reason to poll earlier."""
+"""Function that waits for a number of seconds, or less if there is a reason to poll earlier."""
 
 _SECOND = 1.0
 """Longest time in seconds between two calls of `should_stop`, and shortest time between two clock epochs."""
@@ -87,7 +87,7 @@ class Stream:
         """Run epochs over all data currently in the source, advance the clock, and return.
 
         Args:
-            should_stop: called before each epoch; the rest is left to the next run.
+            should_stop: called before each epoch; if it returns True, the rest is left to the next run.
 
         Raises:
             Refused: the source is not the table of the position, or an unread version of it can't be read.
@@ -126,22 +126,22 @@ class Stream:
             self._wait(looked + seconds, should_stop)
 
     def poll(self, should_stop: Callable[[], bool]) -> bool:
-        """Run epochs over the data currently in the source; return False if the stream was asked to stop.
+        """Run epochs over the data currently in the source. Return False if the stream was asked to stop.
 
-        `begin` comes first. A process that runs several streams calls it for each in turn.
+        `begin` must be called first. A process that runs several streams calls this method for each of them in turn.
         """
         self._drain(should_stop, self._reopen_if_due)
         self.driver.engine.check()
         return not self._is_asked(should_stop)
 
     def _drain(self, should_stop: Callable[[], bool], before_each: Callable[[], None] = lambda: None) -> None:
-        """Run epochs over the data currently in the source, then advance the clock; end early if asked to stop."""
+        """Run epochs over the data currently in the source, then advance the clock. End early if asked to stop."""
         ends: Ends | None = None
         while not self._is_asked(should_stop):
             before_each()
             self.driver.metrics.looked()
             self.driver.times.begin()
-            # The clock is read before the log, so a commit that is not yet in the log is later than the clock.
+            # The clock is read before the log, so a commit that is not yet in the log has a later time than the clock.
             now, source = self.driver.clock(), self._source()
             if ends is None:
                 ends = [(input_.log.identity, input_.log.head) for input_ in source.inputs]
@@ -224,7 +224,7 @@ class Stream:
         return True
 
     def _beat(self, source: OpenInput, now: Millis) -> None:
-        """Advance the clock, at most to the oldest unread commit; usually nothing is due, so no epoch runs."""
+        """Advance the clock, at most to the oldest unread commit. Usually nothing is due, so no epoch runs."""
         driver, head, timer = self.driver, self._parent(), self.timer()
         if head is None or head.manifest.position_in(self._table).files or timer - self._last_beat < _SECOND:
             return
@@ -256,17 +256,17 @@ class Stream:
             self._head = None
 
     def _source(self) -> OpenInput:
-        """Return the source as it is now; the pipeline is bound again only if its columns changed."""
+        """Return the source as it is now. The pipeline is bound again only if the source's columns changed."""
         driver, opened = self.driver, self._opened
         self._opened = OpenInput.open(driver.engine, driver.tables, driver.pipeline) if opened is None else opened.now()
         if opened is not None and self._opened.bound is not opened.bound:
-            # Late and rejected rows are stored with all columns, so their tables need new columns before the next
+            # Late and rejected rows are stored with all columns, so their tables need any new columns before the next
             # epoch.
             self._head = self._ready(self._opened.bound)
         return self._opened
 
     def _current_head(self) -> Snapshot | None:
-        """Return the newest snapshot, read again only if somebody committed since."""
+        """Return the newest snapshot. It is read again only if somebody has committed since."""
         head = self._head
         if head is None or not is_newest(head, self.driver.tables):
             self._head = read_snapshot(self.driver.tables)
@@ -275,7 +275,7 @@ class Stream:
         return self._head
 
     def _parent(self) -> Snapshot | None:
-        """Return the snapshot to continue from; None to start from scratch."""
+        """Return the snapshot to continue from, or None to start from scratch."""
         return None if self.anew else self._current_head()
 
     @property
@@ -298,7 +298,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """Maintenance of a stream's tables between epochs: its interval, and the snapshots that it keeps.
+    """Maintenance of a stream's tables between epochs: how often it runs, and which snapshots it keeps.
 
     Args:
         retention: the snapshots to keep.

@@ -1,4 +1,4 @@
-"""Files of runs other than tables: removes old ones, and those that may show a forgotten key.
+"""Files of runs other than tables: remove old ones, and those that may show a forgotten key.
 
 They are logs of Spark's processes, folders of runs that Airflow started, alarms, and run reports. No later run needs
 them. The pages of checks are not cleaned up here: each check removes old pages itself. Pages and logs show keys in many
@@ -42,7 +42,7 @@ _CLEANED = "cleaned"
 
 
 def clean(config: Config, now: Millis) -> int:
-    """Remove old files from the work folder of a project, and from its artifacts; return their number.
+    """Remove old files from the work folder of a project and from its artifacts. Return their number.
 
     Args:
         config: the project.
@@ -88,9 +88,9 @@ def clean_work(folder: Path, days: int, now: Millis) -> int:
 
 
 def clean_artifacts(artifacts: Artifacts, days: int, now: Millis) -> int:
-    """Remove copies of runs, alarms, and reports, as `clean_work` does, and return how many files.
+    """Remove copies of runs, alarms and reports, as `clean_work` does. Return the number of files.
 
-    Listing them all takes requests, so it runs once a day for all hosts together.
+    Listing all artifacts takes many requests, so this runs once a day for all hosts together.
 
     Args:
         artifacts: artifacts of the project.
@@ -112,7 +112,7 @@ def clean_artifacts(artifacts: Artifacts, days: int, now: Millis) -> int:
 
 
 def _delete_old(artifacts: Artifacts, oldest: float) -> int:
-    """Delete files that are older than a time, and return how many; files of one run are deleted together."""
+    """Delete files that are older than a time. Return how many. Files of one run are deleted together."""
     groups: dict[str, dict[str, float]] = {}
     for name, at in artifacts.names("runs").items():
         groups.setdefault(name.rpartition("/")[0], {})[name] = at
@@ -159,7 +159,7 @@ def remove_checkpoints(folder: Path, pipeline: str) -> None:
 
     Args:
         folder: the work folder.
-        pipeline: name of the pipeline; those of others are kept.
+        pipeline: name of the pipeline; checkpoints of other pipelines are kept.
     """
     root = folder / "checkpoints"
     for left in root.glob(f"{pipeline}-*"):
@@ -196,7 +196,7 @@ _AT_WORK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class FilesOfRuns:
-    """Files of a pipeline's runs other than its tables, as far as this host sees them.
+    """Files of a pipeline's runs, other than its tables, that this host can see.
 
     Args:
         config: the project.
@@ -234,7 +234,7 @@ class FilesOfRuns:
         return len(names) + len(files) + self._erase_alarms(artifacts)
 
     def remove(self, now: float | None = None) -> int:
-        """Remove all files that belong to this pipeline alone, and return how many; its lines in journals are kept.
+        """Remove all files that belong to this pipeline alone, and return how many. Its lines in journals are kept.
 
         Args:
             now: seconds since 1970; None for the current time.
@@ -259,7 +259,7 @@ class FilesOfRuns:
         yield from self._of_runs(artifacts, now, lambda pipeline: pipeline == self.pipeline)
 
     def _of_own_dags(self, artifacts: Artifacts, now: float) -> Iterator[str]:
-        """Yield the artifacts of runs in DAGs that a user wrote, whose ids name no pipeline."""
+        """Yield the artifacts of runs of users' own DAGs, whose ids name no pipeline."""
         pipelines = {self.pipeline, *self.config.declared}
         yield from self._of_runs(artifacts, now, lambda pipeline: pipeline not in pipelines)
 
@@ -281,7 +281,7 @@ class FilesOfRuns:
 
     @property
     def _work(self) -> ArtifactsInFolder | None:
-        """Return this host's work folder; None if it is that of the artifacts."""
+        """Return this host's work folder, or None if the artifacts are in it."""
         return None if self.config.shares_work else ArtifactsInFolder(self.config.work_folder)
 
     def _erase_alarms(self, artifacts: Artifacts) -> int:

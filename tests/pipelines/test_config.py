@@ -47,7 +47,10 @@ def test_a_date_without_a_zone_is_utc(tmp_path: Path) -> None:
         ("warehouse = 3", "warehouse: give a string in quotes"),
         ('spark = "local"', "spark: make it a table: [spark]"),
         ('engine = "duckdb"', "engine: give 'spark' or 'local'"),
-        ("engine = local", 'Invalid value (at line 1, column 10): write a string in quotes: engine = "spark" or "local"'),
+        (
+            "engine = local",
+            'Invalid value (at line 1, column 10): write a string in quotes: engine = "spark" or "local"',
+        ),
         (ENTRY + "owner = data-team # us", "Invalid value (at line 4, column 9): write a string in quotes: owner"),
         (ENTRY + "catchup = False", "Invalid value (at line 4, column 11): write catchup = false"),
         ('warehouse = "http://host/x"', "warehouse: 'http' is not an object store: give a folder, or a URI with s3://"),

@@ -1,1 +1,1 @@
-"""What starts Spark: sessions, jars, Java, the class archive, and shipping modules to executors."""
+"""Everything that starting Spark needs: sessions, jars, Java, the class archive, and shipping modules to executors."""

@@ -20,10 +20,10 @@ from tidegate.pipelines.engine.spark.connect import without_remote
 from tidegate.pipelines.engine.spark.jars import jars_folder
 
 _KEPT = 3
-"""Number of archives that are kept, for other environments and Java versions; each has about 200 MB."""
+"""Number of archives to keep, for other environments and Java versions. Each takes about 200 MB."""
 
 _NO_LOG = "-Xlog:disable -Xlog:all=warning:stderr"
-"""Options that keep the JVM from printing to stdout, into a command's JSON, why an archive does not match."""
+"""Options that keep the JVM from printing why an archive does not match to stdout, where a command's JSON goes."""
 
 
 def archive_file(java: str) -> Path:
@@ -31,7 +31,7 @@ def archive_file(java: str) -> Path:
     import pyspark
 
     jars = sorted((*(Path(pyspark.__file__).parent / "jars").glob("*.jar"), *jars_folder().glob("*.jar")))
-    # The JVM compares size and time of each jar: for a new environment in the same place, the archive does not match.
+    # The JVM compares the size and time of each jar, so the archive does not match a new environment in the same place.
     seen = [f"{jar} {status.st_size} {status.st_mtime_ns}" for jar in jars for status in (jar.stat(),)]
     fits = xxhash.xxh64_hexdigest("\n".join((java, *seen)).encode())
     return jars_folder() / f"classes-{fits}.jsa"
@@ -49,7 +49,7 @@ def options_to_make(archive: Path) -> str:
 
 
 def make_archive(java: str, run: str, tell: Callable[[str], None] = lambda line: None) -> Path | None:
-    """Return the archive, creating it with a short run if necessary; None if this Java can't create one.
+    """Return the archive, creating it with a short run if necessary, or None if this Java can't create one.
 
     Args:
         java: the version text of the Java, from `check_java`.
@@ -74,7 +74,7 @@ def make_archive(java: str, run: str, tell: Callable[[str], None] = lambda line:
         part.unlink(missing_ok=True)
     archives = sorted(file.parent.glob("classes-*.jsa"), key=lambda each: each.stat().st_mtime, reverse=True)
     for old in archives[_KEPT:]:
-        # Another environment may be creating its own; a JVM that uses the file keeps it open.
+        # Another environment may be creating its own archive. A JVM that uses the file keeps it open.
         with suppress(OSError):
             old.unlink()
     return file

@@ -23,17 +23,17 @@ REMOTE_ENVIRONMENT = "SPARK_REMOTE"
 _ANSWERS_WITHIN = 30.0
 """Longest time in seconds to reach a server; Spark's own client tries for ten minutes."""
 _ROWS_TO_COUNT = 1 << 16
-"""Rows of the job that counts cores: many more than cores, so that every task gets a row."""
+"""Number of rows in the job that counts cores: many more than there are cores, so that every task gets a row."""
 
 _TOUCHED_EVERY = 300.0
-"""Seconds between two calls that keep a session alive; a server closes sessions that were unused for an hour."""
+"""Seconds between two calls that keep a session alive. A server closes sessions that were unused for an hour."""
 
 _cores: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 _touched: WeakKeyDictionary[SparkSession, float] = WeakKeyDictionary()
 
 
 def remote_of(settings: Mapping[str, str | int | bool]) -> str | None:
-    """Return the address of the Connect server that a project's settings or SPARK_REMOTE name; None for a JVM."""
+    """Return the address of the Connect server that a project's settings or SPARK_REMOTE name, or None for a JVM."""
     return str(settings.get(REMOTE) or os.environ.get(REMOTE_ENVIRONMENT) or "") or None
 
 

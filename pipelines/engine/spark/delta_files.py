@@ -1,7 +1,7 @@
-"""Reads a Delta table's files with Spark, through its public API: rows of a version, identified by file and position.
+"""Read a Delta table's files with Spark, through its public API: rows of a version, identified by file and position.
 
-Delta supports features that our reader lacks, and applies deletion vectors and column mapping itself. A commit's rows
-are read in the newest version that still lists all its files, so a later OPTIMIZE does not hide them.
+Delta supports features that Tidegate's reader lacks, and applies deletion vectors and column mapping itself. A commit's
+rows are read in the newest version that still lists all its files, so a later OPTIMIZE does not hide them.
 """
 
 from __future__ import annotations

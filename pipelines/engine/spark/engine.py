@@ -104,7 +104,7 @@ class SparkEngine:
         return runs_here(self.session)
 
     def setting(self, name: str) -> str | None:
-        """Return the value of a setting of the session; None if it is not set."""
+        """Return the value of a setting of the session, or None if it is not set."""
         if self._session is None and self._known is not None:
             return self._known(name)
         return self.session.conf.get(name, None)
@@ -316,7 +316,7 @@ def _judged(
 
 
 def _unnamed(run: Run, schema: pa.Schema) -> tuple[Run, pa.Schema]:
-    """Return a function and its schema with numbered columns: names may contain dots, which Spark reads as fields."""
+    """Return a function and its schema with numbered columns: names may contain dots, which Spark takes for fields."""
     unnamed = pa.schema([field.with_name(f"c{place}") for place, field in enumerate(schema)])
 
     def renamed(judged: Iterator[JudgedRows]) -> Batches:
@@ -362,7 +362,7 @@ def _as_bytes(batches: Batches) -> Batches:
 
 
 def _of_shard(batches: Iterable[pa.RecordBatch]) -> tuple[str | None, list[pa.Buffer]]:
-    """Return the marker and the packs of one shard; the marker is None in a task without a shard."""
+    """Return the marker and the packs of one shard. The marker is None in a task without a shard."""
     marker: str | None = None
     packs: list[pa.Buffer] = []
     for batch in batches:
@@ -375,7 +375,7 @@ def _of_shard(batches: Iterable[pa.RecordBatch]) -> tuple[str | None, list[pa.Bu
 
 @contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """Keep a command's handler of Ctrl-C, which PySpark would replace; it may replace Python's default."""
+    """Keep a command's Ctrl-C handler, which PySpark would replace. PySpark may replace Python's default handler."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -385,7 +385,7 @@ def _own_interrupt() -> Iterator[None]:
 
 
 def _end_of_spark(code: int, config: Config) -> str:
-    """Describe the end of Spark's process by its exit code, with a remedy; a code below 0 or above 128 is a signal."""
+    """Describe the end of Spark's process by its exit code, with a remedy. A code below 0 or above 128 is a signal."""
     more = f'Give it more memory with "spark.driver.memory" under [spark] in {config.file_name}'
     if code == _OUT_OF_MEMORY:
         return f"Spark's process ran out of memory (exit code {code}). {more}"

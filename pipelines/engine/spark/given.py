@@ -1,8 +1,8 @@
 """An existing Spark session as the engine: that of a notebook, a Databricks job or `spark-submit`.
 
-Runs use another session of the same Spark process, with the settings of the given one and with ours. Sessions share no
-settings, views or functions, so the given one is not changed. A Spark Connect client can't create another session on
-its server, so there a run changes four settings of the given one, and `close` resets them.
+Runs use another session of the same Spark process, with the settings of the given one and with Tidegate's. Sessions
+share no settings, views or functions, so the given one is not changed. A Spark Connect client can't create another
+session on its server, so a run changes four settings of the given session there, and `close` resets them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _sent: WeakKeyDictionary[SparkContext | SparkSession, set[str]] = WeakKeyDiction
 
 
 class BorrowedSession(SparkEngine):
-    """A session beside a given one, as the engine of a run; `close` leaves the given one running.
+    """A session next to a given one, as the engine of a run. `close` leaves the given session running.
 
     Args:
         config: the project, which has the session.
@@ -98,7 +98,7 @@ def check_session(session: object) -> None:
 
 
 def _beside(session: Session) -> Session:
-    """Return another session of the same Spark process, with the settings of the given one and with ours.
+    """Return another session of the same Spark process, with the settings of the given one and Tidegate's.
 
     Raises:
         UsageError: the given session was stopped, or its Spark can't create another one.
@@ -108,7 +108,7 @@ def _beside(session: Session) -> Session:
         settings, present = session.conf.getAll, beside.conf.getAll
     except Exception as error:
         raise UsageError(f"spark: this session can't be used: {in_words(error)}. Give one that is running") from error
-    # For example credentials of an object store, which notebooks set in their session.
+    # These are, for example, credentials of an object store that a notebook set in its session.
     for name, value in {**settings, **SESSION}.items():
         if present.get(name) != str(value) and beside.conf.isModifiable(name):
             beside.conf.set(name, value)

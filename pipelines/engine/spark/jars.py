@@ -81,14 +81,14 @@ def resolve_jars() -> list[Path]:
     ours.mkdir()
     for jar in resolved:
         jar.rename(ours / jar.name)
-    # The jars appear all at once, because a partly filled folder would look complete.
+    # The jars appear together, because a partly filled folder would look complete.
     ours.rename(folder)
     shutil.rmtree(ivy, ignore_errors=True)
     return sorted(folder.glob("*.jar"))
 
 
 def _artifact(name: str) -> str:
-    """Return the name of a jar's artifact; a version may have a hyphen, as in zstd-jni-1.5.7-3.jar."""
+    """Return the name of a jar's artifact. A version may contain a hyphen, as in zstd-jni-1.5.7-3.jar."""
     return re.sub(r"-\d.*", "", name)
 
 

@@ -1,4 +1,4 @@
-"""The JVM of this process's Spark sessions, and what can be known about Spark without a JVM: settings and functions.
+"""The JVM of this process's Spark sessions, and what is known about Spark without a JVM: settings and functions.
 
 A JVM outlives a session, and serves the next one. Tidegate starts it with pyspark's `launch_gateway`, so it gets the
 JVM's process without using Spark's private names.
@@ -22,11 +22,11 @@ from tidegate.pipelines.engine.base import settings_of
 from tidegate.pipelines.engine.spark.connect import remote_of
 
 _gateways: list[Any] = []
-"""Gateway to the JVM that this process started; empty before that."""
+"""The gateway to the JVM that this process started; empty before that."""
 
 
 def is_running() -> bool:
-    """Return True if this process has a JVM; a running one no longer reads a properties file."""
+    """Return True if this process has a JVM. A running JVM no longer reads a properties file."""
     from pyspark.sql import SparkSession
 
     return bool(_gateways) or SparkSession.getActiveSession() is not None
@@ -56,7 +56,7 @@ def start(settings: Mapping[str, str]) -> None:
 
 
 def process() -> subprocess.Popen[bytes] | None:
-    """Return the process of the JVM; None if this process did not start it."""
+    """Return the process of the JVM, or None if this process did not start it."""
     started: subprocess.Popen[bytes] | None = _gateways[0].proc if _gateways else None
     return started
 
@@ -70,7 +70,7 @@ def end() -> None:
 
 
 def known_settings(config: Config) -> Callable[[str], str | None] | None:
-    """Return the function of `settings_of`; None if a session may have settings from elsewhere."""
+    """Return the function that `settings_of` returns, or None if a session may have settings from elsewhere."""
     return None if _has_other_settings(config) else settings_of(config)
 
 
@@ -95,7 +95,7 @@ def spark_homes() -> list[str]:
 
 _REGISTRY = "org/apache/spark/sql/catalyst/analysis/FunctionRegistry$.class"
 _NAME = re.compile(rb"\x01\x00.([a-z_][a-z_0-9]*)", re.DOTALL)
-"""A text among the constants of a class: its kind, two bytes of its length, and the text itself."""
+"""A string among the constants of a class: its kind, its length in two bytes, and the string itself."""
 _OF_GRAMMAR = frozenset(
     {
         "timestampadd",
@@ -115,7 +115,7 @@ _ADDS = ("spark.sql.extensions", "spark.sql.catalogImplementation", "spark.sql.c
 
 
 def function_names(config: Config) -> frozenset[str] | None:
-    """Return the names of all functions of a project's Spark, and some more; None if others may have added functions.
+    """Return the names of a project's Spark functions, and some more; None if other libraries may have added functions.
 
     They are read from the constants of the class that registers the functions, so they match the installed version.
     """
@@ -126,7 +126,7 @@ def function_names(config: Config) -> frozenset[str] | None:
 
 @cache
 def installed_names() -> frozenset[str] | None:
-    """Return the constants that may be names of functions; None without Spark's jars, as with Connect's client."""
+    """Return the constants that may be names of functions, or None without Spark's jars, as with Connect's client."""
     jars = (jar for home in spark_homes() for jar in Path(home, "jars").glob("spark-catalyst_*.jar"))
     if (jar := next(jars, None)) is None:
         return None

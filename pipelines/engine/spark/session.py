@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 _TIME_ZONE = "spark.sql.session.timeZone"
 _SUBMIT = "PYSPARK_SUBMIT_ARGS"
 LOG_ENVIRONMENT = "TIDEGATE_SPARK_LOG"
-"""Variable; the value `stderr` sends Spark's log to the command's standard error instead of a file."""
+"""Environment variable. The value `stderr` sends Spark's log to the command's standard error instead of a file."""
 
 SESSION: dict[str, str | int | bool] = {
-    # Times are passed to Python in the session's zone, and ours is UTC.
+    # Times are passed to Python in the session's zone, which must be UTC.
     _TIME_ZONE: "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": 100_000,
     "spark.sql.shuffle.partitions": 8,
     "spark.databricks.delta.snapshotPartitions": 2,
 }
-"""Settings that a session can change, so a Connect server gets them too."""
+"""Settings that a session can change, so that a Connect server gets them too."""
 
 _WORKER_MEMORY: dict[str, str | int] = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -50,8 +50,8 @@ _WORKER_MEMORY: dict[str, str | int] = {
 }
 """Environment of Python workers: Arrow and NumPy share one allocator, which keeps up to 512 MiB of freed memory.
 
-With separate allocators, which returned memory to the system after each array, a task spent a quarter of its time in
-page faults.
+With separate allocators, which return memory to the system after each array, a task spent a quarter of its time in page
+faults.
 """
 
 _STRUCTURED = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -78,7 +78,7 @@ def start_session(config: Config, name: str) -> SparkSession:
     """Start a Spark session for a run; executors of a cluster or a Connect server get this process's code.
 
     Args:
-        config: the project; its `spark` settings take precedence over ours.
+        config: the project; its `spark` settings take precedence over Tidegate's.
         name: purpose of the session, shown in Spark's UI.
 
     Raises:
@@ -190,7 +190,7 @@ def log_python_to(file: Path) -> None:
 
 
 def _from_root_to_py4j(record: logging.LogRecord) -> bool:
-    """Redirect what py4j logs to the root logger, such as missing answers, to its own logger."""
+    """Redirect messages that py4j logs to the root logger, such as missing answers, to py4j's own logger."""
     if Path(record.pathname).parent.name != "py4j":
         return True
     record.name = "py4j"
@@ -217,7 +217,7 @@ def _log_updates_to_py4j() -> None:
 def errors_to(file: Path) -> Iterator[None]:
     """Redirect the stderr of processes started in the body to a file, because the JVM prints a lot.
 
-    With TIDEGATE_SPARK_LOG=stderr, they write to our stderr, for containers whose files don't outlive them.
+    With TIDEGATE_SPARK_LOG=stderr, they write to this process's stderr, for containers whose files don't outlive them.
     """
     if os.environ.get(LOG_ENVIRONMENT) == "stderr":
         yield
@@ -253,7 +253,7 @@ def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": False,
         "spark.log.level": "ERROR",
-        # A JVM that runs out of memory ends together with the run, which might otherwise hang.
+        # A JVM that runs out of memory ends, and so does the run, which might otherwise hang.
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()} -XX:+ExitOnOutOfMemoryError "
         f"{java_options(java)}",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -268,7 +268,7 @@ def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
 
 
 def ended_with(session: SparkSession, within: float = 0.0) -> int | None:
-    """Return the exit code of a session's JVM; None while it runs, or if it is not a child of this process."""
+    """Return the exit code of a session's JVM, or None while it runs or if it is not a child of this process."""
     if is_connect(session):
         return None
     started = jvm.process()
@@ -285,7 +285,7 @@ def stop_session(session: SparkSession) -> None:
 
 
 SECRET = "_SPARK_AUTH_SECRET"
-"""Variable with the secret; Spark gives it to the executors, too."""
+"""Environment variable with the secret. Spark gives it to the executors too."""
 
 _LOCAL = re.compile(r"local(\[[^\]]*\])?")
 _STANDALONE = "spark://"
@@ -304,7 +304,7 @@ _PROTECTION: dict[str, str | int | bool] = {
 
 
 def protection(settings: Mapping[str, str | int | bool], file: str) -> dict[str, str | int | bool]:
-    """Return the settings that protect the connections of a project's Spark cluster; empty for other masters.
+    """Return the settings that protect the connections of a project's Spark cluster, or nothing for other masters.
 
     Args:
         settings: Spark settings of the project.

@@ -1,4 +1,4 @@
-"""Ships code to the executors: Tidegate and the project's own modules, as the driver has them.
+"""Ship code to the executors: Tidegate and the project's own modules, as the driver has them.
 
 They are sent in one zip file, with the application or the Connect session. So a new version needs no installation on
 the workers, and driver and executors always run the same code. Other packages (pyarrow, deltalake and so on) must be
@@ -29,7 +29,7 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
 def ship(session: SparkSession, folder: Path) -> None:
-    """Send this process's code to the executors; local executors import it in place (`search_path`).
+    """Send this process's code to the executors. Local executors import it in place (`search_path`).
 
     Args:
         session: session of the driver.
@@ -59,7 +59,7 @@ def search_path() -> str:
 
 
 def own_modules(imported: Mapping[str, ModuleType]) -> list[Path]:
-    """Return files and folders of imported top-level modules that were not installed, and of Tidegate."""
+    """Return the files and folders of Tidegate and of imported top-level modules that were not installed."""
     paths: set[Path] = set()
     for name, module in imported.items():
         file = Path(getattr(module, "__file__", None) or "/")
@@ -110,7 +110,7 @@ def pack(modules: Iterable[Path], folder: Path) -> Path:
 
 
 def _below(top: Path) -> list[Path]:
-    """Return a file, or a folder with its content. Links are followed: in a checkout, parts of `tidegate` are links."""
+    """Yield a file, or a folder with its content. Links are followed: in a checkout, parts of `tidegate` are links."""
     paths = [top]
     for folder, folders, files in os.walk(top, followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__"]

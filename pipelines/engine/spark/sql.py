@@ -1,6 +1,6 @@
 """SQL of an input that Spark evaluates: derived columns, and a flag for rows that `where` keeps.
 
-Spark evaluates expressions that have no proven Arrow program (`sql`), over batches that our tasks read. Only the
+Spark evaluates expressions that have no proven Arrow program (`sql`), over batches that Tidegate's tasks read. Only the
 columns that expressions and events need go through Spark.
 """
 
@@ -68,7 +68,7 @@ def evaluated(sql: SparkSql, rows: DataFrame, names: Sequence[str], also: Sequen
 
 
 def _flagged(sql: SparkSql, rows: DataFrame) -> DataFrame:
-    """Return rows with flags of those that `where` keeps. `where` sees derived columns, which may replace others."""
+    """Flag the rows that `where` keeps. `where` sees derived columns, which may replace others."""
     if sql.where is None:
         return rows.withColumn(KEPT, F.lit(True))
     names = rows.columns

@@ -65,7 +65,7 @@ def _numbers(text: str) -> tuple[int, int]:
 
 
 def to_arrow(schema: StructType) -> pa.Schema:
-    """Return the columns of a frame as Arrow columns; a TIMESTAMP is in UTC."""
+    """Return the columns of a frame as Arrow columns. A TIMESTAMP is in UTC."""
     from pyspark.sql.pandas import types
 
     zone: dict[str, Any] = {"timezone": "UTC"} if _numbers(version("pyspark")) >= (4, 2) else {"timestamp_utc": True}
@@ -73,7 +73,7 @@ def to_arrow(schema: StructType) -> pa.Schema:
 
 
 def from_arrow(schema: pa.Schema) -> StructType:
-    """Return Arrow columns as columns of a frame; a timestamp without a zone is a TIMESTAMP_NTZ."""
+    """Return Arrow columns as columns of a frame. A timestamp without a zone becomes a TIMESTAMP_NTZ."""
     from pyspark.sql.pandas import types
 
     return types.from_arrow_schema(schema, prefer_timestamp_ntz=True)

@@ -194,7 +194,7 @@ class Third(TumblingEventTimeWindows):
 @pytest.mark.parametrize("member", ["staggered", "with_stagger", "stagger_offset"])
 def test_an_assigner_with_a_part_of_the_stagger_is_refused_with_the_rest(member: str) -> None:
     others = {"staggered", "with_stagger", "stagger_offset"} - {member}
-    with pytest.raises(UnsupportedOperation, match=f"overrides {member} of WindowAssigner, and not ") as refused:
+    with pytest.raises(UnsupportedOperation, match=f"overrides {member} of WindowAssigner, but not ") as refused:
         Windows(subclassed(Given(True), member), aggregate=COUNT)
     assert all(other in str(refused.value) for other in others)
 
@@ -223,7 +223,7 @@ def test_a_rule_of_one_s_own_for_the_draw_is_taken_if_the_offset_keeps_it() -> N
 @pytest.mark.parametrize("member", ["stored", "restored"])
 def test_an_aggregate_that_only_writes_or_only_reads_its_state_is_refused(member: str) -> None:
     function = subclassed(CountThem(), member)
-    with pytest.raises(UnsupportedOperation, match=f"overrides {member} of AggregateFunction, and not "):
+    with pytest.raises(UnsupportedOperation, match=f"overrides {member} of AggregateFunction, but not "):
         Windows(TumblingEventTimeWindows.of(10), aggregate=function)
     assert Windows(TumblingEventTimeWindows.of(10), aggregate=subclassed(CountThem(), "stored", "restored"))
 
@@ -231,7 +231,7 @@ def test_an_aggregate_that_only_writes_or_only_reads_its_state_is_refused(member
 @pytest.mark.parametrize("member", ["snapshot", "restore"])
 def test_a_generator_that_only_writes_or_only_reads_its_state_is_refused(member: str) -> None:
     generator = subclassed(OwnGenerator(), member)
-    with pytest.raises(UnsupportedOperation, match=f"overrides {member} of WatermarkGenerator, and not "):
+    with pytest.raises(UnsupportedOperation, match=f"overrides {member} of WatermarkGenerator, but not "):
         WatermarkStrategy.for_generator(lambda: generator).create_generator(lambda: 0)
     both = subclassed(OwnGenerator(), "snapshot", "restore")
     assert WatermarkStrategy.for_generator(lambda: both).create_generator(lambda: 0) is both
