@@ -188,7 +188,7 @@ def validate(batch: Any, suite: TableSuite, key: Sequence[str]) -> list[Outcome]
 
     Raises:
         UsageError: an expectation of the pipeline's own suite raised an exception, which says nothing about the rows.
-            TidegateError: an expectation of tidegate raised an exception.
+        TidegateError: an expectation of tidegate raised an exception.
     """
     outcomes = [Outcome(expectation, key) for expectation in suite.expectations]
     for rows in suite.parts():

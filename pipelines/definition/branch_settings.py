@@ -110,7 +110,8 @@ def with_settings(pipeline: Pipeline, settings: Mapping[str, Millis]) -> Pipelin
     """Return a pipeline with other settings.
 
     Raises:
-        UsageError: the pipeline has no such setting. IllegalArgument: a value is not valid.
+        UsageError: the pipeline has no such setting.
+        IllegalArgument: a value is not valid.
     """
     for name, value in settings.items():
         check_setting(name)

@@ -40,7 +40,8 @@ def publish(tables: PipelineTables, manifest: Manifest) -> None:
     """Publish an epoch to every table. A table that already has the epoch is left unchanged.
 
     Raises:
-        FilesMissing: a file that the manifest lists is missing. Refused: the table's commits keep failing.
+        FilesMissing: a file that the manifest lists is missing.
+        Refused: the table's commits keep failing.
     """
     for table in PUBLISHED:
         if table == epochs.NAME:

@@ -228,7 +228,8 @@ class Retention:
         epochs: time for which rows of table epochs are kept; None to keep them forever.
 
     Raises:
-        UsageError: fewer than one snapshot. IllegalArgument: a negative duration.
+        UsageError: fewer than one snapshot.
+        IllegalArgument: a negative duration.
     """
 
     snapshots: int

@@ -1,8 +1,8 @@
 """The rows of a pipeline's sources as they arrived, by source commit, and the watermarks that a setting gives them.
 
 Nothing is run: rows are read as in an epoch, and event time advances through the code that plans a stream's epochs.
-Only times, keys and commits are kept; if there are many, they are on disk, and one share of the keys is in memory at a
-time.
+Only times, keys and commits are kept. If there are many, they are kept on disk, with one share of the keys in memory at
+a time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tidegate.windowing.watermarks import WatermarkStrategy
 Int64s = npt.NDArray[np.int64]
 
 ROWS_AT_ONCE = 5_000_000
-"""Number of rows in memory at a time, about 1 GB including sorting; more rows are divided into shares of the keys."""
+"""Largest number of rows in memory, about 1 GB including sorting. More rows are divided into shares of the keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class Arrived:
         times: event time, int64 epoch milliseconds.
         commits: number of the commit.
         partitions: number of the source partition, an index of `Arrivals.partitions`.
-        gaps: gap of a session, if a column has it, milliseconds; otherwise empty.
+        gaps: session gap in milliseconds if a column has it; otherwise empty.
         parts: number of the file in the slice.
-        places: place of the row in its file.
+        places: position of the row in its file.
     """
 
     keys: Int64s
@@ -162,7 +162,7 @@ class Arrivals:
         if any((part.watermark or pipeline.watermark).reads_events for part in pipeline.inputs):
             raise Refused(
                 f"pipeline {pipeline.name!r}: its watermark generator sees every event, so only a run shows what it "
-                f"would do: `tidegate late summary {pipeline.name}` has the late rows"
+                f"would do: `tidegate late summary {pipeline.name}` shows the late rows"
             )
         for choice in choices_of(config, pipeline):
             if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:
@@ -218,7 +218,7 @@ class Arrivals:
         before, after = [MIN_TIMESTAMP], [MIN_TIMESTAMP]
         holding, behind = dict.fromkeys(self.partitions, 0), dict.fromkeys(self.partitions, 0)
         for read in self.reads:
-            # An epoch of only this commit: the grouping of commits into epochs makes no difference.
+            # The epoch has only this commit: how commits are grouped into epochs makes no difference.
             (alone,) = in_steps([read], times)
             largest = {alone.step: self.measures.largest.get(read.step, {})}
             steps = steps_of([alone], times, largest, lambda read: ())
@@ -229,7 +229,7 @@ class Arrivals:
         return Watermarks(np.array(before[1:], np.int64), np.array(after[1:], np.int64), holding, behind)
 
     def rows(self, with_places: bool = False) -> Arrived:
-        """Return the usable rows; `with_places` adds the place of each row."""
+        """Return the usable rows. `with_places` adds the position of each row."""
         found = list(self._read(with_places))
         columns = ([getattr(each, name) for each in found] for name in Arrived.__slots__)
         return Arrived(*(np.concatenate(column) if found else np.empty(0, np.int64) for column in columns))
@@ -265,7 +265,7 @@ class Arrivals:
             )
 
     def _keys(self, table: pa.Table) -> Int64s:
-        """Return the hash of each row's key; 0 if windows have no key."""
+        """Return the hash of each row's key, or 0 if windows have no key."""
         bound = self.source.bound
         if len(bound.inputs) > 1 or not bound.key.names:
             return np.zeros(len(table), np.int64)
@@ -286,7 +286,7 @@ class Arrivals:
 
     @property
     def shares(self) -> int:
-        """Number of shares of the keys, so that a share has about `ROWS_AT_ONCE` rows."""
+        """Number of shares of the keys, such that a share has about `ROWS_AT_ONCE` rows."""
         return max(1, -(-self.measures.usable // ROWS_AT_ONCE))
 
     def source_rows(self, parts: Int64s, places: Int64s) -> pa.Table:

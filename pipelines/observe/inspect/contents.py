@@ -80,7 +80,7 @@ _PLACE = ("namespace", "side", "window_start", "window_end")
 
 
 class Timer(NamedTuple):
-    """A timer of a key and window; `at` in int64 epoch milliseconds."""
+    """A timer of a key and window. `at` is int64 epoch milliseconds."""
 
     row: dict[str, Any]
     domain: str
@@ -104,7 +104,7 @@ class Change:
 
 @dataclass
 class Difference:
-    """The difference from one snapshot to another; rows have the columns of table `state`."""
+    """The difference from one snapshot to another. Rows have the columns of table `state`."""
 
     came: list[dict[str, Any]] = field(default_factory=list)
     went: list[dict[str, Any]] = field(default_factory=list)
@@ -138,7 +138,7 @@ def _by_place(rows: pa.Table, key: tuple[str, ...]) -> dict[tuple[Any, ...], dic
 
 
 def _note_change(difference: Difference, before: dict[str, Any], after: dict[str, Any]) -> None:
-    # As text, so that NaN equals NaN, even within lists and structs.
+    # Values are compared as text, so that NaN equals NaN, even within lists and structs.
     columns = tuple(name for name in after if name not in _TIMERS and repr(before.get(name)) != repr(after[name]))
     if columns:
         difference.changed.append(Change(before, after, columns))

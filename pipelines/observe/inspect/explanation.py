@@ -1,4 +1,4 @@
-"""The steps of an epoch with the reasons for them, derived from the pipeline and its source's log without Spark."""
+"""The steps of an epoch and the reasons for them, derived without Spark from the pipeline and its source's log."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def explain(pipeline: Pipeline, choices: Sequence[Choice] | None = None, engine:
 
     Args:
         pipeline: the pipeline.
-        choices: what reads each input; None if there is no table yet, in which case both ways to read it are named.
+        choices: what reads each input; None if there is no table yet; then both ways to read it are named.
         engine: the engine that runs its tasks.
     """
     choice = choose_operator(pipeline.compute)
@@ -59,7 +59,7 @@ def explain(pipeline: Pipeline, choices: Sequence[Choice] | None = None, engine:
 
 
 def look_at_source(config: Config, pipeline: Pipeline) -> list[Choice] | None:
-    """Return what reads each input of a pipeline, from its table's log, without Spark; None if there is no table yet.
+    """Return what reads each input of a pipeline, by its table's log and without Spark; None if there is no table yet.
 
     Raises:
         Refused: a column that the pipeline names is missing, or its type is unsuitable (not checked if Spark evaluates
@@ -206,7 +206,7 @@ def _operating(compute: Compute, choice: OperatorChoice) -> list[str]:
         return [
             "sort by commit and time; an element behind the watermark is late",
             f"join each other element with the elements of the other input with right - left from {span}",
-            "as the watermark advances, remove elements that nothing can join any more",
+            "as the watermark advances, remove elements that nothing can join any longer",
         ]
     if isinstance(compute, WindowJoin):
         return [

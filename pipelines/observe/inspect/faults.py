@@ -1,4 +1,4 @@
-"""Differences between what is published and what follows from the source, or from another table.
+"""Differences between what is published and what the source, or another table, implies.
 
 The windows, state and late rows of sampled keys are compared with their lives (`lives`), and epochs, late rows and
 manifests with each other.
@@ -47,7 +47,7 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A difference between what is published and what follows from the source, or from another table.
+    """A difference between what is published and what the source, or another table, implies.
 
     Args:
         kind: `value`, `missing` or `unexpected` (a window), `state`, `late`, `epoch` or `manifest`.
@@ -82,14 +82,14 @@ class Draw:
 
     @classmethod
     def of(cls, windows: pa.Table, key: tuple[str, ...], share: float, seed: int) -> Draw:
-        """Return the sample of a share of the keys, with at least one of these windows' keys."""
+        """Return the sample of a share of the keys, including at least one key of these windows."""
         everything = cls(key, seed, 1 << 64)
         limit = min(1 << 64, math.ceil(share * 2.0**64))
         least = int(everything._mixed(windows).min()) if len(windows) else 0
         return cls(key, seed, max(limit, least + 1))
 
     def flags(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return a flag for each row: True if its key is sampled."""
+        """Return a flag for each row: whether its key is sampled."""
         if self.limit >= 1 << 64:
             return np.ones(len(rows), np.bool_)
         flags: npt.NDArray[np.bool_] = self._mixed(rows) < np.uint64(self.limit)
@@ -174,7 +174,7 @@ def _check_plain(history: History) -> None:
     """Check that the plain rules can compute the values of the windows.
 
     Raises:
-        NoHistory: they don't.
+        NoHistory: they can't.
     """
     windows = history.windows
     if not isinstance(windows.aggregate, AggregateColumns) or windows.process is not None:
@@ -253,12 +253,13 @@ class _Compared:
                 self._add(Fault("state", self.history.manifest.epoch, self.key, bounds[0], should, value), bounds)
 
     def late(self, published: Sequence[Mapping[str, Any]]) -> None:
-        """Compare the late rows that no window accepted, by their times; reopened rows are in their windows."""
+        """Compare the late rows that no window accepted, by their times. Reopened rows are in their windows."""
         begins, rows = self.history.begins, self.rows.rows
         expected = Counter(rows[number][TIME] for number in self.life.late)
         found = Counter(row[TIME] for row in published if row.get(late.REOPENED) is None and not row["stale"])
         if begins is not None:
-            # A row that was already late then comes from the table itself, and may have been deleted from the source.
+            # A row that was already late by then comes from the table itself, and may since have been deleted from the
+            # source.
             old = Counter(row[TIME] for row in published if row["epoch"] <= begins)
             expected, found = +(expected - old), +(found - old)
         for time in sorted({*expected, *found}):
@@ -381,7 +382,7 @@ def faults_of_epochs(epoch_rows: pa.Table, late_rows: pa.Table, erased: bool) ->
     Args:
         epoch_rows: rows of table epochs.
         late_rows: rows of table late.
-        erased: True if late rows of these epochs have been pruned or forgotten: then there may be fewer.
+        erased: True if late rows of these epochs have been pruned or forgotten, so that fewer may be left.
     """
     rows = epoch_rows.to_pylist()
     gone: dict[int, int] = {}

@@ -1,13 +1,13 @@
 """The history of a pipeline's newest snapshot, reconstructed from table `epochs` and the log of its source.
 
-The source records the order in which rows arrived, and table `epochs` the watermark of each epoch. Event time is
-advanced over the commits again, by the code that planned the epochs, and compared with the table. So the history
+The source records the order in which rows arrived, and table `epochs` the watermark of each epoch. The code that
+planned the epochs advances event time over the commits again, and the result is compared with the table. So the history
 doesn't depend on how many snapshots are retained.
 
 A history may start at an epoch instead of at the first row. Then the rows that the source had at that epoch count as
-one step, without their order of arrival; those that were late by then are in table `late`. It starts at the newest
-epoch that corrected changed rows, because the source's earlier rows are not kept, or at the newest epoch if older files
-or log entries of the source no longer exist.
+one step, without their order of arrival; rows that were late by then are in table `late`. It starts at the newest epoch
+that corrected changed rows, because the source's earlier rows are not kept, or at the newest epoch if older files or
+log entries of the source no longer exist.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tidegate.windowing.windows import TimeWindow
 
 
 class NoHistory(Refused):
-    """The history can't be reconstructed from what is kept."""
+    """The history can't be reconstructed from the data that is kept."""
 
 
 @dataclass(frozen=True)
@@ -94,16 +94,16 @@ class History:
 
     @cached_property
     def other_code(self) -> tuple[int, Millis]:
-        """The newest epoch of other code than the current (0 if none is known), and the longest gap of such code."""
+        """The newest epoch that ran other code (0 if none is known), and the longest session gap of such code."""
         rows, present = _epochs(self.tables, self.manifest, 0), self.source.bound.fingerprint
         others = [row for row in rows if row.get(epochs.FINGERPRINT) not in (None, present)]
         gaps = [(row.get(epochs.SHAPE) or {}).get("gap") or 0 for row in others]
         return max((row["epoch"] for row in others), default=0), max(gaps, default=0)
 
     def read(self, wanted: Callable[[pa.Table], npt.NDArray[np.bool_]], after: int = 0) -> tuple[History, Rows]:
-        """Return the usable rows of some keys, like `rows`, with this history or with one that starts later.
+        """Return the usable rows of some keys, as `rows` does, with this history or with one that starts later.
 
-        If files of the source no longer exist, that is the history that starts with the newest epoch.
+        If files of the source no longer exist, it is the history that starts with the newest epoch.
         """
         try:
             return self, self.rows(wanted, after)
@@ -119,7 +119,8 @@ class History:
             after: only rows that a later epoch read.
 
         Raises:
-            FileGone: a file is gone. If the first step is a `BASE`, its missing files are named in `Rows.gone` instead.
+            FileGone: a file no longer exists. If the first step is a `BASE`, its missing files are listed in
+                `Rows.gone` instead.
         """
         parts = [
             replace(part, commit=number)
@@ -165,7 +166,7 @@ class History:
                 gone.append(part)
 
     def _spans_of(self, gone: Sequence[FilePart]) -> tuple[Bounds, ...]:
-        """Return the spans of event time of files that are gone: everything if the log has no statistics for a file."""
+        """Return the event-time spans of missing files: all of time if the log has no statistics for a file."""
         if not gone:
             return ()
         times = self.source.columns.time_in_files or ""
@@ -221,7 +222,7 @@ class History:
         return sorted((both & kinds) - own)
 
     def forgotten(self, key: Key) -> int | None:
-        """Return the newest epoch that forgot a key, 0 if none did; None if unknown."""
+        """Return the newest epoch that forgot a key, 0 if none did, or None if that is unknown."""
         unknown = False
         for epoch, marks in self._marks.items():
             if marks is not None and any(is_forgotten(key, mark) for mark in marks):
@@ -239,7 +240,7 @@ class History:
         return [(window.start, window.end) for window in assigned if isinstance(window, TimeWindow)]
 
     def result_of(self, rows: Rows, numbers: Sequence[int]) -> dict[str, Any]:
-        """Return the value of a window by its definition: its rows are given to the aggregate one by one.
+        """Return the value of a window by definition: its rows are given to the aggregate one by one.
 
         Raises:
             NoHistory: the window's function is not an aggregate.
@@ -258,7 +259,7 @@ class History:
 
 @dataclass
 class _Clock:
-    """A clock for an assigner, which event-time windows don't read."""
+    """A clock for an assigner. Event-time windows don't read it."""
 
     current_processing_time: Millis = 0
 
@@ -291,8 +292,7 @@ def read_history(
         config: the project.
         pipeline: name of the pipeline.
         since: manifest of the epoch at which it starts; None for as early as possible.
-        lower: with `since`, the event
-            time from which the earlier rows are read.
+        lower: with `since`, the event time from which the earlier rows are read.
         manifest: manifest of the snapshot; None for the newest.
 
     Raises:
@@ -347,7 +347,7 @@ def _epochs(tables: PipelineTables, manifest: Manifest, after: int) -> list[dict
 
 
 def _retained(tables: PipelineTables, epoch: int) -> Manifest | None:
-    """Return the manifest of an epoch; None if its snapshot is not retained."""
+    """Return the manifest of an epoch, or None if its snapshot is not retained."""
     for entry in list_snapshots(tables):
         if entry.epoch == epoch and (snapshot := read_snapshot(tables, entry.version)) is not None:
             return snapshot.manifest
@@ -393,7 +393,7 @@ def _moves(
     if base is not None:
         position = base.position_in(source.table)
         read, watermark, frontier = position.version, base.watermark, position.frontier
-        # The rows of a corrected version are in the windows before they move the watermark.
+        # The rows of a corrected version are in the windows before these rows move the watermark.
         corrected = source.whole(position).version
         times = EventTimes.of(source.bound.pipeline, base) if frontier is None else None
         upper = LAST_TIME if frontier is None else frontier
@@ -460,7 +460,7 @@ def _without_skipped(
     except Refused as error:
         raise NoHistory(str(error)) from error
     if source.corrects and as_read != parts:
-        # Windows that a correction touched have the rows of its version, others the earlier ones.
+        # Windows that a correction touched have the rows of its version; other windows have the earlier rows.
         raise NoHistory(f"source {source.table}: changes of rows were skipped before later ones were corrected")
     return as_read
 
@@ -474,7 +474,7 @@ def _commits(
         source: the source.
         times: the event times before, which are advanced.
         epoch: the epoch.
-        read: the version up to which commits have moved the watermark, and that up to which their rows were read.
+        read: the version up to which commits have moved the watermark, and the version up to which rows were read.
         until: the last version.
         watermark: the watermark before.
     """

@@ -1,4 +1,4 @@
-"""The effect of lateness settings on a source's rows: late rows, wrong windows, waits.
+"""The effect of lateness settings on a source's rows: late rows, wrong windows and waiting times.
 
 A window is wrong at first if one of its rows arrives after the watermark has passed its end: its first result lacks the
 row. Sessions are those that all rows form, including late ones.
@@ -26,13 +26,13 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.watermarks import WatermarkStrategy
 
 _COARSE, _MANY = 1_000, 1 << 16
-"""Unit to which the waits of a share of the keys are rounded up if many differ, so that few values are held."""
+"""Unit to which the waits of a share of the keys are rounded up if many differ, so that few values need memory."""
 
 _MOST_UNITS = 1 << 24
 _SHARES = (0.5, 0.99)
 
 NEVER = -(1 << 62)
-"""Distance of a row that arrived before the first watermark, and so is not late under any setting."""
+"""Distance of a row that arrived before the first watermark, and so is late under no setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Figures:
         open_most: largest number of windows open after any commit.
         open_now: number of windows open after the last commit.
         waits: quantiles (0.5 and 0.99) over the windows: how far event time was past the end of a window when it fired,
-            milliseconds; None if none fired.
+            milliseconds; None if no window fired.
         waits_by_clock: the same in commit times, from the commit that first reached the window's end.
     """
 
@@ -153,7 +153,7 @@ class Lateness:
         return [count.figures() for count in of_settings]
 
     def distances(self, settings: Sequence[Setting]) -> tuple[list[Int64s], npt.NDArray[np.int32]]:
-        """Return for each setting how far the watermark is past the last window of each row, and the partitions.
+        """Return, for each setting, how far the watermark is past the last window of each row; and the partitions.
 
         A row whose distance is smaller than the allowed lateness is never late. The settings have the current gap.
         """
@@ -170,7 +170,7 @@ class Lateness:
         return distances, partitions
 
     def late_rows(self, setting: Setting) -> tuple[Int64s, Int64s]:
-        """Return the file (an index of `arrivals.files.parts`) and the place of each late row."""
+        """Return the file (an index of `arrivals.files.parts`) and the position of each late row."""
         parts, places = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for arrived in self._arrived(with_places=True):
             grouped = self._group(arrived, setting.gap)
@@ -199,7 +199,7 @@ class Lateness:
         return self.arrivals.divided(self.shares)
 
     def _group(self, arrived: Arrived, gap: Millis | None) -> Grouped:
-        """Return rows with their windows. Those of all rows with the current gap are cached."""
+        """Return rows with their windows. The windows of all rows with the current gap are cached."""
         if gap != self.present.gap or self.shares > 1:
             return self._grouped(arrived, gap)
         if self._of_all is None:
@@ -224,7 +224,7 @@ def _codes(arrived: Arrived) -> Int64s:
 
 
 def _assigner_of(bound: BoundPipeline) -> WindowAssigner | None:
-    """Return the assigner if arrays can assign its windows; None for functions and joins."""
+    """Return the assigner if its windows can be assigned on arrays, or None for functions and joins."""
     windows = bound.compute
     if isinstance(windows, WindowJoin):
         raise Refused(
@@ -251,7 +251,7 @@ def _assigner_of(bound: BoundPipeline) -> WindowAssigner | None:
 
 @dataclass(frozen=True, slots=True)
 class _Waits:
-    """How long windows wait: milliseconds, and the number of windows with each value.
+    """How long windows wait: durations in milliseconds, and the number of windows with each duration.
 
     Args:
         by_event_time: how far event time is past the end of a window when it fires.
@@ -291,7 +291,7 @@ class _Count:
         self._waits.append(waits)
 
     def waits(self, ends: Int64s, numbers: Int64s, unit: Millis) -> _Waits:
-        """Return how long windows wait that end at these times.
+        """Return how long windows that end at these times wait.
 
         Args:
             ends: the distinct ends of windows, ascending.
@@ -320,7 +320,7 @@ class _Count:
 
 
 def _counted(ends: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the distinct values, ascending, and how often each occurs."""
+    """Return the distinct values in ascending order, and how often each occurs."""
     ordered = np.sort(ends)
     bounds = np.flatnonzero(begins(ordered))
     return ordered[bounds], np.diff(np.append(bounds, len(ordered)))
@@ -340,7 +340,7 @@ def _rounded(values: Int64s, numbers: Int64s, unit: Millis) -> tuple[Int64s, Int
 
 
 def _quantiles(waits: Sequence[tuple[Int64s, Int64s]]) -> dict[float, Millis | None]:
-    """Return the median and the 99th percentile of values that each occur a number of times; None without values."""
+    """Return the median and the 99th percentile of values with multiplicities, or None without values."""
     if not any(len(values) for values, _ in waits):
         return dict.fromkeys(_SHARES)
     values, numbers = (np.concatenate(column) for column in zip(*waits, strict=True))

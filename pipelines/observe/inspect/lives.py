@@ -40,9 +40,9 @@ class Step:
         kind: its kind, or `BASE`.
         version: version of the source whose rows it reads; None if it reads none.
         clock: processing time, int64 epoch milliseconds.
-        before: watermark that decides which of its rows are late.
+        before: watermark before it, which decides which of its rows are late.
         after: watermark after it.
-        lag: in event order, how far the watermark is behind the rows; else None.
+        lag: in event order, how far the watermark is behind the rows; otherwise None.
         parts: the rows that it reads.
         lateness: allowed lateness of the code that ran, milliseconds; None for that of the current code.
         closed_through: for a `BASE`, the time up to which code with less allowed lateness had closed windows.
@@ -68,7 +68,7 @@ class Event:
         what: `in`, `late` or `no window` (a row), `opened`, `merged`, `fired`, `fired late`, `reopened`, or `cleaned`
             (a window).
         step: number of the step.
-        watermark: event time at that moment.
+        watermark: event time when it happened.
         start: start of the window; None for a row without a window.
         end: its end, exclusive.
         rows: numbers of the row, the rows of a pane, or the rows of a window.
@@ -95,9 +95,10 @@ class Life:
         lateness: allowed lateness of the current code, milliseconds.
         identity: returns the identity of a row.
         reopened: for each epoch, the late rows that it reopened.
-        late_before: the late rows that were in no window when the history starts.
-        published: the newest epoch that published each window. No table records which windows got, by a reopening, rows
-            that they had missed while another window accepted them; those that it published have them.
+        late_before: the late rows that are in no window when the history starts.
+        published: the newest epoch that published each window. No table records which windows a reopening gave rows
+            that they had missed while another window accepted them. The windows that the reopening published have these
+            rows.
         final_at: for each published window, the watermark after which it can no longer change.
     """
 
@@ -129,7 +130,7 @@ class Life:
     """Windows that were closed, and accept rows again: recomputed by code with more allowed lateness."""
 
     def live(self, rows: Sequence[Mapping[str, Any]]) -> Life:
-        """Take rows through the steps; rows are ordered by step, then by time."""
+        """Take rows through the steps. The rows are ordered by step, then by time."""
         at = 0
         in_base = [number for number, row in enumerate(rows) if self.steps[row[STEP]].kind == BASE]
         late_before = self._chosen(in_base, rows, self.late_before)
@@ -213,7 +214,7 @@ class Life:
     def _chosen(
         self, numbers: Sequence[int], rows: Sequence[Mapping[str, Any]], wanted: Sequence[Identity]
     ) -> set[int]:
-        """Return the numbers of wanted rows: first those with the same values, then those with only the same time."""
+        """Return the numbers of wanted rows, preferring rows with the same values to rows with only the same time."""
         chosen, left = set[int](), list(wanted)
         times = {time for time, _ in wanted}
         identities = {number: self.identity(rows[number]) for number in numbers if rows[number][TIME] in times}
@@ -265,7 +266,7 @@ class Life:
         self._closed_through = max(self._closed_through, watermark - self._allowed)
 
     def _reopen(self, step: int, reopening: Step, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add the late rows that an epoch reopened; their windows are recomputed as a whole."""
+        """Add the late rows that an epoch reopened. Their windows are recomputed as a whole."""
         wanted = self.reopened.get(reopening.epoch, ()) if reopening.kind == "reopen" else ()
         changed: dict[Bounds, None] = {}
         for number in sorted(self._chosen(self._late, rows, wanted)):

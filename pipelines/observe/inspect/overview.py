@@ -1,6 +1,7 @@
 """An overview of a project's pipelines, for the page in Airflow. Starts no JVM.
 
-Plain values, ready for JSON; times are int64 epoch milliseconds. Importing this module loads no library for tables.
+The values are plain, ready for JSON. Times are int64 epoch milliseconds. Importing this module loads no library for
+tables.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def pipeline_overview(config_file: str | Path, pipeline: str, clock: Callable[[]
 
 
 def report_page(config_file: str | Path, pipeline: str, epoch: int) -> bytes | None:
-    """Return the run report of an epoch as HTML; None if none was written.
+    """Return the run report of an epoch as HTML, or None if none was written.
 
     Raises:
         UsageError: there is no such pipeline.
@@ -72,7 +73,7 @@ def report_page(config_file: str | Path, pipeline: str, epoch: int) -> bytes | N
 
 
 def page_beside_reports(config_file: str | Path, pipeline: str, page: str) -> bytes | None:
-    """Return a page stored beside a pipeline's run reports; None if there is no such page.
+    """Return a page stored beside a pipeline's run reports, or None if there is no such page.
 
     Raises:
         UsageError: there is no such pipeline.
@@ -81,18 +82,18 @@ def page_beside_reports(config_file: str | Path, pipeline: str, page: str) -> by
 
 
 def docs_page(config_file: str | Path, pipeline: str, page: str) -> bytes | None:
-    """Return a page of a pipeline's Data Docs as HTML; None if there is no such page.
+    """Return a page of a pipeline's Data Docs as HTML, or None if there is no such page.
 
     Raises:
         UsageError: there is no such pipeline.
     """
-    # Only files that a check wrote are served, not others that may be in the folder.
+    # Only files that a check wrote are served, not other files in the folder.
     is_page = page == "index.html" or re.fullmatch(r"check-\d{6,}-[0-9a-f]{12}\.html", page)
     return _page(config_file, pipeline, f"{docs_folder(pipeline)}/{page}" if is_page else None)
 
 
 def _page(config_file: str | Path, pipeline: str, name: str | None) -> bytes | None:
-    """Return a pipeline's artifact; None if there is no file or no name."""
+    """Return a pipeline's artifact, or None if there is no file or no name."""
     config = load_config(Path(config_file))
     config.entry(pipeline)
     return None if name is None else artifacts_of(config).read(name)
@@ -111,7 +112,7 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
     manifest = snapshot.manifest
     is_known = MIN_TIMESTAMP < manifest.watermark < MAX_TIMESTAMP
     lease = read_lease(tables)
-    # An older epoch may have been checked since.
+    # An older epoch may have been checked in the meantime.
     checked = quality.newest_checked(tables, manifest.timeline)
     checks = quality.newest(tables, checked or 0)
     state = quality.state_of(checks)

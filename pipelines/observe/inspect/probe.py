@@ -20,7 +20,7 @@ _CONTENT = b"written by a test of the connection"
 
 
 def open_warehouse(uri: str, options: Mapping[str, str]) -> Warehouse:
-    """Return the warehouse at a folder or URI; credentials that the options lack come from the environment."""
+    """Return the warehouse at a folder or URI. Credentials that the options lack come from the environment."""
     from tidegate.pipelines.storage.credentials import complete
     from tidegate.pipelines.storage.warehouse import Warehouse
 

@@ -1,4 +1,4 @@
-"""The windows of rows as they arrived: which rows are late, and which windows fire too soon."""
+"""The windows of rows, in the order in which the rows arrived: which rows are late, and which windows fire too soon."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Grouped:
     clusters: Clusters | None = None
 
     def late(self, lateness: Millis | None, times: Watermarks) -> tuple[Bools, int]:
-        """Return a flag for each late row, and the number of windows that are wrong at first."""
+        """Return a flag for each row (whether it is late), and the number of windows that are wrong at first."""
         if lateness is None:
             return np.zeros(len(self.commits), np.bool_), 0
         late = cleanup_times(self.lasts, lateness) <= times.before[self.commits]
@@ -54,7 +54,7 @@ class Grouped:
 
 @dataclass(frozen=True)
 class Clusters:
-    """Sessions as all rows form them: rows in the order of key and time, and the bounds of each session.
+    """The sessions that all rows form: rows in the order of key and time, and the bounds of each session.
 
     Args:
         times: event time of each row.
@@ -76,7 +76,7 @@ class Clusters:
     one_gap: bool
 
     def late(self, alone: Bools, lateness: Millis, times: Watermarks) -> tuple[Bools, int]:
-        """Return a flag for each late row, and the number of wrong sessions.
+        """Return a flag for each row (whether it is late), and the number of wrong sessions.
 
         Args:
             alone: flags of the rows that are late unless they touch an open session.
@@ -97,7 +97,7 @@ class Clusters:
         return late, wrong
 
     def _each(self, sessions: Int64s, before: Int64s) -> Iterator[tuple[list[int], list[tuple[Millis, ...]]]]:
-        """Yield the rows of each session commit by commit: their numbers; their times, ends and watermarks."""
+        """Yield, for each session, its rows commit by commit: their numbers; their times, ends and watermarks."""
         rows, numbers = self._rows_of(sessions)
         rows = rows[np.lexsort((self.ends[rows], self.times[rows], self.commits[rows], numbers))]
         watermarks = before[self.commits[rows]]
@@ -107,7 +107,7 @@ class Clusters:
             yield list(islice(of_rows, size)), list(islice(parts, size))
 
     def _rows_of(self, sessions: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the numbers of the rows of some sessions, ascending, and the index of the session of each."""
+        """Return the numbers of the rows of some sessions in ascending order, and the index of each row's session."""
         return numbers_of(self.starts[sessions], self.starts[sessions + 1] - self.starts[sessions])
 
     def _wrong(self, sessions: Int64s, times: Watermarks) -> int:
@@ -122,7 +122,7 @@ class Clusters:
         lasts = self.starts[sessions + 1] - 1
         of_last = np.searchsorted(rows, lasts)
         wrong = (self.last[sessions] > fires[of_last]) | (times.before[self.last[sessions]] >= ends[of_last] - 1)
-        # Rows after which the session may end too soon: those whose next rows all come in later commits.
+        # The session may end too soon after these rows: all of the next rows come in later commits.
         open_rows, distance = np.flatnonzero(rows < lasts[numbers]), 0
         while len(open_rows):
             distance += 1
@@ -156,7 +156,7 @@ class Clusters:
 
 
 def aligned(arrived: Arrived, codes: Int64s, assigner: WindowAssigner) -> Grouped:
-    """Return rows with their windows, which don't merge; `codes` distinguishes their keys."""
+    """Return rows with their windows, which don't merge. `codes` distinguishes the keys."""
     assign = assigner.array_assignment
     assert assign is not None
     assigned = assign(arrived.times)
@@ -193,7 +193,7 @@ class Ordered:
 
     @classmethod
     def of(cls, arrived: Arrived, codes: Int64s) -> Ordered:
-        """Sort rows; `codes` distinguishes their keys."""
+        """Sort rows. `codes` distinguishes the keys."""
         order = sort_order(codes, arrived.times, arrived.commits)
         gaps = arrived.gaps[order] if len(arrived.gaps) else arrived.gaps
         times, commits, partitions = arrived.times[order], arrived.commits[order], arrived.partitions[order]
@@ -201,7 +201,7 @@ class Ordered:
 
 
 def sessions(rows: Ordered, gap: Millis | None) -> Grouped:
-    """Return rows with their sessions; `gap` is the gap of all rows, milliseconds, or None if a column has it."""
+    """Return rows with their sessions. `gap` is the gap of all rows in milliseconds, or None if a column has it."""
     codes, times, commits = rows.codes, rows.times, rows.commits
     one_gap = gap is not None
     ends = times + (rows.gaps if gap is None else gap)

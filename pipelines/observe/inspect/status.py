@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """The newest published snapshot of a pipeline. Times: int64 epoch milliseconds; None before the first snapshot.
+    """The newest published snapshot of a pipeline. Times are int64 epoch milliseconds; None before the first.
 
     Args:
         pipeline: its name.
@@ -50,11 +50,11 @@ class PipelineStatus:
     mode: str | None = None
 
     def is_newer_than(self, epoch: int) -> bool:
-        """Return True if something was computed after an epoch; a restore only goes back and computes nothing."""
+        """Return True if something was computed after an epoch. A restore only goes back, and computes nothing."""
         return self.epoch > epoch and self.kind != "restore"
 
     def lag(self, now: datetime) -> float | None:
-        """Return the seconds by which final windows lag behind a time; None while there is no watermark."""
+        """Return the seconds by which final windows lag behind a time, or None while there is no watermark."""
         return None if self.final_through is None else now.timestamp() - self.final_through / 1000
 
     def is_past(self, moment: datetime) -> bool:
@@ -67,7 +67,7 @@ def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
 
     Raises:
         UsageError: there is no such pipeline.
-        Refused: its table can't be trusted.
+        Refused: the pipeline's table can't be trusted.
     """
     from pathlib import Path
 
@@ -75,7 +75,7 @@ def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
 
 
 def status_of(config: Config, pipeline: str) -> PipelineStatus:
-    """Return the current status of a pipeline of a project; errors as for `read_status`."""
+    """Return the current status of a pipeline of a project. The errors are those of `read_status`."""
     from tidegate.pipelines.ledger.snapshots.head import read_snapshot
     from tidegate.pipelines.ledger.snapshots.published import final_through, newest_published, settled_watermark
     from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables

@@ -32,7 +32,8 @@ class Look:
 
     Args:
         unread: a description of what the stream would read first; None if there is nothing.
-        epoch: timeline and epoch of the newest snapshot, which change as the pipeline continues; None before the first.
+        epoch: timeline and epoch of the newest snapshot, which change as the pipeline continues; None before the first
+            snapshot.
         is_taken_over: True if that snapshot's position is a stream's, from which no backfill continues.
     """
 
@@ -58,7 +59,7 @@ class _View:
     news: Mapping[str, News] | None
 
     def look(self) -> Look:
-        """Return what is unread now."""
+        """Poll: return what is unread now."""
         if self.snapshot is None:
             return Look(_FIRST_RUN if self.news is None else self._first(self.news, {}))
         manifest = self.snapshot.manifest
@@ -77,7 +78,7 @@ class _View:
         return Look(unread, epoch, is_taken_over)
 
     def _first(self, news: Mapping[str, News], versions: Mapping[str, int]) -> str | None:
-        """Describe the first unread commit; without a version, nothing of the table was read."""
+        """Describe the first unread commit. Without a version, nothing of the table has been read."""
         for table, each in news.items():
             if (version := each.first_after(versions.get(table, -1))) is not None:
                 return f"version {version} of {table}"
@@ -102,7 +103,7 @@ class SourceWatch:
     _view: _View | None = field(default=None, init=False)
 
     def look(self) -> Look:
-        """Return what is unread now.
+        """Poll: return what is unread now.
 
         Raises:
             Exception: the poll failed; the next one begins from scratch. Errors of stores have many types.
@@ -114,7 +115,7 @@ class SourceWatch:
         return look
 
     def is_driven(self) -> bool:
-        """Return True if a driver holds the lease: it reads the unread data, or else the next poll sees it."""
+        """Return True if a driver holds the lease. It reads the unread data; if not, the next poll finds it."""
         from tidegate.pipelines.ledger.host import system_clock
         from tidegate.pipelines.ledger.lease import read_lease
 

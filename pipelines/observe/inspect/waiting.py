@@ -35,7 +35,7 @@ class PartitionStatus:
         watermark: watermark of the partition alone.
         idle: True if the pipeline's watermark does not wait for the partition.
         last_commit: time of the last source commit with rows of the partition.
-        quiet: milliseconds without rows, since `last_commit`; also its name in the JSON of `tidegate why`.
+        quiet: milliseconds without rows, since `last_commit`; the JSON of `tidegate why` has this name too.
         aligned: True if the pipeline's watermark waits for the partition: it is not idle, and it has caught up if it
             was idle before.
         holds: True if the pipeline's watermark can't move until this partition's watermark does.
@@ -90,13 +90,13 @@ class Waiting:
 def partitions(
     manifest: Manifest, now: Millis, timeouts: Mapping[str, Millis | None] | None = None
 ) -> list[PartitionStatus]:
-    """Return the event time of every source partition: first those that hold the watermark back, then by watermark.
+    """Return the event time of every source partition, those that hold the watermark back first, then by watermark.
 
     Args:
         manifest: manifest of a snapshot.
         now: int64 epoch milliseconds.
-        timeouts: milliseconds without a commit after which a partition becomes idle, by input: `""` for the only
-            input, else its side.
+        timeouts: milliseconds without a commit after which a partition becomes idle, by input: `""` for a single input,
+            otherwise the input's side.
     """
     sides = {name: name.partition(":")[0] if manifest.inputs else "" for name in manifest.partitions}
     watermarks = {name: manifest.inputs.get(side, manifest.watermark) for name, side in sides.items()}
@@ -148,12 +148,12 @@ def open_windows(
         snapshot: the snapshot to read.
         lateness: allowed lateness of the pipeline, milliseconds.
         now: int64 epoch milliseconds.
-        key: texts of the key columns' values, in order; None for all keys.
+        key: the key columns' values as strings, in order; None for all keys.
         limit: number of windows to return; None for all.
-        following: interval that a backfill runs next; None if none follows, or for a stream.
+        following: interval that a backfill runs next; None if none follows, and for a stream.
 
     Raises:
-        UsageError: a text of the key is not a value of its column.
+        UsageError: a string of the key is not a value of its column.
     """
     manifest = snapshot.manifest
     names = tuple(manifest.schemas.key)
@@ -221,7 +221,7 @@ def _namespaces(manifest: Manifest) -> list[str]:
 
 
 def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) -> str:
-    """Explain why the watermark does not move; arguments as for `open_windows`."""
+    """Explain why the watermark does not move. The arguments are those of `open_windows`."""
     position = next(iter(manifest.positions.values()))
     if position.frontier is not None:
         command = f"tidegate backfill {manifest.pipeline}"
@@ -238,7 +238,7 @@ def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) 
     statuses = partitions(manifest, now)
     if all(status.idle for status in statuses):
         return "every source partition is idle, so only new events advance it"
-    # If no partition holds it back, those that are not idle were idle before and must catch up.
+    # If no partition holds it back, the partitions that are not idle were idle before and must catch up.
     slowest = statuses[0]
     who = f"source partition {slowest.name!r}" if slowest.name else "the source"
     if slowest.name in manifest.inputs:

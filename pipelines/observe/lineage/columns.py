@@ -28,7 +28,7 @@ from tidegate.windowing.compute import CoProcess, Join, KeyedProcess, WindowJoin
 from tidegate.windowing.operators.two_inputs import SIDES
 
 DIRECT, INDIRECT = "DIRECT", "INDIRECT"
-"""Whether the value comes from the column, or the column selects rows."""
+"""Whether a value comes from the column, or the column selects rows."""
 
 _WINDOW_COLUMNS = ("window_start", "window_end", "final_at")
 
@@ -67,7 +67,7 @@ class LineageInput:
     names: tuple[str, ...]
 
     def uses(self, columns: Iterable[str], kind: str, subtype: str, description: str = "") -> tuple[Use, ...]:
-        """Return the uses of the table's columns behind columns of an event, which may be derived."""
+        """Return the uses of the table columns from which columns of an event come, even if these are derived."""
         uses = []
         for column in columns:
             origin = self._origins.get(column.casefold(), _Origin((column,)))

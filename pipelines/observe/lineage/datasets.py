@@ -126,7 +126,7 @@ def _opened(description: Any, warehouse: Warehouse) -> Source | None:
 
 
 def _facets(path: str, name: DatasetName) -> dict[str, Any]:
-    # A local path alone is not a URI.
+    # A bare local path is not a URI.
     uri = f"file://{path}" if name.namespace == "file" else f"{name.namespace}/{name.name}"
     return {"dataSource": {"name": name.namespace, "uri": uri}}
 

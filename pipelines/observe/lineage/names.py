@@ -23,7 +23,7 @@ _AZURE = frozenset({"az", "azure", "adl", "abfs", "abfss"})
 _OF_OBJECTS = frozenset({"s3", "gs", "abfss", "wasbs"})
 """Stores whose names are keys of objects; others have paths, which begin with a slash."""
 _ACCOUNT = ("azure_storage_account_name", "account_name")
-"""Options with the account, in lower case; the first one, in upper case, is also an environment variable."""
+"""Options with the account, in lower case. The first one is also an environment variable, in upper case."""
 
 
 class DatasetName(NamedTuple):
@@ -43,7 +43,7 @@ def dataset_name(path: str, options: Mapping[str, str] | None = None) -> Dataset
 
     Args:
         path: an absolute path, or a URI.
-        options: storage options of the warehouse, in deltalake's spelling.
+        options: storage options of the warehouse, as in deltalake.
 
     Example:
         >>> dataset_name("s3a://lake/raw/events/")

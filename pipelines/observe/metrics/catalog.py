@@ -53,7 +53,7 @@ class Metric:
         kind: kind of instrument.
         meaning: its description.
         attributes: attributes besides the pipeline.
-        counts: for a counter, pairs of a value of its attribute (empty without one) and an epoch's counter.
+        counts: for a counter, pairs of a value of its attribute (empty if it has none) and an epoch's counter.
         buckets: bounds of a histogram.
     """
 

@@ -1,7 +1,7 @@
 """The instruments of a run, updated from the manifests of published epochs.
 
 Counters start at 0 in each process, as usual: readers treat a smaller value as a restart. An epoch is counted when it
-is published, so one that is computed twice, because its first run was killed before its commit, is counted once.
+is published, so an epoch that is computed twice, because its first run was killed before the commit, is counted once.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Meter(Observer):
             read = self._read_lag if metric is catalog.LAG else self._reader_of(metric)
             meter.create_observable_gauge(metric.name, [read], metric.unit, metric.meaning)
         for counter, _, attributes in self._counters:
-            # If a series starts with its first count, `increase` misses that count.
+            # If a series starts with its first count, Prometheus's `increase` misses that count.
             counter.add(0, attributes)
 
     def began(self, manifest: Manifest) -> None:
@@ -119,7 +119,7 @@ class Meter(Observer):
         self._set(catalog.LOOKED_AT, self._clock() / 1000)
 
     def close(self, seconds: float) -> None:
-        """Pass the last values to the readers that send, and stop all readers.
+        """Pass the last values to the readers that send values, and stop all readers.
 
         Args:
             seconds: longest time to wait, seconds.
@@ -158,7 +158,7 @@ class Meter(Observer):
 
 
 def _resource(instance: str) -> Resource:
-    """Return the attributes of all metrics; those from the environment take precedence.
+    """Return the attributes of all metrics. Attributes from the environment take precedence.
 
     The instance is the same on every host, so a pipeline that moves to another host continues its series.
     """
@@ -174,5 +174,5 @@ def _resource(instance: str) -> Resource:
 
 
 def _as_text(value: Any) -> Any:
-    """Return an attribute's value as text; `?` replaces bytes that are not valid UTF-8, which no reader accepts."""
+    """Return an attribute's value as text. `?` replaces bytes that are not valid UTF-8, which no reader accepts."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -107,7 +107,7 @@ def _opened(
     readers: list[MetricReader],
     ends: ExitStack,
 ) -> Meter:
-    """Return the meter of a run. Its readers are added to `readers`, and the functions that end them to `ends`."""
+    """Return the meter of a run. Its readers are added to `readers`, and the functions that stop them to `ends`."""
     from tidegate.pipelines.observe.metrics.meter import Meter
     from tidegate.windowing.columnar import choose_operator
 
@@ -117,7 +117,7 @@ def _opened(
     if settings.otlp is not None:
         from tidegate.pipelines.observe.metrics.push import pushing
 
-        # Ending it may take all the remaining time, so it ends last.
+        # Stopping it may take all the remaining time, so it is stopped last.
         readers.append(pushing(settings.otlp, settings.every_seconds))
     meter = Meter(pipeline, operator, config.warehouse_uri, readers, clock)
     ends.callback(meter.close, _LAST_WORDS)

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A server with a thread for each scrape that does not look up host names."""
+    """A server that uses a thread for each scrape and does not look up host names."""
 
     daemon_threads = True
 
@@ -52,7 +52,7 @@ class _Silent(WSGIRequestHandler):
 
 
 def serve(host: str, port: int, registry: CollectorRegistry, pipeline: str) -> Callable[[], None]:
-    """Serve metrics to Prometheus; return the function that stops it. If that fails, the log says why."""
+    """Serve metrics to Prometheus. Return the function that stops the server. A failure is logged."""
     try:
         # A numeric address needs no name service.
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -104,7 +104,7 @@ class Textfile:
         """Write the file one last time.
 
         Args:
-            seconds: most seconds to wait; a disk that hangs does not keep a run from ending.
+            seconds: longest time to wait, in seconds; a disk that hangs does not keep a run from ending.
         """
         self._ended.set()
         self._thread.join(seconds)
@@ -113,7 +113,7 @@ class Textfile:
         """Yield the metrics of this run, added to the counts of earlier runs; `prometheus_client` calls this."""
         left = {name: dict(series) for name, series in self._before.items()}
         for metric in self._registry.collect():
-            # Nothing updates it after the run.
+            # Nothing updates this value after the run.
             if metric.name == LAG.in_prometheus:
                 continue
             if metric.name in _SUMS:
@@ -150,7 +150,7 @@ class Textfile:
 
 
 def _sums_in(file: Path) -> Mapping[str, Mapping[_Series, float]]:
-    """Return the counts in a file, by metric; empty if there is no file, or if another program wrote it."""
+    """Return the counts in a file by metric; none if there is no file, or if another program wrote it."""
     with suppress(OSError, ValueError):
         return {
             family.name: {_series_of(sample): sample.value for sample in family.samples}

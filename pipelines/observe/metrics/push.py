@@ -31,7 +31,7 @@ _ADVICE = (
 _HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")
 """Variables with credentials."""
 _READS_HEADERS = "opentelemetry.util.re"
-"""Logger that would show a header that it can't parse."""
+"""Logger that would show a header that OpenTelemetry can't parse."""
 
 
 def pushing(collector: str, every: float) -> MetricReader:
@@ -88,7 +88,7 @@ def _values_of_headers() -> Iterator[str]:
 
 
 class Exporter(OTLPMetricExporter):
-    """OpenTelemetry's exporter, which would log each failed attempt; here an outage causes two lines."""
+    """OpenTelemetry's exporter, except that an outage causes two log lines instead of one for each failed attempt."""
 
     def __init__(self, collector: str) -> None:
         logging.getLogger(_READS_HEADERS).addFilter(_unshown)
@@ -114,9 +114,9 @@ class Exporter(OTLPMetricExporter):
         return result
 
     def shutdown(self, timeout_millis: float = 30_000, **options: Any) -> None:
-        """Stop. The reader has already waited for the last send, as long as the run lasted."""
+        """Stop. The reader has already waited for the last export."""
         if self._is_sending and not self._is_away:
-            # A short run ends before the exporter gives up its first send.
+            # A short run ends before the exporter gives up its first export.
             self._is_away = True
             self._tell("The run has ended, so its last values are not sent")
         super().shutdown(timeout_millis, **options)

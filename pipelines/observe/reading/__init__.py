@@ -21,8 +21,9 @@ def register_format(spark: SparkSession, config: str | Path | None = None) -> No
 
     Args:
         spark: the session, of Spark 4.0 or newer, classic or Connect.
-        config: path of the tidegate.toml that names pipelines. None for that of TIDEGATE_CONFIG, or the nearest one
-            from the current folder up, if any; the session's readers run in other processes.
+        config: path of the tidegate.toml that names pipelines. None for the one that TIDEGATE_CONFIG names, or the
+            nearest one from the current folder up, if any. It is resolved now, because the session's readers run in
+            other processes.
 
     Raises:
         UsageError: the extra `spark` is not installed; or Spark found the format itself and uses another tidegate.toml
@@ -69,13 +70,13 @@ def read_view(
         view: `final`, `latest`, `windows`, `all`, `late`, `rejects`, `epochs` or `state`.
         columns: names of the columns; None for all.
         where: a condition on the rows, in the form of the format's option (`user = 'ann' AND epoch > 3`), or an Arrow
-        expression;
-            files without such rows are not read.
-        config: path of tidegate.toml; None for that of TIDEGATE_CONFIG, or the nearest one from the current folder up.
+            expression; files without such rows are not read.
+        config: path of tidegate.toml; None for the one that TIDEGATE_CONFIG names, or the nearest one from the current
+            folder up.
 
     Raises:
-        UsageError: there is no such pipeline, view or column, or the condition does not fit its columns. Refused: the
-            pipeline has no published epoch yet.
+        UsageError: there is no such pipeline, view or column, or the condition does not fit its columns.
+        Refused: the pipeline has no published epoch yet.
     """
     from tidegate.pipelines.observe.reading.target import Target
 

@@ -2,7 +2,7 @@
 
 A batch between two offsets has the same rows whenever it is read, because a query that fails in a batch reads it again.
 Within a timeline, epochs only add rows, so the current files suffice for both offsets. A restore, or an interval that
-is rerun, removes rows and starts a new timeline; then each offset is read from the version of the table that it names.
+is rerun, removes rows and starts a new timeline. Then each offset is read from the version of the table that it names.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def changes_in_timeline(files: Files, key: Sequence[str], start: Reached, end: R
 def changes_of_versions(
     before: Files, after: Files, key: Sequence[str], start: Reached, end: Reached, only_final: bool
 ) -> View:
-    """Return the same between two offsets of any timelines, from the files of each.
+    """Return what `changes_in_timeline` returns, for offsets of any timelines, from the files at each of them.
 
     The earlier offset may be before the first epoch.
     """
@@ -75,13 +75,13 @@ def changes_of_versions(
         by = [*key, "window_id", "pane", "epoch", "timeline"]
         left, came = _panes_not_in(was, now, by), _panes_not_in(now, was, by)
     else:
-        # An epoch publishes all its rows or none, so both offsets have all rows of an epoch that is in both.
+        # An epoch publishes all its rows or none. So if an epoch is in both offsets, all of its rows are.
         left, came = _of_epochs_not_in(was, now), _of_epochs_not_in(now, was)
     return _masked((before, left, "-"), (after, came, "+"))
 
 
 def appended(files: Files, start: Reached, end: Reached) -> View:
-    """Return the rows of a table from the epochs after one offset and up to another, in one timeline."""
+    """Return the rows of the epochs after one offset and up to another, in one timeline."""
     number = pc.field("epoch")
     where = (number > start.epoch) & (number <= end.epoch)
     return all_rows(files.some(files.of_epochs(start.epoch, end.epoch)), where)
@@ -97,7 +97,7 @@ def _shown(rows: pa.Table, key: Sequence[str], at: Reached, only_final: bool) ->
 
 
 def _may_change(rows: pa.Table, start: Reached, end: Reached, only_final: bool) -> pa.Array:
-    """Return True for each row that may be in the view at only one of two offsets."""
+    """Return a flag for each row: whether it may be in the view at only one of two offsets."""
     numbers = np.asarray(rows["epoch"].to_numpy())
     may = numbers > start.epoch
     if only_final:
@@ -140,7 +140,7 @@ def _of_epochs_not_in(rows: pa.Table, others: pa.Table) -> pa.Table:
 
 
 def _masked(*parts: tuple[Files, pa.Table, str]) -> View:
-    """Return the rows at some places of files, each with its `op`."""
+    """Return the rows at some places in files, each with its `op`."""
     changed = []
     for files, rows, op in parts:
         masks = bits_by_file(rows, files)

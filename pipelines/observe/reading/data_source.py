@@ -51,8 +51,9 @@ class TidegateFormat(DataSource):
     """
 
     config: str | None = None
-    """Path of tidegate.toml if no option names one; None searches for it from the folder of Spark's Python process,
-    which for Spark Connect is on the server."""
+    """Path of tidegate.toml if no option names one. None searches for the file from the folder of Spark's Python
+    process, which for Spark Connect is on the server.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -108,10 +109,10 @@ class TidegateFormat(DataSource):
 
 
 def format_of(config: Path | None) -> type[TidegateFormat]:
-    """Return the format with a default for its option `config`; None for no default."""
+    """Return the format with a default for its option `config`, or None for no default."""
     if config is None:
         return TidegateFormat
-    # Spark sends the class to another process: this one by value, with the path.
+    # Spark sends the class to another process. It sends this class by value, with the path.
     return type("FormatOfProject", (TidegateFormat,), {"config": str(config.absolute())})
 
 
@@ -168,7 +169,7 @@ class StreamReader(DataSourceStreamReader):
         self._until = self._offset(self._target.now())
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
-        """Return how far the view is published; Spark 4.0 and 4.1 pass neither the start nor a limit."""
+        """Return how far the view is published. Spark 4.0 and 4.1 pass neither the start nor a limit."""
         if start is not None:
             # This comes before Spark records the batch, so that the query can continue once the options are set back.
             self._moment(start)
@@ -193,7 +194,7 @@ class StreamReader(DataSourceStreamReader):
         return at.as_offset() | self._read
 
     def _moment(self, offset: dict[str, Any]) -> Reached:
-        """Return the position of an offset of this query; older offsets don't record what was read."""
+        """Return the position of an offset of this query. Older offsets don't record what was read."""
         at = Reached.from_offset({name: value for name, value in offset.items() if name not in self._read})
         for option, now in self._read.items():
             before = offset.get(option, now)
@@ -206,7 +207,7 @@ class StreamReader(DataSourceStreamReader):
 
 
 def _tasks(view: View) -> list[InputPartition]:
-    """Return the files of a view as tasks of about 64 MB; a file is never split."""
+    """Divide the files of a view into tasks of about 64 MB. A file is never split."""
     tasks: list[InputPartition] = []
     files: list[FileRows] = []
     size = 0

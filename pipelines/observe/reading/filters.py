@@ -1,6 +1,6 @@
 """Condition `where` of a view: comparisons of columns with values, as an Arrow expression.
 
-Supported are only comparisons for which Arrow agrees with Spark: of integers, strings, booleans, dates and times.
+It supports only comparisons for which Arrow agrees with Spark: those of integers, strings, booleans, dates and times.
 Everything else belongs in the query, where the engine applies it.
 """
 
@@ -32,7 +32,7 @@ _NO_MATCH = re.compile(r"No match for FieldRef\.Name\((.*)\)")
 
 
 def condition(text: str, schema: pa.Schema) -> pc.Expression:
-    """Return a condition as an expression.
+    """Parse a condition into an expression.
 
     Args:
         text: comparisons with AND, such as `user = 'ann' AND window_end > '2024-03-01'`; also IN, BETWEEN and
@@ -40,7 +40,7 @@ def condition(text: str, schema: pa.Schema) -> pc.Expression:
         schema: the columns.
 
     Raises:
-        UsageError: it is anything else, or names an unknown column.
+        UsageError: the text is anything else, or names an unknown column.
     """
     try:
         tree = sqlglot.parse_one(text, read="spark")
@@ -50,7 +50,7 @@ def condition(text: str, schema: pa.Schema) -> pc.Expression:
 
 
 def expression_of(where: str | pc.Expression, schema: pa.Schema) -> pc.Expression:
-    """Return a condition as text, or an Arrow expression, as an expression that fits the columns.
+    """Return an expression that fits the columns, from a condition as text or from an Arrow expression.
 
     Raises:
         UsageError: it does not fit.
@@ -150,7 +150,7 @@ def _unfit(part: str, text: str) -> UsageError:
 
 
 def all_of(expressions: Iterable[pc.Expression | None]) -> pc.Expression | None:
-    """Return the expression that is true if all the given ones are; None for none."""
+    """Return the expression that is true if all given expressions are, or None if there are none."""
     both: pc.Expression | None = None
     for expression in expressions:
         if expression is not None:
@@ -159,7 +159,7 @@ def all_of(expressions: Iterable[pc.Expression | None]) -> pc.Expression | None:
 
 
 def files_that_may_match(files: Sequence[dict[str, Any]], schema: pa.Schema, where: pc.Expression | None) -> set[str]:
-    """Return the names of the files that may have a row for which an expression is true; no file is opened.
+    """Return the names of the files that may have a row for which an expression is true. No file is opened.
 
     Args:
         files: the files of a table, with the statistics of its log.
@@ -186,7 +186,7 @@ def files_that_may_match(files: Sequence[dict[str, Any]], schema: pa.Schema, whe
 
 
 def _bounds(file: dict[str, Any], field: pa.Field) -> pc.Expression | None:
-    """Return the expression that is true for every value of a column in a file; None if nothing is known about it."""
+    """Return an expression that is true for every value of a column in a file, or None if nothing is known about it."""
     least, most = (file.get(f"{end}.{field.name}") for end in ("min", "max"))
     if least is None or most is None:
         return None

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, path_of
 
 FILE, ROW = "\0file", "\0row"
-"""Columns of a row's place: index of its file, and its number in the file, from 0."""
+"""Columns of a row's place: the index of its file, and its number in the file, starting at 0."""
 
 Bits = npt.NDArray[np.uint8]
 
@@ -46,7 +46,7 @@ class Files:
         return cls(warehouse, path_of(table), arrow_schema(table), tuple(active_files(table)))
 
     def rows(self, columns: Sequence[str], where: pc.Expression) -> pa.Table:
-        """Return columns of the rows that satisfy an expression; files are skipped based on their statistics."""
+        """Return columns of the rows that satisfy an expression. Files are skipped based on their statistics."""
         names = [file["path"] for file in self.active]
         return self.warehouse.read_files(self.path, names, self.schema, list(columns), where)
 
@@ -75,7 +75,7 @@ class Files:
 
         Args:
             columns: names of the columns, including those that the function reads.
-            where: a boolean for each row of a file.
+            where: function from rows of a file to a flag for each row.
             numbers: indices of the files to read; None for all.
         """
         parts = [self._places(number, list(columns), where) for number in self._numbers(numbers)]
@@ -96,7 +96,7 @@ class Files:
 
 
 def without(rows: pa.Table, others: pa.Table) -> pa.Table:
-    """Return the rows whose places are not in `others`; both are from the same files."""
+    """Return the rows whose places are not in `others`. Both are from the same files."""
     return rows.filter(pa.array(~np.isin(_numbered(rows), _numbered(others))))
 
 
@@ -105,7 +105,7 @@ def _numbered(rows: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def bits_by_file(places: pa.Table, files: Files) -> dict[int, bytes]:
-    """Return for each file with a row in `places` one bit per row of the file, set for those rows."""
+    """Return, for each file with a row in `places`, one bit per row of the file, set for these rows."""
     numbers = places[FILE].to_numpy()
     rows = places[ROW].to_numpy()
     masks = {}

@@ -1,6 +1,6 @@
 """The views of table `results` as SQL: all rows, the latest result of each window, and the final results.
 
-Users may save a query as a view. So it contains no fixed watermark, but reads the newest one from table `epochs`. The
+Users may save a query as a view. So it contains no fixed watermark; it reads the newest one from table `epochs`. The
 queries use SQL that engines have in common; only names of tables and columns differ.
 """
 
@@ -21,7 +21,7 @@ class Dialect:
     """The spelling of an engine.
 
     Args:
-        table: returns the table at a path, without a catalog; None if the engine only reads tables of a catalog.
+        table: returns the table at a path, without a catalog; None if the engine reads only tables of a catalog.
         name: returns the name of a column, or of a part of a table's name, in quotes.
     """
 
@@ -42,7 +42,9 @@ DIALECTS = {
     "duckdb": Dialect(_delta_scan, _in_double_quotes),
     "standard": Dialect(None, _in_double_quotes),
 }
-"""Spark and Databricks; DuckDB with its extension delta; engines that quote names as in the SQL standard."""
+"""Dialects of Spark and Databricks, of DuckDB with its extension delta, and of engines that quote names as in standard
+SQL.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class ResultQueries:
         key: names of the key columns.
         columns: names of the columns of table results.
         panes: True if the results are panes of windows.
-        dialect: the spelling of the engine.
+        dialect: the engine's dialect.
         by_clock: True if the clock ends the windows, False if the watermark does.
     """
 
@@ -86,8 +88,8 @@ class ResultQueries:
         if not self.panes:
             return self.latest()
         final_at, timing, watermark = map(self.dialect.name, ("final_at", "timing", "watermark"))
-        # Table `epochs` has null before the first watermark and after the end of input. Only in the second case does an
-        # earlier epoch have a watermark, and did a pane fire on time, late, or after a watermark.
+        # Table `epochs` has null before the first watermark and after the end of input. Only in the second case has an
+        # earlier epoch a watermark, and has a pane fired on time, late, or after a watermark.
         now, before = self._named(_WATERMARK), self._named(_BEFORE)
         has_ended = f"({before} > 0 OR {timing} <> 'early' OR {watermark} IS NOT NULL)"
         is_final = f"({final_at} <= {now} OR ({now} IS NULL AND {has_ended}))"

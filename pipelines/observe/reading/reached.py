@@ -34,7 +34,7 @@ class Reached:
     """A position in a published table of a pipeline.
 
     Within a timeline, epochs only add rows. So the rows at an earlier position of the same timeline are those up to its
-    epoch. For an earlier timeline, they are in the version of the table that the position names.
+    epoch. For a position in an earlier timeline, the rows are in the version of the table that the position names.
 
     Args:
         epoch: the newest epoch that every table has; 0 before the first.
@@ -68,7 +68,7 @@ class Reached:
         return asdict(self)
 
     def shows(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return for each row whether it is published and not stale, from `epoch` and `stale`."""
+        """Return a flag for each row: whether it is published and not stale, by `epoch` and `stale`."""
         is_stale = np.asarray(rows["stale"].to_numpy(zero_copy_only=False), np.bool_)
         return (np.asarray(rows["epoch"].to_numpy()) <= self.epoch) & ~is_stale
 
@@ -77,11 +77,11 @@ class Reached:
         return results.current(self.epoch)
 
     def finals(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return for each pane whether its window is final at the watermark."""
+        """Return a flag for each pane: whether its window is final at the watermark."""
         return results.are_final(rows, self.watermark)
 
     def final(self) -> pc.Expression | None:
-        """Return `finals` as an expression; None after the end of input, when every window is final."""
+        """Return `finals` as an expression, or None after the end of input, when every window is final."""
         return None if self.watermark == MAX_TIMESTAMP else pc.field("final_at") <= as_time(self.watermark)
 
 
@@ -98,7 +98,7 @@ def reached(tables: PipelineTables, table: str) -> tuple[Reached, Files]:
 
 
 def settled(tables: PipelineTables, table: str, patience: float | None = None) -> tuple[Reached, Files]:
-    """Return the same, once no restore or other epoch that changes published rows is being published.
+    """Return what `reached` returns, once no restore or other epoch that changes published rows is being published.
 
     Args:
         tables: the pipeline's tables.
@@ -123,7 +123,7 @@ def settled(tables: PipelineTables, table: str, patience: float | None = None) -
 
 
 def _look(tables: PipelineTables, table: str) -> tuple[Reached, Files, int | None]:
-    """Return how far a table is published, its files, and the epoch that may be partially published; None for none."""
+    """Return how far a table is published, its files, and the epoch that may be partially published, or None."""
     head = require_snapshot(tables)
     snapshot = require_published(tables, head)
     handle = tables.look(table)
@@ -147,7 +147,8 @@ def _look(tables: PipelineTables, table: str) -> tuple[Reached, Files, int | Non
 def check_same_history(tables: PipelineTables, given: Reached, now: Reached) -> None:
     """Refuse to continue from a position in tables other than the current ones.
 
-    Raises: Refused: the tables were recreated, or restored from a backup older than the position.
+    Raises:
+        Refused: the tables were recreated, or restored from a backup older than the position.
     """
     if not given.epoch:
         return
@@ -174,7 +175,7 @@ def rows_of_epochs(tables: PipelineTables, column: str, where: pc.Expression) ->
 
 
 def oldest_epoch(tables: PipelineTables) -> int:
-    """Return the oldest epoch in table epochs, from the statistics of its files; 0 if they don't record it."""
+    """Return the oldest epoch in table epochs, by the statistics of its files, or 0 if they don't record it."""
     return min((file.get("min.epoch") or 0 for file in active_files(tables.look(epochs.NAME))), default=0)
 
 
@@ -192,6 +193,6 @@ NEW_QUERY = "Start the query with a new checkpoint folder and an empty target"
 
 
 def as_time(millis: Millis) -> pa.Scalar:
-    """Return int64 epoch milliseconds as a TIMESTAMP; a time outside its range becomes the nearest bound."""
+    """Return int64 epoch milliseconds as a TIMESTAMP. A time outside its range becomes the nearest bound."""
     bound = 1 << 62
     return pa.scalar(max(-bound, min(bound, millis * 1000)), pa.timestamp("us", tz="UTC"))

@@ -72,10 +72,12 @@ class Target:
         Args:
             pipeline: name of the pipeline.
             view: name of the view.
-            config: path of tidegate.toml; None for that of TIDEGATE_CONFIG, or the nearest one from this folder up.
+            config: path of tidegate.toml; None for the one that TIDEGATE_CONFIG names, or the nearest one from this
+                folder up.
 
         Raises:
-            UsageError: there is no such pipeline or view. Refused: the pipeline has no tables yet.
+            UsageError: there is no such pipeline or view.
+            Refused: the pipeline has no tables yet.
         """
         loaded = load_config(config)
         if not pipeline:
@@ -118,7 +120,7 @@ class Target:
         """Check that a stream can read the view.
 
         Raises:
-            UsageError: it can't; the message says what to do.
+            UsageError: a stream can't read it; the message says what to do.
         """
         if self.view not in STREAMED:
             raise UsageError(
@@ -159,11 +161,11 @@ class Target:
         return settled(self.tables, self.table)[0] if published_epoch(self.tables) else Reached.nothing()
 
     def changes(self, start: Reached, end: Reached, forgotten_through: int = 0) -> views.View:
-        """Return what changed in the view between two offsets; repeated calls return the same.
+        """Return what changed in the view between two offsets. Repeated calls return the same rows.
 
         Args:
             start: the offset up to which a query has read.
-            end: the offset up to which it reads.
+            end: the offset up to which it reads now.
             forgotten_through: newest `forget` whose keys were also erased in the query's target.
 
         Raises:
@@ -181,7 +183,7 @@ class Target:
                     f"of epochs that this query may have read, up to epoch {start.epoch}. A stream of view "
                     f"{self.view!r} only adds rows; view final also retracts rows. {NEW_QUERY}"
                 )
-            # Only late rows have marks; in other tables, a column of that name means something else.
+            # Only late rows have these marks. In other tables, a column of that name means something else.
             until = end.epoch if self.table == late.NAME else None
             return replace(changes.appended(files, start, end), until=until)
         only_final = self.view == FINAL
@@ -213,7 +215,8 @@ class Target:
     def table_of(self, columns: Sequence[str] | None, where: str | pc.Expression | None) -> pa.Table:
         """Return the current rows of the view.
 
-        Args: columns: names of the columns; None for all.
+        Args:
+            columns: names of the columns; None for all.
             where: a condition on the rows, as text or expression; None for all.
 
         Raises:
@@ -250,8 +253,8 @@ class Target:
     def _check_epochs_known(self, start: Reached, since: int) -> None:
         """Refuse if table epochs has lost rows of epochs that followed in the timeline of an offset.
 
-        A cleanup removes them after a long time, oldest first. What an epoch of another timeline removed is known from
-        versions of the table, which are cleaned up much earlier, and which `forget` removes immediately.
+        A cleanup removes them after a long time, oldest first. The rows that an epoch of another timeline removed are
+        known from versions of the table, which are cleaned up much earlier, and which `forget` removes immediately.
         """
         oldest = oldest_epoch(self.tables)
         if oldest > since + 1 and rows_of_epochs(self.tables, "epoch", pc.field("timeline") == start.timeline):

@@ -45,7 +45,7 @@ class View:
     Args:
         files: the files that have the rows.
         where: an expression that the rows must satisfy; None for all.
-        until: marks of reopened rows from later epochs are left out; None keeps all.
+        until: epoch after which marks of reopened rows are left out; None keeps all marks.
     """
 
     files: tuple[FileRows, ...]
@@ -59,7 +59,7 @@ def all_rows(files: Files, where: pc.Expression | None) -> View:
 
 
 def latest(files: Files, key: Sequence[str], until: Reached) -> View:
-    """Return the newest pane of each window unless it is retracted; rows that are not panes are all included."""
+    """Return the newest pane of each window unless it is retracted. Rows that are not panes are all included."""
     view = all_rows(files, until.shown())
     if not results.has_panes(files.schema):
         return view
@@ -104,7 +104,7 @@ def _less(view: View, files: Files, places: pa.Table) -> View:
 
 
 def final(files: Files, key: Sequence[str], until: Reached) -> View:
-    """Return those of the latest rows that no later event can change."""
+    """Return the latest rows that no later event can change."""
     view = latest(files, key, until)
     condition = until.final() if results.has_panes(files.schema) else None
     return view if condition is None or view.where is None else View(view.files, view.where & condition)
@@ -160,7 +160,8 @@ def read_file(
         where: the expression; None for all rows.
         columns: the columns to return; None for all.
     """
-    # Bits refer to all rows of the file, and it may lack `op`: then rows are filtered after reading.
+    # The bits refer to all rows of the file, and the file may lack `op`. In these cases, rows are filtered after
+    # reading.
     asks_for_op = file.op is not None and OP.name in str(where)
     is_filtered_here = where is not None and (file.kept is not None or asks_for_op)
     batches = warehouse.read_batches(

@@ -28,7 +28,7 @@ class Grid:
 
     Args:
         title: its title.
-        columns: names of the columns; empty names have no header.
+        columns: names of the columns; a column with an empty name has no header.
         rows: the values of each row; None is an empty cell.
         right: names of the columns that are aligned to the right.
     """
@@ -39,7 +39,7 @@ class Grid:
     right: Sequence[str] = ()
 
     def texts(self) -> list[list[str]]:
-        """Return the cells as texts without control characters."""
+        """Return the cells as strings without control characters."""
         return [["" if value is None else plain_cell(str(value)) for value in row] for row in self.rows]
 
 
@@ -51,7 +51,7 @@ class Answer:
     """The base of the values that calls of a project return. Subclasses are frozen dataclasses.
 
     Their field `pipeline` is the name of the pipeline. If one sentence describes the answer, it is in `says`, with
-    fields in braces; other answers have a method `shown`.
+    fields in braces. Other answers have a method `shown`.
     """
 
     __slots__ = ()
@@ -61,7 +61,7 @@ class Answer:
 
     @property
     def notice(self) -> str | None:
-        """A remark that is not part of the content: commands write it to standard error, also with `--json`."""
+        """A remark that is not part of the content. Commands write it to standard error, even with `--json`."""
         never_run: str | None = getattr(self, "never_run", None)
         return never_run
 
@@ -75,7 +75,7 @@ class Answer:
     def to_arrow(self) -> pa.Table:
         """Return the main table as an Arrow table: a row for each epoch, snapshot, check and so on.
 
-        An answer without such a table is one row. A column with values of several types has them as JSON.
+        An answer without such a table is one row. A column with values of several types holds them as JSON.
         """
         import pyarrow as pa
 
@@ -128,7 +128,7 @@ def as_plain(value: Any) -> Any:
 
 
 def json_text(data: Any) -> str:
-    """Return data as JSON; numbers that JSON lacks become the texts "NaN", "Infinity" and "-Infinity"."""
+    """Return data as JSON. Numbers that JSON lacks become the strings "NaN", "Infinity" and "-Infinity"."""
     text = json.dumps(data, default=_json_value)
     return json.dumps(json.loads(text, parse_constant=str)) if "NaN" in text or "Infinity" in text else text
 
@@ -168,7 +168,7 @@ def _html(shown: Shown) -> str:
 
 
 def rows_of(source: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as Python values; a column with a time outside Python's datetime range has its times as text."""
+    """Return rows as Python values. In a column with a time that Python can't represent, times are strings."""
     try:
         return source.to_pylist()  # type: ignore[no-any-return]
     except (OverflowError, ValueError):
@@ -189,7 +189,7 @@ def moment(value: datetime | str | None, like: datetime | str | None = None) -> 
 
 
 def span(row: Mapping[str, Any]) -> str:
-    """Return the window of a row as text: its start if it has no end, empty if the row belongs to a key alone."""
+    """Return the window of a row as text: only its start if it has no end, and "" if the row belongs to a key alone."""
     start, end = row.get("window_start"), row.get("window_end")
     if row.get("namespace") == "key":
         return ""

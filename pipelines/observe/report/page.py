@@ -24,7 +24,7 @@ from tidegate.windowing.time import from_millis, show_duration, show_millis, sho
 _SHOWN_EPOCHS = 15
 
 ADVICE = "advice.html"
-"""Page of the lateness curve, beside the run reports."""
+"""Page of the lateness curve, next to the run reports."""
 
 
 def write_report(
@@ -35,14 +35,14 @@ def write_report(
     to: Path | None = None,
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Write the report of an epoch, and return its path or URI; arguments and errors as for `read_run`.
+    """Write the report of an epoch, and return its path or URI. The errors are those of `read_run`.
 
     Args:
         config: the project.
         pipeline: its name.
         epoch: None for the newest.
         key: key whose windows the timeline shows.
-        to: the file; None for one among the artifacts.
+        to: the file; None for a file among the artifacts.
         more: plots as SVG by title, shown before the others.
     """
     run = read_run(PipelineTables(warehouse_of(config), pipeline), epoch, key)
@@ -61,7 +61,7 @@ def write_answer(
         answer: the answer.
         title: title of the page.
         plots: plots as SVG by title, shown before the answer's tables.
-        to: the file; None for one among the artifacts.
+        to: the file; None for a file among the artifacts.
     """
     template = _environment().get_template("answer.html")
     page = template.render(title=title, plots=plots, shown=answer._repr_html_(), look=look())

@@ -1,6 +1,6 @@
 """Text from data, made safe to show: without characters that a terminal or browser interprets as commands.
 
-A key can be any text. In a terminal, an escape sequence in it could hide rows, change the title or write to the
+A key can be any string. In a terminal, an escape sequence in it could hide rows, change the title or write to the
 clipboard; a line break could forge a row; and direction characters display text in the wrong order.
 """
 
@@ -23,17 +23,17 @@ _HOSTILE_IN_CELL = re.compile(f"[\\n\\t{_CONTROL}{_DIRECTION}{_LINES}{_SURROGATE
 
 
 def plain(text: str) -> str:
-    r"""Escape control characters in a text, for example as `\x1b`; line breaks and tabs are kept."""
+    r"""Escape control characters in a string, for example as `\x1b`. Line breaks and tabs are kept."""
     return _HOSTILE.sub(_escape, text)
 
 
 def plain_cell(text: str) -> str:
-    r"""Escape a text for one line, such as a table cell: line breaks become `\n` as well."""
+    r"""Escape a string for a single line, such as a table cell: line breaks become `\n` too."""
     return _HOSTILE_IN_CELL.sub(_escape, text)
 
 
 def plain_value(value: Any) -> Any:
-    """Escape plain strings for a template; markup and other values are unchanged."""
+    """Escape plain strings for a template; leave markup and non-string values unchanged."""
     return plain(value) if type(value) is str else value
 
 

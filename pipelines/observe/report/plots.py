@@ -43,7 +43,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def plots(run: RunReport) -> dict[str, str]:
-    """Return the plots as SVG by title, in the order of the page; a plot without data is left out."""
+    """Return the plots as SVG by title, in the order of the page. A plot without data is left out."""
     rows, by_clock = run.epochs[-_EPOCHS:], run.manifest.ends_by_clock
     drawings: list[tuple[str, bool, Callable[[Axes], None]]] = [
         ("Watermark", any(row["watermark"] for row in rows), lambda axes: _watermark(axes, rows)),
@@ -94,9 +94,9 @@ def _watermark(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def lag(row: dict[str, Any]) -> Millis | None:
-    """Return the lag of an epoch's watermark behind its clock, in milliseconds; None if it has no watermark yet.
+    """Return the lag of an epoch's watermark behind its clock, in milliseconds, or None if it has no watermark.
 
-    A backfill has no lag either: its interval was chosen, so its age says nothing about the run.
+    A backfill has no lag either: a user chose its interval, so its age says nothing about the run.
     """
     if row["kind"] == "backfill" or row["watermark"] is None or row["processing_time"] is None:
         return None
@@ -271,7 +271,7 @@ def curve(title: str, points: Sequence[tuple[Millis, Point]], present: Millis | 
 
     Args:
         title: the setting.
-        points: its values in milliseconds, ascending, each with its effect.
+        points: the setting's values in milliseconds, ascending, each with its effect.
         present: the current value, which is marked.
     """
     name, unit = unit_of(max((value for value, _ in points), default=0))

@@ -23,7 +23,7 @@ from tidegate.windowing.timestamps import epoch_millis
 
 @dataclass(frozen=True)
 class Session:
-    """A window of a key in the timeline; times: int64 epoch milliseconds."""
+    """A window of a key in the timeline. Times are int64 epoch milliseconds."""
 
     start: Millis
     end: Millis
@@ -63,7 +63,7 @@ class RunReport:
 
     def total(self, counter: str) -> int:
         """Return the sum of a counter over all epochs up to this one."""
-        # A row from before the counter existed has a null.
+        # A row that is older than the counter has a null.
         return sum(row.get(counter) or 0 for row in self.epochs)
 
 
@@ -76,7 +76,8 @@ def read_run(tables: PipelineTables, epoch: int | None = None, key: str | None =
     Args:
         tables: tables of the pipeline.
         epoch: None for the newest.
-        key: key whose windows the timeline shows, its columns joined by `/`; None for the key with the most windows.
+        key: key whose windows the timeline shows, with its columns joined by `/`; None for the key with the most
+            windows.
 
     Raises:
         UsageError: there is no snapshot of that epoch, or no window of that key.
@@ -142,7 +143,7 @@ def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tupl
 
 
 def _name(values: tuple[Any, ...]) -> str:
-    """Return a key as text. Different keys may give the same text, such as `a/b`, `c` and `a`, `b/c`."""
+    """Return a key as text. Different keys may have the same text, such as `a/b`, `c` and `a`, `b/c`."""
     return "/".join(map(text_of_value, values))
 
 
