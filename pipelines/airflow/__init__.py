@@ -37,7 +37,7 @@ _MODULES = {
     "project_dags": "project",
     "snapshot_asset": "assets",
 }
-"""Module of each name. They are imported when they are used: the supervisor of a run starts without Airflow."""
+"""Module of each name. Modules are imported on first use, so that the supervisor of a run starts without Airflow."""
 
 
 def _options_of(connection: str) -> dict[str, str]:

@@ -33,7 +33,7 @@ from tidegate.pipelines.storage.artifacts import ALARMS, incidents_name
 from tidegate.pipelines.storage.credentials import masked
 
 _SIGNALS = 128
-"""A command that a signal ended has this number plus the signal's number as its exit code."""
+"""Added to a signal's number, this gives the exit code of a command that the signal ended."""
 
 _ON_FAILURE = "tidegate.pipelines.definition.on_failure"
 _ON_FAILURE_SECONDS = 300.0
@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 def task_state(dag: str, run: str, task: str) -> str | None:
-    """Return the state of a task in Airflow; None if it can't be determined."""
+    """Return the state of a task in Airflow, or None if it can't be determined."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     # The DAG processor, which reports tasks whose worker died, has no access to it.
@@ -109,7 +109,7 @@ class Alarm(_Callback):
         with _incidents(config, self.pipeline) as incidents:
             open_one, tried = incidents.get(place), [alarm["run"], alarm["try"]]
             incidents[place] = {"since": alarm["at"], "what": what, "tried": tried}
-            # Airflow may also lose the worker of an attempt that has already failed, and then has no exit code.
+            # Airflow may also lose the worker of an attempt that has already failed. Then it has no exit code.
             is_reported = open_one is not None and open_one.get("tried") == tried and alarm["exit_code"] is None
             if open_one is not None and (is_reported or open_one["what"] == what):
                 incidents[place] = open_one
@@ -168,7 +168,7 @@ def raise_alarm(config: Config, pipeline: str, alarm: dict[str, Any], context: A
 
 
 def _notify(config: Config, pipeline: str, notifier: Notifier, alarm: dict[str, Any], context: Any) -> None:
-    """Call a notifier with the context of the task; `tidegate` in its templates is the alarm.
+    """Call a notifier with the context of the task. In its templates, `tidegate` is the alarm.
 
     It runs in Airflow's own process: notifiers read Airflow's connections.
     """
@@ -176,7 +176,7 @@ def _notify(config: Config, pipeline: str, notifier: Notifier, alarm: dict[str, 
     notify: Any = config.load(notifier.notifier, field)
     try:
         notify(**notifier.arguments)({**context, "tidegate": alarm})
-    except Exception as error:  # Notifiers are not ours, and their errors have many types.
+    except Exception as error:  # Notifiers are other people's code, and their errors have many types.
         raise TidegateError(masked(f"{field}: {notifier.notifier}: {type(error).__name__}: {error}")) from error
 
 
@@ -189,8 +189,8 @@ async def deadline_missed(
 ) -> None:
     """Raise the alarm of each pipeline whose run missed its deadline; Airflow's triggerer calls it once per run.
 
-    The context is the run and its deadline, as Airflow has them; `pipelines` are those of the run, and `owners` says by
-    pipeline who its alarm is for.
+    The context is the run and its deadline, as Airflow passes them. `pipelines` are those of the run, and `owners` has
+    the recipient of each pipeline's alarm.
     """
     # Notifiers and `on_failure` may take minutes, and the triggerer's event loop is shared by all triggers.
     for pipeline in pipelines:
@@ -213,7 +213,7 @@ def _miss_deadline(context: Mapping[str, Any], config: str, pipeline: str, prefi
 def incident_of(instance: Any) -> str:
     """Return the name of the incident that a task's failure belongs to.
 
-    Each run of a stream, a check or a watch also does what the previous run left undone; that of an interval does not.
+    Each run of a stream, a check or a watch also does what the previous run left undone. A run of an interval does not.
     """
     place = f"{instance.dag_id}/{instance.task_id}"
     is_interval = instance.dag_id.endswith("__backfill") and instance.task_id not in ("quality", HELD)
@@ -221,7 +221,7 @@ def incident_of(instance: Any) -> str:
 
 
 def what_failed(alarm: dict[str, Any]) -> list[str]:
-    """Return what distinguishes one incident of a task from another: its exit code, and the failed expectations."""
+    """Return what distinguishes one incident of a task from another: the exit code and the failed expectations."""
     checks = [f"{check['suite']}: {check['expectation']} {check['columns'] or ''}" for check in alarm["failed"]]
     return [str(alarm["exit_code"]), *sorted(checks)]
 
@@ -252,7 +252,7 @@ def _incidents(config: Config, pipeline: str) -> Iterator[dict[str, Any]]:
 
 
 def meaning(exit_code: int | None) -> str | None:
-    """Return the meaning of an exit code; None if there is no code or its meaning is unknown."""
+    """Return the meaning of an exit code, or None if there is no code or its meaning is unknown."""
     if exit_code is None:
         return None
     number = exit_code - _SIGNALS
@@ -262,7 +262,7 @@ def meaning(exit_code: int | None) -> str | None:
 
 
 def describe(context: Any, config: Config, pipeline: str, prefix: str = "", owner: str | None = None) -> dict[str, Any]:
-    """Return the alarm of a failed task as plain values: who it is for, where to look, and what happened."""
+    """Return the alarm of a failed task as plain values: who receives it, where to look, and what happened."""
     instance, error = context["ti"], context.get("exception")
     code = getattr(error, "exit_code", None)
     task = getattr(instance, "task", None)
@@ -271,7 +271,7 @@ def describe(context: Any, config: Config, pipeline: str, prefix: str = "", owne
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "status": "began",
-        # Critical are wrong results, a warning is a watermark that is too far behind.
+        # Wrong results are critical; a watermark that is too far behind is a warning.
         "severity": "critical" if code == QUALITY else "warning" if instance.task_id == "watermark" else "error",
         "owner": owner or config.entry(pipeline).owner,
         # Two projects in one Airflow may have a pipeline of the same name.
@@ -289,14 +289,14 @@ def describe(context: Any, config: Config, pipeline: str, prefix: str = "", owne
         "try": instance.try_number,
         "exit_code": code,
         "meaning": meaning(code),
-        # A command gives its own reason; for any other task, the error is the reason.
+        # A command gives its own reason. For any other task, the error is the reason.
         "reason": getattr(error, "reason", None) or (str(error) if error is not None else None),
         "message": str(error) if error is not None else None,
     }
 
 
 def tell_project(config: Config, pipeline: str, alarm: dict[str, Any]) -> None:
-    """Call the project's `on_failure` in its own process: this one has Airflow's secrets in its environment.
+    """Call the project's `on_failure` in a separate process, because this one has Airflow's secrets in its environment.
 
     Raises:
         TidegateError: the function failed, or did not end in time.

@@ -1,4 +1,4 @@
-"""The assets of a pipeline: a new snapshot, and final windows that passed their checks.
+"""The assets of a pipeline: one for a new snapshot, and one for final windows that passed their checks.
 
 An event has the facts that a downstream DAG needs to decide: versions, watermark, counters, quality.
 """
@@ -84,14 +84,14 @@ def event_extra(result: Any) -> dict[str, Any]:
     if not isinstance(result, dict):
         return {}
     partitions = result.get("partitions")
-    # The events have the keys already; repeating them in each event's content would make it too large.
+    # The events already have the keys. Repeating all of them in each event's content would make it too large.
     named = None if partitions is None else {name: partitions[name] for name in _NAMED if name in partitions}
     values = {**result, "report_url": report_url(result), "partitions": named}
     return {name: values[name] for name in _EVENT_FIELDS if values.get(name) is not None}
 
 
 def newest_event(asset: Asset) -> Any:
-    """Return the newest event of an asset in Airflow; None if there is none."""
+    """Return the newest event of an asset in Airflow, or None if there is none."""
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
     events = InletEventsAccessor(asset_name=asset.name, asset_uri=asset.uri).ascending(False).limit(1)
@@ -144,7 +144,7 @@ class WindowEvents:
         return self.hold == "partitions" and isinstance(result, dict) and result.get("partitions") is not None
 
     def withhold(self, context: Context) -> None:
-        """Create no event: the next check that may send events names everything that changed since the last one."""
+        """Create no event. The next check that may send events names everything that changed since the last event."""
         task = context["ti"].task
         task.outlets = [outlet for outlet in task.outlets if outlet != self.asset]
 
@@ -169,7 +169,7 @@ class WindowEvents:
         events[self.asset].extra = extra
         if keys and self.unit != "none":
             events[self.asset].add_partitions(keys)
-            # A reader without partitions can't leave out those that are held back.
+            # A reader that ignores partitions can't leave out those that are held back.
             if not partitions.get("held"):
                 events[self.alias].add(self.asset, extra=extra)
         if self.table is not None and not partitions.get("held"):
@@ -183,13 +183,13 @@ class WindowEvents:
         )
 
     def _known(self, context: Context) -> Any:
-        """Return the mark of what was announced to consumers; None if nothing was."""
+        """Return the mark of what was announced to consumers, or None if nothing was."""
         state: Any = context["asset_state_store"][self.asset].get(_ANNOUNCED)
         if not isinstance(state, dict):
             return None
         if state.get("by") != _name_of(context):
             return state.get("mark")
-        # This task was retried or cleared: it may have ended before or after Airflow received its events.
+        # This task was retried or cleared. It may have ended before or after Airflow received its events.
         event, check = self.newest(self.asset), state.get("check_id")
         was_announced = event is not None and check is not None and (event.extra or {}).get("check_id") == check
         return state["mark"] if was_announced else state.get("before")
@@ -212,7 +212,7 @@ class SnapshotEvent:
     pipeline: str
 
     def __call__(self, result: Any) -> dict[str, Any]:
-        """Return the event; the result of the command is not needed for it."""
+        """Return the event. It does not depend on the result of the command."""
         status = read_status(self.config, self.pipeline)
         return event_extra({**asdict(status), "snapshot_version": status.version})
 
@@ -223,7 +223,7 @@ FAILED: Final = "failed"
 
 @dataclass(frozen=True, slots=True)
 class GroupEvents:
-    """Snapshot events of a group's streams, except for those that failed; `assets` has the assets' name by pipeline."""
+    """Snapshot events of a group's streams, except for failed ones. `assets` has the name of each pipeline's asset."""
 
     config: str
     assets: Mapping[str, str]
@@ -237,7 +237,7 @@ class GroupEvents:
         return []
 
     def may_tell(self, result: Any, exit_code: int | None) -> bool:
-        """Return True if the command reported which streams failed: then task `failed` fails instead of this one."""
+        """Return True if the command reported which streams failed. Then task `failed` fails instead of this one."""
         return isinstance(result, dict) and isinstance(result.get(FAILED), dict)
 
     def withhold(self, context: Context) -> None:

@@ -1,7 +1,8 @@
 """Streams that start when a commit arrives: an asset of the source, and the trigger that watches the source for it.
 
 The trigger runs in Airflow's triggerer, uses no worker while it waits, and starts no JVM. Each poll compares the source
-with the pipeline's own position, so nothing depends on having received an event, or on a triggerer having been alive.
+with the pipeline's own position, so nothing depends on an event having been received, or on a triggerer having been
+alive.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Looks:
 
     A start is requested once. It is requested again when the pipeline has progressed and has unread data, or every
     AGAIN_SECONDS without progress: then the run fails with the reason, as a scheduled run would. Likewise, a watcher
-    that can't poll requests a run, whose failure is reported.
+    that can't poll requests a run, so that the run's failure is reported.
 
     Args:
         watch: polls the source.
@@ -97,7 +98,7 @@ class Looks:
     _last_line: str = field(default="", init=False)
 
     def next_reason(self) -> str | None:
-        """Poll once, and return the reason to start the stream, as text; None if it should not be started.
+        """Poll once, and return the reason to start the stream as text, or None if it should not be started.
 
         It never raises an error: Airflow would not restart the trigger.
         """
@@ -120,7 +121,7 @@ class Looks:
         if self.active_runs("stream"):
             self._say(f"{look.unread}: a run of the stream is queued or running")
             return None
-        # Between two intervals of a backfill nobody holds the lease, and a stream would end the backfill.
+        # Between two intervals of a backfill, nobody holds the lease, and starting the stream would end the backfill.
         if not look.is_taken_over and (not was_unread or self.active_runs("backfill")):
             self._say(f"{look.unread}: waiting for the runs of the backfill")
             return None
@@ -139,7 +140,7 @@ class Looks:
         return self._ask(f"the source can't be watched: {problem}", None)
 
     def _is_asked(self, epoch: tuple[int, int] | None) -> bool:
-        """Return True if a start was recently requested and the pipeline has not progressed since."""
+        """Return True if a start was requested recently and the pipeline has not progressed since then."""
         if self._asked is None:
             return False
         at, before = self._asked
@@ -151,7 +152,7 @@ class Looks:
         return reason
 
     def _say(self, line: str) -> None:
-        """Write a line to the log, unless the previous poll wrote the same."""
+        """Write a line to the log, unless the previous poll wrote the same line."""
         if line != self._last_line:
             self._last_line = line
             self.tell(line)

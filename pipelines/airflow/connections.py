@@ -72,11 +72,11 @@ def _by_role(connection_id: str) -> dict[str, str | None]:
 
 
 def environment_of(config_file: str) -> dict[str, str | None]:
-    """Return the variables with which a command of a project opens its object store; None for one to leave out."""
+    """Return the variables with which a command opens its project's object store. None removes a variable."""
     try:
         config = load_config(Path(config_file))
     except UsageError:
-        # The command reports that itself, with the exit code that makes its task fail without retries.
+        # The command itself reports this error, with the exit code that makes its task fail without retries.
         return {}
     if config.connection is None:
         return {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Document:
     """The texts of one kind of DAG, with placeholders `{name}`, `{pipeline}` and `{limit}`.
 
-    `name` is the prefix of the DAG ids, `pipeline` the name for commands, and `limit` that of the watch.
+    `name` is the prefix of the DAG ids, `pipeline` the name to use in commands, and `limit` the limit of the watch.
 
     Args:
         line: description in the list of DAGs.

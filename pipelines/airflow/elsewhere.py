@@ -1,4 +1,4 @@
-"""Runs of commands on other hosts: they are found through the artifacts and the pipeline's lease, followed, and ended.
+"""Runs of commands on other hosts: finding them by the artifacts and the pipeline's lease, following and ending them.
 
 The heartbeat of a dead host stops, and its lease expires after a minute; then the next attempt starts its own command.
 This module imports nothing from Airflow.
@@ -29,7 +29,7 @@ class Hosts:
     """The runs of a project on all of its hosts, as seen from this one.
 
     Args:
-        config: the project; None if its tidegate.toml can't be read, which its commands report themselves.
+        config: the project; None if its tidegate.toml can't be read, which the commands themselves report.
         pipeline: name of the pipeline that the commands drive; None if its lease is not checked.
         artifacts: the project's artifacts; None if the hosts share the work folder.
     """
@@ -48,7 +48,7 @@ class Hosts:
             return cls(None, None, None)
 
     def copy_of(self, name: str) -> CopyOfRun | None:
-        """Return the copy of a run's files by its name; None if other hosts see the files themselves."""
+        """Return the copy of a run's files by the run's name, or None if other hosts see the files themselves."""
         return None if self.artifacts is None else CopyOfRun(self.artifacts, f"{_RUNS}/{name}")
 
     def run_of(self, handle: ProcessHandle) -> Run:
@@ -59,7 +59,7 @@ class Hosts:
         """Return the run of an earlier attempt of a task that is still running on another host, if there is one.
 
         Airflow has no handle of it if the worker died before storing one. A run that was asked to end is not returned;
-        this waits for its end.
+        instead, this waits for its end.
 
         Args:
             task: DAG, run and task, as the names of runs have them.
@@ -76,7 +76,7 @@ class Hosts:
         return None
 
     def _noted(self, copy: CopyOfRun) -> ProcessHandle | None:
-        """Return the handle that the supervisor of an active run stored; None if this version can't trust it.
+        """Return the handle that the supervisor of an active run stored, or None if this version can't trust it.
 
         Anyone with write access to the artifacts could name any process and folder of this host, and the task would end
         that process and read that folder. A newer version may also have written it.
@@ -96,7 +96,7 @@ class Hosts:
         """Request the end of a command from its supervisor or, if that has ended, through the lease.
 
         Through the lease, a command ends after its current epoch. If a later attempt follows the command, it continues:
-        Airflow ends the task of a worker that it gave up on as soon as that worker reaches Airflow again.
+        when a worker that Airflow gave up on reaches Airflow again, Airflow ends that worker's task.
 
         Args:
             run: the run of the command.
@@ -124,7 +124,7 @@ class Hosts:
         return holder is not None and holder.is_driving()
 
     def _holder(self, handle: ProcessHandle, state: RunState) -> Holder | None:
-        """Return the command of a run, which may hold the lease; None if its process is unknown."""
+        """Return the command of a run, which may hold the lease, or None if its process is unknown."""
         if self.config is None or self.pipeline is None or "process" not in state.about:
             return None
         return Holder(self.config, self.pipeline, handle.host, state.about["process"])

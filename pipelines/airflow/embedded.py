@@ -37,7 +37,7 @@ _COLLISION_SECONDS = 20.0
 _DATABASE_ERROR = "Database error"
 _ANSWER_SECONDS = 120.0
 """Timeout of a call in seconds: on a busy machine, the first calls wait for half a minute."""
-# Their log servers would listen on every address of the machine; Airflow's page reads the log files instead.
+# Log servers would listen on every address of the machine. Airflow's page reads the log files instead.
 _OPTIONS = dict.fromkeys(("scheduler", "triggerer", "celery worker"), ("--skip-serve-logs",))
 
 
@@ -238,14 +238,14 @@ class EmbeddedAirflow:
     def create_backfill(self, dag: str, first: datetime, last: datetime, max_active_runs: int = 2) -> int:
         """Create runs for every logical date from `first` to `last`, both inclusive, and return the backfill's id.
 
-        Call it before the scheduler is started: with SQLite their writes collide, and the backfill is retried.
+        Call this before the scheduler is started. With SQLite, their writes collide and the backfill is retried.
         """
         self.call("PATCH", f"dags/{dag}", json={"is_paused": False})
         request = {
             "dag_id": dag,
             "from_date": first.isoformat(),
             "to_date": last.isoformat(),
-            # Runs depend on past runs, so the default of skipping existing runs is not possible.
+            # Runs depend on past runs, so existing runs can't be skipped, which is the default.
             "reprocess_behavior": "failed",
             "max_active_runs": max_active_runs,
         }

@@ -124,7 +124,7 @@ class PipelineDags:
 
     @property
     def kinds(self) -> list[str]:
-        """Return the kinds of DAGs, which are the names of their methods; some need a schedule or a limit."""
+        """Return the kinds of DAGs, which are the names of their methods. Some kinds need a schedule or a limit."""
         entry = self.entry
         by_setting = {
             "full_check": entry.full_check_schedule,
@@ -145,7 +145,7 @@ class PipelineDags:
         with self._dag(
             "backfill",
             schedule=CronDataIntervalTimetable(self.entry.schedule, timezone=self.entry.timezone),
-            # Airflow also starts a run at its end date; ours is exclusive.
+            # Airflow also starts a run at the end date, but `end` in tidegate.toml is exclusive.
             end_date=None if self.entry.end is None else self.entry.end - timedelta(microseconds=1),
             catchup=self.entry.catchup,
             max_active_runs=2,
@@ -177,7 +177,7 @@ class PipelineDags:
         return dag
 
     def streams(self, group: str, pipelines: Sequence[str]) -> DAG:
-        """Runs the streams of a group in one command, with the schedule and settings of the first one."""
+        """Runs the streams of a group in one command, with the schedule and settings of the first stream."""
         names = {name: f"{self.options.prefix}{name}" for name in pipelines}
         events = GroupEvents(str(self.config.file), names)
         of_mode = params.stream(self.entry.stream_mode)
@@ -233,7 +233,7 @@ class PipelineDags:
                 only_if=f"{{{{ params.mode == '{CONTINUOUS}' }}}}",
                 driver="stream",
                 poke_interval=_LOOK_SECONDS,
-                # A source may stay empty for a long time; the end of the stream ends the wait.
+                # A source may stay empty for a long time. The end of the stream ends the wait.
                 timeout=_A_YEAR,
                 **self._pipeline,
             )
@@ -252,14 +252,15 @@ class PipelineDags:
         )
 
     def quality(self) -> DAG:
-        """Checks a snapshot: the newest after every run of the stream, or that of any epoch by hand."""
+        """Checks a snapshot: the newest one after every run of the stream, or one of any epoch by hand."""
         assets = [snapshot_asset(self.full_name)]
         # A continuous stream may run for months, and the asset changes only when it ends.
         schedule = AssetOrTimeSchedule(timetable=self._every_tick, assets=assets) if self._is_continuous else assets
         with self._dag("quality", schedule=schedule, max_active_runs=1, params=params.quality()) as dag:
             self._quality("params.epoch")
             if sample := self.entry.verify_sample:
-                # Separate from the check: a run whose check fails must fail, regardless of the last task in a chain.
+                # This is separate from the check: a run whose check fails must fail, regardless of the last task in a
+                # chain.
                 budget = self.entry.verify_budget
                 scope = ["--budget", f"{budget}"] if budget else ["--new"]
                 self._tidegate("verify", ["verify", self.name, *scope, "--sample", f"{sample}"])
@@ -298,7 +299,7 @@ class PipelineDags:
                 "reopen",
                 reopen_arguments(self.name),
                 pool=self._pool,
-                # A backfill may be running; the next run reopens these rows too.
+                # A backfill may be running. The next run reopens these rows too.
                 skip_if_held="{{ dag_run.run_type == 'scheduled' }}",
             )
             epoch = "ti.xcom_pull(task_ids='reopen')['epoch']"
@@ -341,7 +342,7 @@ class PipelineDags:
             return None
         if self.entry.stream_on == "schedule":
             return self._every_tick
-        # Most projects parse without it.
+        # Parsing most projects does not need this import.
         from tidegate.pipelines.airflow.commits import commits_asset
 
         commits = [commits_asset(str(self.config.file), self.name, self.entry.look_seconds, self.options.prefix)]
@@ -399,7 +400,7 @@ class PipelineDags:
         }
 
     def _params_elsewhere(self, kind: str) -> tuple[tuple[str, str], ...]:
-        """Return the Params that users may look for in a DAG of this kind, with the DAG that has each."""
+        """Return the Params that users may look for in a DAG of this kind, each with the DAG that has it."""
         restart = set(params.restart(self.entry.stream_mode)) - set(params.stream(self.entry.stream_mode))
         return tuple((name, f"{self.full_name}__restart") for name in sorted(restart)) if kind == "stream" else ()
 

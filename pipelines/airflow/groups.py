@@ -1,4 +1,4 @@
-"""The DAG of a group of streams: one command runs them all, and a task after it says which of them failed."""
+"""The DAG of a group of streams: one command runs all of them, and the following task reports which of them failed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StreamsFailed(CommandFailed):
-    """The error of a group in which streams failed: by pipeline, message and exit code."""
+    """Streams of a group failed. The message has the error and the exit code of each pipeline."""
 
     def __init__(self, failed: Mapping[str, Mapping[str, Any]]) -> None:
         super().__init__("; ".join(f"{name}: {error['message']}" for name, error in failed.items()), None)
@@ -26,7 +26,7 @@ class StreamsFailed(CommandFailed):
 
 
 class FailedStreams(BaseOperator):
-    """Fails if streams of the group failed; the task before it succeeds, so that events of the others are sent.
+    """Fails if streams of the group failed. The preceding task succeeds, so that the other streams' events are sent.
 
     Args:
         streams: id of the task that runs them.
@@ -56,8 +56,8 @@ class FailedStreams(BaseOperator):
 class GroupAlarm:
     """A callback of a group's tasks: it raises an alarm for each failed pipeline, and ends the incidents of the others.
 
-    If the command failed as a whole, each pipeline has its own alarm, because owners and notifiers differ: `owners` has
-    the owner of each.
+    If the command failed as a whole, each pipeline has its own alarm, because owners and notifiers differ. `owners` has
+    the owner of each pipeline.
     """
 
     config: str

@@ -48,15 +48,15 @@ class WarehouseHook(BaseHook):
         try:
             check_address(str(uri))
         except ValueError as error:
-            # Without the parser's error: the address may have a password.
+            # The parser's error is left out, because the address may contain a password.
             raise UsageError(f"connection {self.tidegate_conn_id!r}: warehouse: {error}") from None
         return open_warehouse(str(uri), options_of(self.tidegate_conn_id))
 
     def test_connection(self) -> tuple[bool, str]:
-        """Read the warehouse and write to it as a driver would; return True and a summary, or False and the reason."""
+        """Read and write the warehouse as a driver would. Return True and a summary, or False and the reason."""
         try:
             return True, probe_warehouse(self.get_conn())
         except TidegateError as error:
             return False, masked(f"{error}")
-        except Exception as error:  # Errors of stores have many types, and further lines for debugging.
+        except Exception as error:  # Errors of stores have many types, and additional lines for debugging.
             return False, masked(f"{error}".partition("\n")[0])

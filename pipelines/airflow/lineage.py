@@ -1,9 +1,9 @@
 """OpenLineage events of the operator's tasks, in the form that Airflow's OpenLineage provider expects.
 
-The provider calls the operator's methods in their own process, which is ended after some seconds, and sends what they
-return to the place in Airflow's section [openlineage]. Without that section they are not called, and nothing is sent.
-`tidegate lineage` loads the pipeline's code, like all commands outside Airflow's processes and without Airflow's
-secrets. A failure only causes a line in the task's log and an event without datasets; it never fails a task.
+The provider calls the operator's methods in a separate process, which it ends after some seconds. It sends what they
+return to the destination in Airflow's section [openlineage]. Without that section they are not called, and nothing is
+sent. `tidegate lineage` loads the pipeline's code, like all commands outside Airflow's processes and without Airflow's
+secrets. A failure never fails a task. It only causes a line in the task's log and an event without datasets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidegate.pipelines.storage.credentials import masked
 
 _CHECK = "quality"
 _DRIVING = (("backfill",), ("stream",), ("restore",), ("forget",), ("late", "reopen"), ("late", "prune"))
-"""Commands that change a pipeline's tables; of all others, only the check has lineage."""
+"""Commands that change a pipeline's tables. Of all other commands, only the check has lineage."""
 _NOTHING: Mapping[str, Any] = {"inputs": (), "outputs": ()}
 _SPARE = 2
 """Seconds of the provider's timeout that are reserved for its own work."""
@@ -99,7 +99,7 @@ class CommandLineage:
         return plain if result is None else with_check(plain, json.loads(result))
 
     def _named_in(self, words: Sequence[str]) -> str | None:
-        """Return the pipeline among the arguments after a command's name; values of options may precede it."""
+        """Return the pipeline among the arguments after a command's name. Values of options may precede it."""
         positional = [word for word in words if not word.startswith("-")]
         # The command itself reports why a file can't be read.
         with suppress(UsageError):
@@ -108,7 +108,7 @@ class CommandLineage:
         return next(iter(positional), None)
 
     def _asked(self, pipeline: str, *options: str) -> dict[str, Any]:
-        """Return the answer of `tidegate lineage`.
+        """Return the output of `tidegate lineage`.
 
         Raises:
             TidegateError: it failed, or took too long.
@@ -142,7 +142,7 @@ class CommandLineage:
 
 
 def _time_of(driven: str | None) -> list[str]:
-    """Return the options that restrict counts to the epochs of a command, from the time it held the lease."""
+    """Return the options that restrict counts to a command's epochs, given the time for which it held the lease."""
     if driven is None:
         return []
     note = json.loads(driven)

@@ -1,8 +1,8 @@
 """The operator that runs `tidegate` in a separate process and finds it again after a worker restart.
 
-The job outlives the worker: on a retry the operator follows the process that is still running, here or on another host,
-and starts a new one only if there is none. Exit codes decide about retries: 2, 3 and 5 recur until somebody changes
-something, so they are not retried; all others, including those of signals, are.
+The job outlives the worker. On a retry, the operator follows the process that is still running, here or on another
+host, and starts a new one only if there is none. Exit codes decide about retries: 2, 3 and 5 recur until somebody
+changes something, so they are not retried. All other exit codes, including those of signals, are retried.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OPTION = re.compile(r"--([a-z][a-z-]*)")
 
 
 class CommandFailed(AirflowException):
-    """The error of a command that failed with an exit code that is worth a retry."""
+    """A command failed with an exit code that is worth a retry."""
 
     def __init__(self, message: str, exit_code: int | None, reason: str | None = None) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class CommandFailed(AirflowException):
 
 
 class CommandRefused(AirflowFailException):
-    """The error of a command that failed with an exit code that recurs until somebody changes something."""
+    """A command failed with an exit code that recurs until somebody changes something."""
 
     def __init__(self, message: str, exit_code: int, reason: str | None = None) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class CommandRefused(AirflowFailException):
 
 
 class TidegateOperator(ResumableJobMixin, BaseOperator):
-    """Runs one `tidegate` command; the JSON that it writes, without its lists, is the task's return value.
+    """Runs one `tidegate` command. The task returns the JSON that the command writes, without its lists.
 
     Args:
         arguments: arguments of the command, each a template; empty ones are left out.
@@ -74,7 +74,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         windows: events of the final windows, if the command checks them, or those of a group of streams.
         announce: a template; if it renders to anything but `True`, these events are left to a later check.
         note: returns a line for the log from a successful command's result.
-        links: buttons of the task; its log has their addresses.
+        links: buttons of the task; the task's log has their addresses.
 
     Example:
         >>> from pathlib import Path
@@ -171,7 +171,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             self.log.warning(text)
         store = context.get("task_state_store")
         if store is not None:
-            # Clearing a successful task should run its command again, not return this process's result.
+            # Clearing a successful task should run its command again instead of returning this process's result.
             store.delete(self.external_id_key)
         return _small(result)
 
@@ -203,13 +203,14 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         return handle.to_dict()
 
     def get_job_status(self, external_id: Any, context: Context) -> str:
-        """Return the status of a process that an earlier attempt started; if it is ending, first wait for its end."""
+        """Return the status of a process that an earlier attempt started. If it is ending, wait for its end first."""
         run = self._run_of(external_id)
         if run.is_ending():
             run.follow(lambda line: None)
         status = run.status()
         if self.is_job_succeeded(status):
-            # It ended while no task followed it. Airflow takes its result without polling, so the log is shown here.
+            # The process ended while no task followed it. Airflow takes its result without polling, so the log is shown
+            # here.
             run.follow(self.log.info)
         return status
 
@@ -222,7 +223,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         return status == process.SUCCEEDED
 
     def poll_until_complete(self, external_id: Any, context: Context) -> Any:
-        """Follow the log until the process ends, and return its result; a deferrable task waits in the triggerer.
+        """Follow the log until the process ends, and return its result. A deferrable task waits in the triggerer.
 
         Raises:
             AirflowSkipException: another driver is running, and the task need not wait for it.
@@ -268,7 +269,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
 
     @property
     def result(self) -> Any:
-        """Return the JSON that the command wrote, even if it failed; None while there is none."""
+        """Return the JSON that the command wrote, even if it failed, or None while there is none."""
         content = None if self._run is None else self._run.files.result()
         result: Any = None if content is None else json.loads(content)
         # The page identifies the pipeline by the prefix of its DAGs.
@@ -319,14 +320,14 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
 
 
 def _with_params(reason: str | None, params: Mapping[str, Any] | None) -> str | None:
-    """Add to a message the Params of the DAG that stand for the options it names."""
+    """Add to a message the DAG's Params that correspond to the options it names."""
     options = set(_OPTION.findall(reason or ""))
     named = [f"`{name}`" for name in params or () if name.replace("_", "-") in options]
     return f"{reason} (Params in Airflow: {listed(named)})" if named else reason
 
 
 def _small(result: Any) -> Any:
-    """Return a result without its lists, such as checks and epochs: Airflow's database stores it for each attempt."""
+    """Return a result without its lists, such as checks and epochs: Airflow's database stores it once per attempt."""
     if not isinstance(result, dict):
         return result
     return {name: _small(value) for name, value in result.items() if not isinstance(value, list)}
@@ -359,7 +360,7 @@ def check_outside_bundles(config: Config) -> None:
 
 
 def check_file_outside_bundles(config_file: str) -> None:
-    """Do the same for a tidegate.toml file; if it can't be read, the command reports that itself.
+    """Run `check_outside_bundles` for a tidegate.toml. If it can't be read, the command itself reports that.
 
     Raises:
         UsageError: as in `check_outside_bundles`.

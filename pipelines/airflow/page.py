@@ -63,7 +63,7 @@ def not_readable(request: Request, error: TidegateError) -> JSONResponse:
 
 
 def config_file() -> Path:
-    """Return the path of tidegate.toml: the file that TIDEGATE_CONFIG names, or else the one next to or above the DAGs.
+    """Return the path of tidegate.toml: the one that TIDEGATE_CONFIG names, or the one next to or above the DAGs.
 
     Raises:
         HTTPException: 503 if there is no such file; the message says what to set.
@@ -98,7 +98,7 @@ def names_in_airflow() -> list[str]:
 
 
 def stream_in_airflow(name: str) -> Any:
-    """Return the DAG of a pipeline's stream in Airflow; None if there is none."""
+    """Return the DAG of a pipeline's stream in Airflow, or None if there is none."""
     return SerializedDagModel.get_dag(f"{name}__stream")
 
 
@@ -108,7 +108,7 @@ def names() -> list[str]:
 
 
 def place_of(name: str) -> Place | None:
-    """Return the pipeline with a name; None if there is none."""
+    """Return the pipeline of this name, or None if there is none."""
     dag = stream_in_airflow(name)
     # An unrelated DAG may have such an id, and such a task.
     task: Any = dag.get_task("stream") if dag is not None and dag.has_task("stream") else None
@@ -134,7 +134,7 @@ def may_restart(pipeline: str, user: Any) -> bool:
 
 
 def _dag_of(pipeline: str, kind: str) -> DagDetails:
-    """Return a DAG of a pipeline, with its team if Airflow has teams: other teams may not see it."""
+    """Return a DAG of a pipeline, with its team if Airflow has teams. Other teams may not see it."""
     dag = f"{pipeline}__{kind}"
     has_teams = conf.getboolean("core", "multi_team", fallback=False)
     return DagDetails(id=dag, team_name=DagModel.get_team_name(dag) if has_teams else None)
@@ -144,8 +144,8 @@ def readable(pipeline: Name, user: GetUserDep) -> Place:
     """Return a pipeline that the user may read.
 
     Raises:
-        HTTPException: 403 without permission, even for a pipeline that does not exist; with permission, 404 if it does
-            not exist.
+        HTTPException: 403 without permission, even for a pipeline that does not exist; 404 with permission for a
+            pipeline that does not exist.
     """
     if not may_read(pipeline, user):
         raise HTTPException(403, f"no permission to read the DAGs of {pipeline}")
@@ -159,7 +159,7 @@ Readable = Annotated[Place, Depends(readable)]
 
 @app.get("/")
 def page() -> HTMLResponse:
-    """Serve the page; its script asks for the data."""
+    """Serve the page. Its script requests the data."""
     text = _PAGE.read_text(encoding="utf-8").replace(_LOOK, look())
     return HTMLResponse(text, headers={**_NO_STORE, **_NO_GUESSES, "Content-Security-Policy": _page_policy()})
 

@@ -13,7 +13,9 @@ from airflow.sdk.exceptions import AirflowFailException
 LATEST, FROM_SCRATCH = "latest", "none"
 """Values of `restore`: continue from the newest snapshot, or start from scratch."""
 PATIENCE_SECONDS = 3600
-"""A run waits this long for another one that ends on its own: a backfill, or a scheduled run of the stream."""
+"""Longest time for which a run waits for another run that ends on its own: a backfill, or a scheduled run of the
+stream.
+"""
 AVAILABLE_NOW, CONTINUOUS = "available-now", "continuous"
 BY_ITSELF = "dag_run.run_type in ('scheduled', 'asset_triggered')"
 """Template expression, true for runs that no person started: they may be skipped while another run is active."""
@@ -203,9 +205,10 @@ def watch(max_lag_minutes: float) -> dict[str, Param]:
 
 
 def backfill_arguments(pipeline: str) -> list[str]:
-    """Return `tidegate backfill` over the interval in the run's Params, or else over its data interval.
+    """Return `tidegate backfill` over the interval in the run's Params, or over its data interval by default.
 
-    Start and end always come from the same one. If one is missing, it is left out, and the command reports that.
+    Start and end always come from the same one of the two. If either is missing, it is left out, and the command
+    reports that.
     """
     return [
         "backfill",
@@ -269,7 +272,7 @@ def restart_arguments(pipeline: str, before: str) -> list[str]:
 
 
 def maintenance_savepoint_arguments(pipeline: str, keep: int) -> list[str]:
-    """Return `tidegate savepoint create`, named by the run's time; it then deletes older savepoints of maintenance."""
+    """Return `tidegate savepoint create`, named by the run's time. It then deletes older maintenance savepoints."""
     name = "{{ 'maintenance-' ~ dag_run.run_after.strftime('%Y%m%dT%H%M%S') }}"
     return ["savepoint", "create", pipeline, name, "--if-missing", f"--keep={keep}"]
 
@@ -295,7 +298,7 @@ def check_arguments(pipeline: str) -> list[str]:
 
 
 def savepoint_arguments(pipeline: str) -> list[str]:
-    """Return `tidegate savepoint create` for the newest snapshot; one that an earlier run created suffices."""
+    """Return `tidegate savepoint create` for the newest snapshot. A savepoint that an earlier run created suffices."""
     return ["savepoint", "create", pipeline, "{{ params.savepoint or '' }}", "--if-missing"]
 
 

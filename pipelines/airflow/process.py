@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.5
 STALE_SECONDS = 60.0
-"""A heartbeat of this age means that the host is dead; as for the lease, clocks of hosts may differ by less."""
+"""Age at which a heartbeat means that the host is dead. As for the lease, the clocks of hosts must differ by less."""
 _GRACE_SECONDS = 20.0
 """Time between asking a command to end and killing it."""
 
@@ -42,7 +42,7 @@ SUPERVISOR = "tidegate.pipelines.airflow.supervisor"
 
 _OF_AIRFLOW = "AIRFLOW"
 _NAMES_OF_THE_RUN = "AIRFLOW_CTX_"
-"""Prefix of the variables with the DAG, the task and the run, which logs of pipeline code may mention."""
+"""Prefix of the variables that name the DAG, the task and the run. Logs of pipeline code may mention these."""
 
 RUNNING, SUCCEEDED, FAILED, LOST = "running", "succeeded", "failed", "lost"
 
@@ -76,7 +76,7 @@ class ProcessHandle:
         return self.host == this_host()
 
     def to_dict(self) -> dict[str, str | int | float]:
-        """Return the handle as plain values; older versions don't know `place`, so it is left out if it is None."""
+        """Return the handle as plain values. Older versions don't know `place`, so it is left out if it is None."""
         return {name: value for name, value in asdict(self).items() if name != "place" or value is not None}
 
 
@@ -100,14 +100,14 @@ class Run:
 
     @property
     def files(self) -> RunFiles:
-        """Return the run's files: its folder on its own host or on a shared disk, else their copy."""
+        """Return the run's files: the folder itself on the run's host or on a shared disk, otherwise the copy."""
         folder, place = FolderOfRun(Path(self.handle.folder)), self.handle.place
         if place is None or self.artifacts is None or (self.handle.is_here and folder.folder.exists()):
             return folder
         return CopyOfRun(self.artifacts, place)
 
     def exit_code(self) -> int | None:
-        """Return the exit code; None if there is none yet."""
+        """Return the exit code, or None if there is none yet."""
         return self.files.state().exit_code
 
     def status(self) -> str:
@@ -118,7 +118,7 @@ class Run:
         return LOST if code is None else SUCCEEDED if code == 0 else FAILED
 
     def is_alive(self) -> bool:
-        """Return True if the process is alive; on another host its heartbeat decides, and then the lease."""
+        """Return True if the process is alive. On another host, the heartbeat decides, and then the lease."""
         if not self.handle.is_here:
             state = self.files.state()
             return state.exit_code is None and (self._is_beating(state) or self.is_driver(state))
@@ -149,7 +149,7 @@ class Run:
             self.pause(self.files.pause)
 
     def reason(self) -> str | None:
-        """Return the reason of a command that failed: its error, or else its last line; None for an empty log."""
+        """Return the reason of a command that failed: its error, or its last line, or None for an empty log."""
         files = self.files
         position, content = max(0, files.state().log_size - _END_OF_LOG), b""
         while part := files.read_log(position + len(content)):
@@ -211,7 +211,7 @@ def start(
     """Start a command in its own session.
 
     Args:
-        command: its arguments; they are not parsed by a shell.
+        command: its arguments, which no shell parses.
         folder: folder for its log, result and exit code; files of an earlier run are removed, except its log.
         environment: variables added to those of this process, without Airflow's own; a value of None removes a
             variable. With `copy`, TIDEGATE_CONFIG must name the project.

@@ -30,11 +30,11 @@ def project_dags(
 
     Args:
         config: tidegate.toml, best built from the path of the DAG file: Airflow's processes run in other folders. None
-            finds it as the command line does.
+            finds the file as the command line does.
         select: names of pipelines (`visits`) or of single DAGs (`visits__stream`), with `*` for any text; None for all.
         prefix: prefix of the DAG ids and asset names, so that projects whose pipelines have the same names fit into one
             Airflow: letters, digits, `_` and `-`, such as `team_a_`.
-        default_args: `default_args` of every DAG. What a pipeline sets in tidegate.toml takes precedence; callbacks and
+        default_args: `default_args` of every DAG. A pipeline's settings in tidegate.toml take precedence; callbacks and
             notifiers given here are called in addition to Tidegate's alarm.
         dag_args: further arguments of every DAG, such as `access_control`. Tags are added to Tidegate's own.
         operator_args: arguments of every TidegateOperator, such as `python`, `deferrable`, or an `executor_config` with
@@ -75,7 +75,7 @@ def _selected(project: Config, dags: Sequence[str], select: Sequence[str]) -> li
     """Return the DAGs (ids without a prefix) that a selection names directly or by their pipeline.
 
     Raises:
-        UsageError: a pattern matches none.
+        UsageError: a pattern matches no DAG.
     """
     if isinstance(select, str):
         raise UsageError(f'select={select!r}: give a list, such as ["{select}"]')

@@ -29,8 +29,9 @@ CONNECTION_FIELDS = {
         "Other storage options", 'Options as JSON, spelled as in deltalake, such as {"account_key": "..."}.', **_SECRET
     ),
 }
-"""Fields of a connection in addition to Airflow's own, by their names in its extra. Airflow hides a value whose name
-has `secret` or `token` in it."""
+"""Fields of a connection in addition to Airflow's own, by their names in its extra. Airflow hides a value if its name
+contains `secret` or `token`.
+"""
 
 
 def get_provider_info() -> dict[str, Any]:

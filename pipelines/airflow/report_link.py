@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 
 class ReportLink(BaseOperatorLink):
-    """A button of a task that opens the run report it wrote, even after a check that failed."""
+    """A button of a task that opens the run report that the task wrote, even after a failed check."""
 
     name = "Run report"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Return the address; an empty string if the task wrote no report."""
+        """Return the address, or an empty string if the task wrote no report."""
         return report_url(getattr(operator, "result", None)) or ""
 
 
 class DocsLink(BaseOperatorLink):
-    """A button of a task that opens the pages of all checks of the pipeline, even after a check that failed."""
+    """A button of a task that opens the pages of all checks of the pipeline, even after a failed check."""
 
     name = "Data Docs"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Return the address; an empty string if the task checked nothing."""
+        """Return the address, or an empty string if the task checked nothing."""
         return docs_url(getattr(operator, "result", None)) or ""
 
 
@@ -37,13 +37,13 @@ class PageLink(BaseOperatorLink):
     name = "Pipeline"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Return the address; an empty string for a command without a pipeline."""
+        """Return the address, or an empty string for a command without a pipeline."""
         name = getattr(operator, "shown_as", None)
         return _address(f"#{name}") if name else ""
 
 
 def report_url(result: Any) -> str | None:
-    """Return the address of the report that a check wrote, from its JSON result; None if it wrote none.
+    """Return the address of the report that a check wrote, from its JSON result, or None if it wrote none.
 
     The address begins with Airflow's `[api] base_url`; if that is not set, it is a path on Airflow's host.
     """
@@ -53,7 +53,7 @@ def report_url(result: Any) -> str | None:
 
 
 def docs_url(result: Any) -> str | None:
-    """Return the address of the Data Docs, from the JSON result of a check; None if it checked nothing."""
+    """Return the address of the Data Docs, from the JSON result of a check, or None if it checked nothing."""
     if not isinstance(result, dict) or not result.get("docs"):
         return None
     return _address(f"pipelines/{_shown_as(result)}/checks/index.html")

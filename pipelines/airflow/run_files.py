@@ -1,7 +1,7 @@
 """The files of one run of a command: its log, result, exit code, heartbeat, and the request to end it.
 
-On the host of the run they are in a folder. Other hosts see copies among the artifacts, which the run's supervisor
-keeps up to date: an object can't be appended to, so the log is copied in parts of equal size, and only the last one is
+On the host of the run, they are in a folder. Other hosts see copies among the artifacts, which the run's supervisor
+keeps up to date. An object can't be appended to, so the log is copied in parts of equal size, and only the last part is
 rewritten. This module imports nothing from Airflow.
 """
 
@@ -26,7 +26,7 @@ _LONGEST = 240
 _SHOWN = 40
 
 STATE, RESULT, DRIVEN = "state.json", "result.json", "driven.json"
-"""Files that the supervisor copies: the state is also a heartbeat."""
+"""Files that the supervisor copies. The state file is also a heartbeat."""
 _END, _FOLLOWER = "end", "follower"
 
 
@@ -80,21 +80,21 @@ class RunFiles(Protocol):
         """Return the state of the run."""
 
     def read_log(self, position: int) -> bytes:
-        """Return a part of the log from a position in bytes; empty at its end."""
+        """Return a part of the log from a position in bytes, or nothing at its end."""
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if there is none."""
+        """Return the content of a file, or None if there is none."""
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file, or replace it."""
 
     def result(self) -> str | None:
-        """Return the JSON that the command wrote; None if there is none yet."""
+        """Return the JSON that the command wrote, or None if there is none yet."""
         content = self.read(RESULT)
         return None if content is None else content.decode()
 
     def driven(self) -> str | None:
-        """Return the JSON of the time during which the command held the lease; None if it never did."""
+        """Return the JSON with the time for which the command held the lease, or None if it never did."""
         content = self.read(DRIVEN)
         return None if content is None else content.decode()
 
@@ -111,7 +111,7 @@ class RunFiles(Protocol):
         self.write(_FOLLOWER, str(number).encode())
 
     def claimed_by(self) -> int:
-        """Return the number of the newest attempt that follows the run; 0 if only the run's own attempt does."""
+        """Return the number of the newest attempt that follows the run, or 0 if only the run's own attempt does."""
         return int(self.read(_FOLLOWER) or 0)
 
 
@@ -177,7 +177,7 @@ class FolderOfRun(RunFiles):
 
 @dataclass(frozen=True, slots=True)
 class CopyOfRun(RunFiles):
-    """The files of a run among the artifacts of the project; `place` is their folder."""
+    """The files of a run among the artifacts of the project. `place` is their folder."""
 
     artifacts: Artifacts
     place: str
@@ -202,7 +202,7 @@ class CopyOfRun(RunFiles):
         return b"" if content is None else content[position % PART :]
 
     def copy_log(self, log: Path, copied: int) -> int:
-        """Copy the part of a log after `copied` bytes, and return its new size."""
+        """Copy the part of a log after `copied` bytes, and return the new size of the copy."""
         size = log.stat().st_size
         with log.open("rb") as file:
             for number in range(copied // PART, -(-size // PART)) if size > copied else ():
@@ -217,7 +217,7 @@ class CopyOfRun(RunFiles):
         self.artifacts.write(f"{self.place}/{name}", content)
 
     def is_ending(self) -> bool:
-        # Asking for the time alone is cheaper than reading, and every heartbeat asks.
+        # Requesting the time alone is cheaper than reading, and every heartbeat does it.
         return self.artifacts.written_at(f"{self.place}/{_END}") is not None
 
     def clear(self) -> None:

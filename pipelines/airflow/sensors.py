@@ -30,7 +30,7 @@ class SnapshotSensor(BaseSensorOperator):
         watermark_past: wait until elements before this time can no longer be on time; ISO text or a template of it.
         only_if: a template; if it renders to anything but `True`, the task is skipped.
         driver: task of the same run that drives the pipeline: after it ends, there will be no further snapshot.
-        deferrable: True waits in the triggerer, without a worker slot; False polls as `mode` says.
+        deferrable: True waits in the triggerer, without a worker slot; False polls according to `mode`.
 
     Example:
         >>> from pathlib import Path
@@ -67,7 +67,7 @@ class SnapshotSensor(BaseSensorOperator):
         self.deferrable = deferrable
 
     def execute(self, context: Context) -> Any:
-        """Return immediately if the pipeline has already reached the snapshot or watermark, else wait."""
+        """Return immediately if the pipeline has already reached the snapshot or watermark; otherwise wait."""
         if str(self.only_if) != "True":
             raise AirflowSkipException(f"not needed: {self.only_if!r}")
         if not self.deferrable:
@@ -106,7 +106,7 @@ class SnapshotSensor(BaseSensorOperator):
         """Return the status that the trigger saw.
 
         Raises:
-            AirflowFailException: the driver's task ended before the pipeline reached it.
+            AirflowFailException: the driver's task ended before the pipeline reached the snapshot or watermark.
         """
         if "ended" in event:
             raise AirflowFailException(

@@ -1,4 +1,4 @@
-"""Supervises one command: sends heartbeats, ends it on request, records its exit code.
+"""Supervise one command: send heartbeats, end the command on request, record its exit code.
 
 The supervisor outlives a task that is ended: Airflow gives a task five seconds, less than a command may need. The
 supervisor only asks the command to end, and the command then ends its own children (such as Spark's process, after the
@@ -31,10 +31,12 @@ from tidegate.pipelines.storage.credentials import masked
 _BEAT_SECONDS = 2.0
 
 BEAT_SECONDS = 10.0
-"""Time between two copies, which serve as heartbeats; each is one or two writes and a read of the store."""
+"""Time between two copies, which serve as heartbeats. Each takes one or two writes and a read of the store."""
 
 CopyRun = Callable[["Supervisor", psutil.Process], "Copying | None"]
-"""Creates the copier of a run's files, once its command has started; None if other hosts see the files themselves."""
+"""Function that creates the copier of a run's files once its command has started. None if other hosts see the files
+themselves.
+"""
 
 
 class Supervisor:
@@ -62,7 +64,7 @@ class Supervisor:
         signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(signal.SIGALRM, self._beat)
         self._process = subprocess.Popen(command)
-        # This is set after the start of the command, which would inherit it.
+        # This is set only after the start of the command, because the command would inherit it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, 0.001, _BEAT_SECONDS)
         # The child is not reaped before `wait`, so its process exists even if it has ended.
@@ -85,7 +87,7 @@ class Supervisor:
         return code
 
     def ask(self) -> None:
-        """Ask this process to end its command; any thread may call it."""
+        """Ask this process to end its command. Any thread may call this."""
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _on_terminate(self, number: int, frame: object) -> None:
@@ -122,9 +124,10 @@ class Copying:
     Args:
         files: the files of the run.
         copy: their copy.
-        about: what other hosts need to know about the run: its handle, and process id and start of its command.
+        about: what other hosts need to know about the run: its handle, and the process id and start time of its
+            command.
         on_end: called if somebody requested the end of the command.
-        tell: called with the error each time that the store begins to fail.
+        tell: called with the error each time the store begins to fail.
     """
 
     files: FolderOfRun

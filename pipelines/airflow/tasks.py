@@ -30,7 +30,7 @@ class _PipelineTask(BaseOperator):
 
 
 class ReadStatus(_PipelineTask):
-    """Returns the newest epoch, snapshot version and watermark of a pipeline; epoch 0 before the first."""
+    """Returns the newest epoch, snapshot version and watermark of a pipeline. The epoch is 0 before the first one."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the status of the pipeline."""
@@ -38,7 +38,7 @@ class ReadStatus(_PipelineTask):
 
 
 class StopStream(_PipelineTask):
-    """Asks the driver that holds the lease to stop, and waits for its end; the driver may run on another host.
+    """Asks the driver that holds the lease to stop, and waits for its end. The driver may run on another host.
 
     Args:
         take_over: a template; if it renders to anything but `True`, no driver is stopped.
@@ -55,7 +55,7 @@ class StopStream(_PipelineTask):
     def execute(self, context: Context) -> dict[str, Any]:
         """Stop the driver, and then return the status of the pipeline.
 
-        Until then, the old stream may have published epochs, which don't count as the new stream's first epoch.
+        The old stream may have published epochs until then. These don't count as the new stream's first epoch.
 
         Raises:
             LeaseHeld: the driver did not end in time.
@@ -151,7 +151,7 @@ class StaleNote:
     prefix: str = ""
 
     def __call__(self, result: Any) -> str | None:
-        """Return the note after a run; None if nothing is stale."""
+        """Return the note after a run, or None if nothing is stale."""
         stale = read_status(self.config, self.pipeline).stale
         if not stale:
             return None

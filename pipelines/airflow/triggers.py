@@ -69,7 +69,7 @@ class SnapshotTrigger(BaseTrigger):
 
 
 def end_of(driver: Mapping[str, str]) -> str | None:
-    """Return the state in which a task ended, by its dag_id, run_id and task_id; None while it may continue."""
+    """Return the state in which a task (dag_id, run_id, task_id) ended, or None while it may continue."""
     states = RuntimeTaskInstance.get_task_states(
         dag_id=driver["dag_id"], run_ids=[driver["run_id"]], task_ids=[driver["task_id"]]
     )

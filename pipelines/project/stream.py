@@ -284,7 +284,8 @@ class StreamedTogether(Answer):
     def require(self) -> Self:
         """Return this outcome, provided that all streams succeeded.
 
-        Raises: TidegateError: some failed. Its exit code is theirs if they agree, else 1.
+        Raises:
+            TidegateError: some streams failed. The exit code is theirs if they agree, otherwise 1.
         """
         if not self.failed:
             return self
