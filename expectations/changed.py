@@ -244,7 +244,9 @@ def _partitions(batch: pa.RecordBatch, unit: str) -> Ints:
 
 
 MOST_KEYS: Final = 1000
-"""Largest number of partitions that one event names: for each one, Airflow creates a row and a run of each consumer."""
+"""Largest number of partitions that one event names. For each of them, Airflow creates a row and a run of each
+consumer.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Scope:
         pinned: the epoch.
         since: the newest earlier epoch whose check passed; None if there is none.
         proof: proof of the check that this one continues from; None if all rows are checked.
-        looks_from: end of the oldest windows to check, int64 epoch milliseconds; None for all.
+        looks_from: end of the oldest windows to check, int64 epoch milliseconds, or None for all.
         new_epochs: rows of table `epochs` to compare with the tables.
         lines: epochs whose rows the tables have, and whether each led to the newest snapshot.
         files: files of each table, with their faults.

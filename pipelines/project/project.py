@@ -540,7 +540,7 @@ class Project:
             epoch: the run of this epoch; None for the newest.
             key: key whose windows the timeline shows, its columns joined by `/`, `\N` for a null; None for the busiest.
             window: start of a window of that key to draw: its rows, watermark, merges and panes.
-            to: the file; None for one among the artifacts.
+            to: the file; None for a file among the artifacts.
         """
         from tidegate.pipelines.project.given import millis_of
         from tidegate.pipelines.project.runs import report

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.sources.sql.program import Node
 
 Setting: TypeAlias = "Callable[[str], str | None]"
-"""Function that returns the value of a setting of Spark; None if it is not set."""
+"""Function that returns the value of a setting of Spark, or None if it is not set."""
 
 _OF_ONE_TEXT = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
 """Types whose values Arrow and Spark write as the same text, which names a source partition."""

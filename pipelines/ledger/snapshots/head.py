@@ -58,7 +58,7 @@ class Snapshot:
 
 
 def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapshot | None:
-    """Return the snapshot at the head of table `state`, or at a version; None if there is none yet.
+    """Return the snapshot at the head of table `state`, or at a version, or None if there is none yet.
 
     Raises:
         Refused: the table holds state without a readable manifest, or belongs to another pipeline.

@@ -60,8 +60,8 @@ def datasets_of_driver(
     Args:
         config: the project.
         pipeline: the pipeline.
-        since: the time from which a command that has ended held the lease: its output is counted, and its source has
-            the version up to which it was read. None for a command that is about to start.
+        since: the time from which a command that has ended held the lease: then its output is counted, and its source
+            has the version up to which it was read. None for a command that is about to start.
         until: the time until which it held the lease; None if no end was recorded.
 
     Raises:
@@ -186,7 +186,7 @@ def _table(tables: PipelineTables, table: str, schema: pa.Schema | None = None) 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The work of a command.
+    """What a command read and wrote.
 
     Args:
         events: number of rows that it read.
@@ -206,7 +206,7 @@ def written_by_driver(tables: PipelineTables, since: Millis, until: Millis | Non
     if not tables.exist:
         return nothing
     if until is None and (row := read_lease(tables)) is not None and row.acquired_at > since:
-        # A killed driver records no end, and the next one already holds the lease.
+        # A killed driver records no end, and the next driver already holds the lease.
         until = row.acquired_at
     began = pc.field("started_at") >= _moment(since)
     if until is not None:
