@@ -1,4 +1,4 @@
-"""The lateness curve of a pipeline: the effect that each setting would have had. Starts no JVM."""
+"""The lateness curve of a pipeline: what effect each setting would have had. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class Advised:
     """A point of the curve: a setting and its effect on the rows of the source. Times are milliseconds.
 
     Args:
-        varied: the field that differs from the current settings: bound, lateness, idleness or gap; `present` for none.
-        bound: bound of out-of-orderness; None for a generator without one.
+        varied: the field that differs from the current settings: bound, lateness, idleness or gap; `present` if none
+            differs.
+        bound: bound on out-of-orderness; None for a generator without one.
         lateness: allowed lateness; None if nothing is ever late.
         idleness: idle timeout; None if there is none.
         gap: session gap; None for other windows.
@@ -96,10 +97,10 @@ class Advice(Answer):
         commits: number of commits of the source that added rows.
         changed: number of commits that changed rows, which are left out.
         rows: number of usable rows.
-        bounds: by share of the rows in per cent, a bound of out-of-orderness under which that share is on time; None
+        bounds: by share of the rows in per cent, a bound on out-of-orderness under which that share is on time; None
             without allowed lateness. For sessions, which a late row may still join, a smaller bound may suffice.
         curve: the settings with their effects, the current ones first.
-        partitions: the source partitions, first those that held the watermark back most.
+        partitions: the source partitions, those that held the watermark back most first.
         file: path or URI of the page; None if none was written.
     """
 
@@ -133,7 +134,7 @@ class Advice(Answer):
             yield Grid(_TITLES[varied], ("", varied, *_COLUMNS), cells, _RIGHT)
         if self.bounds:
             bounds = ", ".join(f"{show_duration(bound)} for {share} %" for share, bound in self.bounds.items())
-            yield f"bound of out-of-orderness that keeps rows on time: {bounds}"
+            yield f"bound on out-of-orderness that keeps rows on time: {bounds}"
         if len(self.partitions) > 1:
             yield Grid(
                 "source partitions, the one that held the watermark back most first",
@@ -293,14 +294,14 @@ def _advised(varied: str, setting: Setting, bound: Millis | None, figures: Figur
 
 
 def _asked(asked: Asked, present: Setting) -> Iterator[tuple[str, Setting]]:
-    """Yield every combination of the given values; a field without values keeps its current one."""
+    """Yield every combination of the given values. A field without values keeps its current one."""
     given = {field.name: getattr(asked, field.name) for field in fields(asked) if getattr(asked, field.name)}
     for values in product(*given.values()):
         yield next(iter(given)), replace(present, **dict(zip(given, values, strict=True)))
 
 
 def _distances(lateness: Lateness, settings: Sequence[Setting]) -> tuple[list[Int64s], npt.NDArray[np.int32]]:
-    """Return the distances of all rows by setting, and their source partitions; nothing if rows can't be late."""
+    """Return the distances of all rows by setting, and their source partitions, or nothing if rows can't be late."""
     if settings[0].lateness is None:
         return [np.empty(0, np.int64) for _ in settings], np.empty(0, np.int32)
     return lateness.distances(settings)
@@ -329,10 +330,10 @@ def _bounds(distances: Int64s) -> dict[str, Millis]:
 
 
 def _least(distances: Int64s, shares: Sequence[float]) -> list[Millis]:
-    """Return for each share the smallest setting, at least 0, under which that share of the rows is on time.
+    """Return, for each share, the smallest setting of at least 0 under which that share of the rows is on time.
 
     Args:
-        distances: a row is late under a setting that is not above its distance. Their order is changed.
+        distances: distance of each row; a row is late under a setting that does not exceed it. Their order is changed.
         shares: 0 to 1.
     """
     places = [len(distances) - 1 - floor(len(distances) * (1 - share) + 1e-9) for share in shares]

@@ -1,4 +1,4 @@
-"""Backfills: one epoch for each interval of event time; their plan; and a replay of the source's commits."""
+"""Backfills, with one epoch for each interval of event time; their plan; and a replay of the source's commits."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Span:
     """The event times of a backfill.
 
     Args:
-        start: its first event time; None, together with `end`, for no span.
+        start: its first event time; None, together with `end`, if no span is given.
         end: end of its event times, exclusive.
         length: length of the slices; None for one slice.
         fill_gaps: True to first run the intervals that are missing before `start`.
@@ -86,7 +86,7 @@ class BackfillRun:
         interval: the interval, int64 epoch milliseconds.
         state: `done`, or `unchanged` if it was run before and nothing has changed.
         epoch: epoch of the snapshot at the end of the interval.
-        corrected: epoch that corrected windows before this run, because rows of the source changed; None if there is
+        corrected: epoch that corrected windows before this run because rows of the source had changed; None if there is
             none.
         counters: counters of the epoch.
         seconds: how long it took.
@@ -101,7 +101,7 @@ class BackfillRun:
 
     @property
     def shown_state(self) -> str:
-        """The state as text. Even an interval that did not run again may have just had windows corrected."""
+        """The state as text. An interval that did not run again may still have had windows corrected."""
         if self.state == "done" or self.corrected is None:
             return self.state
         return f"not run again; epoch {self.corrected} corrected windows"
@@ -153,7 +153,7 @@ def backfill(
     patience: float,
     teller: Teller,
 ) -> Backfilled:
-    """Run a pipeline over intervals of event time; with `end_of_input`, end event time after them."""
+    """Run a pipeline over intervals of event time. With `end_of_input`, end event time after them."""
     value = load_pipeline(config, pipeline)
     intervals = span.intervals(config, pipeline)
     if not intervals and not end_of_input:
@@ -170,7 +170,7 @@ def backfill(
             began = perf_counter()
         if end_of_input:
             teller.say(_ended(pipeline, end_input(driver)))
-    # An unchanged interval has an old epoch, and the correction before it a new one.
+    # An unchanged interval has an old epoch; the correction before it has a new one.
     epochs = [epoch for each in runs for epoch in (each.epoch, each.corrected) if epoch is not None]
     return Backfilled(pipeline, max(epochs, default=None), tuple(runs))
 
@@ -226,15 +226,15 @@ def put_out(pipeline: Pipeline, counters: dict[str, int]) -> str:
 def check_first_run(config: Config, pipeline: Pipeline, teller: Teller) -> None:
     """Refuse the first run of a pipeline whose source does not exist, before Spark is started.
 
-    Later runs first publish any unpublished epochs, which needs no source. A first run says which tables may be those
-    of the pipeline before somebody renamed it in the code.
+    Later runs first publish any unpublished epochs, which needs no source. A first run names tables that may belong to
+    the pipeline under a name that it had in the code before.
     """
     config.make_folders()
     warehouse, name = warehouse_of(config), pipeline.name
     if PipelineTables(warehouse, name).exist:
         return
     check_sources_exist(pipeline, warehouse)
-    # Pipelines in code are often all over one source, a notebook each.
+    # Pipelines in code often all read one source, in a notebook each.
     for old in [] if config.values else _unknown_with_source(config, warehouse, pipeline.source.table):
         teller.say(
             f"{name} starts from scratch. The warehouse has tables of {old!r}, which reads the same source and which "
@@ -262,7 +262,7 @@ def _no_span() -> UsageError:
 
 
 def _missing(config: Config, pipeline: str, first: Interval, length: relativedelta | None) -> list[Interval]:
-    """Return the intervals between the last one that was run and this one; none if a stream has taken over."""
+    """Return the intervals between the last one that was run and this one, or none if a stream has taken over."""
     head = read_snapshot(PipelineTables.of(config, pipeline))
     if head is None:
         begins = config.entry(pipeline).start
@@ -344,7 +344,7 @@ class BackfillPlan(Answer):
     """The plan of a backfill.
 
     Args:
-        planned: the intervals, each with what a run would do.
+        planned: the intervals, each with a description of what a run would do.
         changes: intervals whose rows changed in the source, which would be corrected first; None if nothing changed.
     """
 

@@ -1,4 +1,4 @@
-"""Backups: all tables of a pipeline copied to another place, and lost tables recreated. Starts no JVM."""
+"""Backups: copying all tables of a pipeline to another location, and recreating lost tables. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class BackupCreated(Answer):
 
     Args:
         backup: the backup.
-        copied: bytes that were copied; the other files are already in older backups.
+        copied: number of bytes that were copied; the other files are already in older backups.
         deleted: names of the backups that were removed.
-        path: where it is.
+        path: path or URI of the backup.
     """
 
     backup: Backup
@@ -66,7 +66,7 @@ class Backups(Answer):
     Args:
         place: folder or URI of all backups.
         backups: the backups.
-        never_run: a note if there is no backup and the pipeline has never run; else None.
+        never_run: a note if there is no backup and the pipeline has never run; otherwise None.
     """
 
     pipeline: str
@@ -99,7 +99,7 @@ class BackupRestored(Answer):
 
     Args:
         backup: the backup that they were restored from.
-        copied: bytes that were copied.
+        copied: number of bytes that were copied.
     """
 
     backup: Backup
@@ -142,9 +142,9 @@ class BackupDeleted(Answer):
 def backup_create(
     config: Config, pipeline: str, name: str | None, keep: int | None, place_uri: str | None = None
 ) -> BackupCreated:
-    """Copy all tables as of the newest published epoch; with `keep`, remove all but that many of the newest backups."""
+    """Copy all tables as of the newest published epoch. With `keep`, remove all but that many of the newest backups."""
     tables, place = _both(config, pipeline, place_uri)
-    # If the pipeline's name or the warehouse is wrong, nothing is left in the place of the backups.
+    # If the pipeline's name or the warehouse is wrong, nothing must be left in the backup location.
     if not tables.exist:
         raise no_snapshot_yet(tables)
     with Lease(place, "backup", system_clock) as lease:
@@ -188,7 +188,7 @@ def backup_delete(config: Config, pipeline: str, name: str, place_uri: str | Non
 
 
 def backups_of(config: Config, pipeline: str) -> tuple[str, ...]:
-    """Return the names of the backups of a pipeline; none if the project has no place for them."""
+    """Return the names of the backups of a pipeline, or none if the project has no backup location."""
     if config.backups_uri is None:
         return ()
     place = PipelineTables(Warehouse(config.backups_uri, warehouse_of(config).options), pipeline)
@@ -196,7 +196,7 @@ def backups_of(config: Config, pipeline: str) -> tuple[str, ...]:
 
 
 def _both(config: Config, pipeline: str, place_uri: str | None) -> tuple[PipelineTables, PipelineTables]:
-    """Return the pipeline's tables, and its folder in the place of the backups."""
+    """Return the pipeline's tables, and its folder in the backup location."""
     tables = PipelineTables.of(config, pipeline)
     if place_uri is not None:
         config = config.model_copy(update={"backups": place_uri})

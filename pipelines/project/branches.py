@@ -1,4 +1,4 @@
-"""Branches: a copy of a pipeline with other settings, which runs alongside it, and its promotion. Starts no JVM."""
+"""Branches: copies of a pipeline with other settings, which run alongside it, and their promotion. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Branches(Answer):
     """The branches of a pipeline by name.
 
     Args:
-        branches: the complete ones.
-        broken: names of the others, whose creation or deletion was interrupted.
+        branches: the complete branches.
+        broken: names of the incomplete branches, whose creation or deletion was interrupted.
     """
 
     pipeline: str
@@ -235,7 +235,7 @@ class Promoted(Answer):
 
 
 def promote(config: Config, pipeline: str, branch: str) -> Promoted:
-    """Make the results and the state of a branch the pipeline's; errors as for `promote` of the ledger.
+    """Make a branch's results and state the pipeline's. See the ledger's `promote` for further errors.
 
     Raises:
         Refused: the code of the pipeline does not have the branch's settings.

@@ -1,4 +1,4 @@
-"""Calls that maintain the files of tables: vacuum, optimize, rebuild table `windows`, upgrade the state. No JVM."""
+"""Calls that maintain tables: vacuum, optimize, rebuild table `windows`, upgrade the state. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from tidegate.pipelines.run.work_folder import clean
 from tidegate.pipelines.storage.warehouse import arrow_schema
 
 _SPANS = 10
-"""Largest number of epoch ranges shown; thinning out snapshots leaves a range for each hour."""
+"""Largest number of epoch ranges to show. Thinning out snapshots leaves a range for each hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed(Answer):
-    """Files that were removed.
+    """Files that were removed, or would be.
 
     Args:
-        dry_run: True if they would be removed.
+        dry_run: True if nothing was removed.
         clearing: the files by table, and the epochs whose snapshots can no longer be restored.
     """
 
@@ -92,7 +92,7 @@ class Optimized(Answer):
 
     Args:
         files: by table, the numbers of files before and after.
-        never_run: a note if the pipeline has never run; else None.
+        never_run: a note if the pipeline has never run; otherwise None.
     """
 
     pipeline: str

@@ -1,6 +1,6 @@
-"""The windows in which a branch differs from its pipeline, by how much, and why. Starts no JVM.
+"""In which windows a branch differs from its pipeline, by how much, and why. Starts no JVM.
 
-The rows of process functions and joins are compared as multisets: each row that only one side has is shown.
+Rows of process functions and joins are compared as multisets: each row that only one side has is shown.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class DifferentWindow:
 
     Args:
         key: values of the key columns.
-        window_start: first moment; None for the global window. The event time of a row of a function or join.
-        window_end: its end, not included; None for a row of a function or join.
+        window_start: start of the window, None for the global window; or event time of a row of a function or join.
+        window_end: end of the window, exclusive; None for a row of a function or join.
         before: the result of the pipeline; None if it has no such window.
         after: the result of the branch; None if it has no such window.
         by: for each result column that is a number in both, the branch's value minus the pipeline's.
@@ -107,7 +107,7 @@ class Comparison(Answer):
 
 
 def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Comparison:
-    """Compare a branch with its pipeline; return at most this many windows or rows that differ, None for all."""
+    """Compare a branch with its pipeline. Return at most this many differing windows or rows, or all for None."""
     tables, other, note = found_branch(config, pipeline, branch)
     sides = [_Side.of(each, note) for each in (tables, other)]
     ours, theirs = sides
@@ -187,7 +187,7 @@ class _Side:
 
     Args:
         tables: its tables.
-        manifest: that of the newest epoch that every table has.
+        manifest: the manifest of the newest epoch that every table has.
         since: the newest epoch that both share.
         columns: columns of table `results`.
     """
@@ -238,7 +238,7 @@ class _Side:
 
 
 def _late_by_key(side: _Side) -> Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]:
-    """Return by key the bounds of the windows of late rows since the branch was created; empty if rows have no key."""
+    """Return, by key, the window bounds of late rows since the branch was created; nothing if rows have no key."""
     handle = side.tables.look(late.NAME)
     key = key_columns(late.NAME, arrow_schema(handle), side.key)
     found: dict[tuple[Any, ...], list[tuple[Any, Any]]] = defaultdict(list)
@@ -265,7 +265,7 @@ class _Reasons:
     late_in_branch: Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]
 
     def number_late(self, window: tuple[Any, ...]) -> int:
-        """Return the late rows of the pipeline in a window, minus those of the branch."""
+        """Return the number of the pipeline's late rows in a window minus that of the branch."""
         *key, start, end = window
         name = tuple(map(text_of_value, key))
         return sum(

@@ -1,4 +1,4 @@
-"""The driver of a pipeline: is it alive, how to end it, and how to remove a dead one's lease. Starts no JVM."""
+"""The driver of a pipeline: checking that it is alive, stopping it, removing a dead driver's lease. Starts no JVM."""
 
 from __future__ import annotations
 

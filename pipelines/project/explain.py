@@ -39,8 +39,8 @@ class Explained(Answer):
 
     Args:
         explanation: the operator, the order of events, and the steps of an epoch.
-        missing: by source table that does not exist, a message.
-        of_panes: sources that are tables of panes, whose retractions count as rows too.
+        missing: a message for each source table that does not exist.
+        of_panes: sources that are tables of panes, in which retractions count as rows too.
         notes: remarks on the settings.
     """
 
@@ -55,7 +55,7 @@ class Explained(Answer):
         """Return this explanation, provided that its columns were checked.
 
         Raises:
-            Refused: a source does not exist, so they could not be checked.
+            Refused: a source does not exist, so the columns could not be checked.
         """
         if self.missing:
             raise Refused(
@@ -106,7 +106,7 @@ def explain(config: Config, pipeline: str) -> Explained:
 
 
 def _driven_by(config: Config, pipeline: str) -> str | None:
-    """Return whether a backfill or a stream drives a pipeline, and how to switch; None before the first epoch."""
+    """Return whether a backfill or a stream drives a pipeline, and how to switch, or None before the first epoch."""
     tables = PipelineTables.of(config, pipeline)
     head = read_snapshot(tables)
     if head is None:

@@ -30,8 +30,8 @@ class Erased(Answer):
         epoch: epoch of the erasure; None if nothing held the key, so nothing changed.
         rows: number of erased rows by table; for a savepoint, by `savepoint NAME`.
         files: number of reports, pages, logs and alarms that were removed.
-        savepoints: names of the savepoints, which no longer have the key.
-        backups: names of the backups, which may still have it.
+        savepoints: names of the savepoints, which no longer contain the key.
+        backups: names of the backups, which may still contain it.
         key: the key's parts as strings.
     """
 
@@ -50,12 +50,12 @@ class Erased(Answer):
             f"erased by epoch {self.epoch} of {self.pipeline}" if held else f"nothing in {self.pipeline} was changed"
         )
         yield Grid(title, ("in", "rows"), list(self.rows.items()), ("rows",))
-        # A key without rows may be misspelt, or only older files may still have it.
+        # A key without rows may be misspelt, or may remain only in older files.
         if not any(self.rows.values()):
             key = ", ".join(self.key)
             yield (
-                f"no row has the key {key} any more, but older snapshots or files, or an interrupted `tidegate "
-                f"forget`, may have left traces of it: these are removed"
+                f"no row has the key {key} any longer, but older snapshots or files, or an interrupted `tidegate "
+                "forget`, may have left traces of it: these are removed"
                 if held
                 else f"no row has the key {key}: check that it is spelt as in the data (a null is {NULL})"
             )
@@ -68,10 +68,10 @@ class Erased(Answer):
 
 
 def check_key(config: Config, pipeline: str, key: tuple[str, ...]) -> None:
-    """Check that texts are a key of a pipeline.
+    """Check that strings are a key of a pipeline.
 
     Raises:
-        UsageError: they are not.
+        UsageError: the strings are not a key.
         Refused: the pipeline has no snapshot.
     """
     load_pipeline(config, pipeline)

@@ -1,4 +1,4 @@
-"""Times, sizes and keys as callers give them: Python values in code, and texts on the command line."""
+"""Times, sizes and keys as callers give them: Python values in code, and strings on the command line."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tidegate.pipelines.run.intervals import parse_duration, parse_moment, parse
 from tidegate.windowing.time import Millis, to_millis
 
 Moment: TypeAlias = datetime | date | str
-"""A time; without a zone, it is in UTC."""
+"""A time. Without a zone, it is in UTC."""
 Length: TypeAlias = timedelta | str
-"""A length of time; as a text such as `5s` or `1min`."""
+"""A length of time; as a string, such as `5s` or `1min`."""
 
 _SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _POWERS = ("", "k", "m", "g", "t")
@@ -29,7 +29,7 @@ def moment_of(value: Moment, field: str) -> datetime:
     """Return a time with its zone.
 
     Raises:
-        UsageError: the text is not a time.
+        UsageError: the string is not a time.
     """
     if isinstance(value, str):
         return parse_moment(value, field)
@@ -47,7 +47,7 @@ def slice_of(value: Length | relativedelta | None) -> relativedelta | None:
     """Return the length of a slice, which may be calendar months: `1mo`.
 
     Raises:
-        UsageError: it is not above zero.
+        UsageError: the length is not above zero.
     """
     if value is None:
         return None
@@ -63,7 +63,7 @@ def length_of(value: Length, field: str) -> timedelta:
     """Return a length of time.
 
     Raises:
-        UsageError: it is not above zero.
+        UsageError: the length is not above zero.
     """
     if isinstance(value, str):
         return parse_duration(value, field)
@@ -76,7 +76,7 @@ def lengths_of(values: Iterable[Length], field: str, least: Millis = 1) -> tuple
     """Return lengths of time in milliseconds.
 
     Raises:
-        UsageError: one is shorter than `least` milliseconds, or a text is not a length.
+        UsageError: one is shorter than `least` milliseconds, or a string is not a length.
     """
     if isinstance(values, str | timedelta):
         values = (values,)
@@ -87,10 +87,10 @@ def lengths_of(values: Iterable[Length], field: str, least: Millis = 1) -> tuple
 
 
 def share_of(value: float | str, field: str) -> float:
-    """Return a share, above 0 up to 1, from a number or a text such as `1%` or `all`.
+    """Return a share, above 0 and at most 1, from a number or a string such as `1%` or `all`.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: the value is something else.
     """
     try:
         text = str(value).strip()
@@ -103,10 +103,10 @@ def share_of(value: float | str, field: str) -> float:
 
 
 def size_of(value: int | str | None, field: str) -> int | None:
-    """Return a number of bytes, from a text such as `1048576`, `64m` or `1g`; a unit is a power of 1024.
+    """Return a number of bytes from a string such as `1048576`, `64m` or `1g`. Units are powers of 1024.
 
     Raises:
-        UsageError: it is something else, or not above zero.
+        UsageError: the value is something else, or is not above zero.
     """
     if value is None:
         return None
@@ -125,11 +125,11 @@ class KeyText(tuple[str, ...]):
 
 
 KeyGiven: TypeAlias = Sequence[object] | KeyText
-"""The values of the key columns in order; a text alone is the key of a single column."""
+"""The values of the key columns, in order. A single string is the key of a single column."""
 
 
 def key_text(key: KeyGiven | None) -> tuple[str, ...] | None:
-    r"""Return the texts of a key's values, as written on the command line; None for no key.
+    r"""Return a key's values as strings, as written on the command line, or None for no key.
 
     >>> key_text(("ann", None, 7))
     ('ann', '\\N', '7')

@@ -1,6 +1,6 @@
 """Run a whole Pipeline value over rows, in epochs that a test chooses, in this process and without Spark.
 
-Binding, watermarks, the operator that the planner chooses, panes, tables and state rows are those of a real epoch; only
+Binding, watermarks, the operator that the planner chooses, panes, tables and state rows are those of a real epoch. Only
 reading the source and committing files are left out. Only rows and clocks are kept between epochs, so every epoch is a
 restart.
 
@@ -75,7 +75,7 @@ class SourceColumns:
     Args:
         source: columns of the table.
         derived: columns after `columns=`, if `derive` adds any.
-        derive: a Python function that does the same as `columns` and `where`, for SQL that only Spark evaluates.
+        derive: a Python function that does what `columns` and `where` do, for SQL that only Spark evaluates.
     """
 
     source: pa.Schema
@@ -99,7 +99,7 @@ class PipelineHarness:
         pipeline: the pipeline.
         source: columns of the source table.
         derived: columns after `columns=`, if `derive` adds any.
-        derive: a Python function that does the same as `columns` and `where`; None evaluates them as tasks do.
+        derive: a Python function that does what `columns` and `where` do; None evaluates them as tasks do.
         right: the columns of the second input, if there are two.
 
     Raises:
@@ -146,7 +146,7 @@ class PipelineHarness:
         """Add a commit to the source.
 
         Args:
-            rows: the rows, each a mapping; a missing column of the source is null.
+            rows: the rows, each a mapping; a missing source column is null.
             at: commit time; an int is epoch milliseconds.
             complete: False if the rest of the commit follows in the next call.
             side: `left` or `right` if there are two inputs.
@@ -184,7 +184,7 @@ class PipelineHarness:
         self._keep(times)
 
     def pass_time(self, to: datetime | Millis, parallelism: int = 1) -> None:
-        """Run a clock epoch: all commits are read, and time advances without data."""
+        """Run a clock epoch, in which time advances without data. All commits must have been read."""
         times = self._event_times()
         clock = max(self.clock, _millis(to))
         self._epoch([], [CommitStep(clock, times.advance(clock))], None, parallelism)
@@ -204,7 +204,7 @@ class PipelineHarness:
         A missing column of the source is null.
 
         Raises:
-            IllegalArgument: the interval does not begin at the end of the one before, or a row has a column that the
+            IllegalArgument: the interval does not begin at the end of the previous one, or a row has a column that the
                 source does not have.
         """
         order = EventOrder.of(self.bound.compute)
@@ -272,7 +272,7 @@ class PipelineHarness:
         return sides.index(side)
 
     def _whole(self, number: int, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows with every column of the source; refuse a row with a column that it does not have."""
+        """Return the rows with every column of the source. Refuse a row with a column that the source does not have."""
         columns = self.bound.inputs[number].source.names
         for row in rows:
             if unknown := [name for name in row if name not in columns]:
@@ -297,7 +297,7 @@ class PipelineHarness:
     def _dropped(
         self, number: int, rows: Sequence[tuple[Row, Row | None]], committed: Millis
     ) -> list[tuple[Millis, Row]]:
-        """Return time and row of each row that `where` drops and that still moves the watermark (`watermark_from`).
+        """Return the time and values of each row that `where` drops but that moves the watermark (`watermark_from`).
 
         Such a row has only the source's columns.
         """

@@ -37,15 +37,15 @@ from tidegate.windowing.watermarks import SeenEvent
 Row: TypeAlias = Mapping[str, Any]
 
 Derive: TypeAlias = Callable[[dict[str, Any]], Row | None]
-"""A substitute for `columns` and `where`: it returns the row with its derived columns, or None to drop it."""
+"""A substitute for `columns` and `where`. It returns the row with its derived columns, or None to drop the row."""
 
 
 DeriveAll: TypeAlias = Callable[[Sequence[Row]], Sequence[Row | None]]
-"""The same for many rows."""
+"""A `Derive` for many rows."""
 
 
 def derive_each(derive: Derive | None) -> DeriveAll:
-    """Convert a function of one row to one of many rows; None returns the rows unchanged."""
+    """Convert a function of one row to a function of many rows. For None, it returns the rows unchanged."""
     return (lambda rows: rows) if derive is None else lambda rows: [derive(dict(row)) for row in rows]
 
 
@@ -85,12 +85,13 @@ def derive_by_sql(pipeline: Pipeline, input_: Input, source: pa.Schema) -> tuple
 
 
 def event_millis(source: SourceDescription, value: Any) -> Millis | None:
-    """Return an event time as epoch milliseconds, rounding microseconds down; None for None."""
+    """Return an event time as epoch milliseconds, rounding microseconds down. Return None for None."""
     if value is None:
         return None
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            # As in Spark, an ambiguous wall-clock time means the first one, and a nonexistent one is moved forward.
+            # As in Spark, an ambiguous wall-clock time means the first of the two, and a nonexistent time is moved
+            # forward.
             value = value.replace(tzinfo=ZoneInfo(source.zone or "UTC"))
         return to_millis(value.astimezone(UTC))
     if isinstance(value, int) and not isinstance(value, bool):
@@ -144,12 +145,12 @@ def _judged(time: Millis | None) -> tuple[Int64s, Bools]:
 
 
 def _clipped(number: int, first: int, last: int) -> int:
-    """Clip a Python number to int64; all numbers beyond the limits of a rule are treated alike."""
+    """Clip a Python number to int64. All numbers beyond the limits of a rule are treated in the same way."""
     return max(first, min(number, last))
 
 
 def joint(bound: BoundPipeline, input_: BoundInput, source: Row, derived: Row) -> tuple[Row, Row]:
-    """Return a source row and its derived row in the columns of both inputs; unchanged if there is only one input."""
+    """Convert a source row and its derived row to the joint columns of two inputs; return them unchanged for one."""
     side = input_.side
     if side is None:
         return source, derived

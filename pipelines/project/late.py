@@ -1,4 +1,4 @@
-"""Late rows: counted, reprocessed into their windows, and pruned. Only reopening runs an engine."""
+"""Late rows: counting them, reprocessing them into their windows, and pruning them. Only reopening runs an engine."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class LateSummary(Answer):
 
     Args:
         rows: number of late rows.
-        open: number of those that are not yet in a window.
+        open: number of late rows that are not yet in a window.
         groups: the counts of each group, with its values of `keys`; lateness is in milliseconds.
         keys: names of the columns by which rows are counted.
-        never_run: a note if the pipeline has never run; else None.
+        never_run: a note if the pipeline has never run; otherwise None.
     """
 
     pipeline: str
@@ -112,7 +112,7 @@ class Pruned(Answer):
     """Late and rejected rows that were removed.
 
     Args:
-        removed: by table, the number of rows.
+        removed: number of removed rows by table.
     """
 
     pipeline: str

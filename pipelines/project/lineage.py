@@ -1,4 +1,4 @@
-"""The datasets that a pipeline reads and writes, and the source columns of each column of a result. Starts no JVM."""
+"""The datasets that a pipeline reads and writes, and the source columns of each result column. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Lineage(Answer):
 def lineage(
     config: Config, pipeline: str, command: Literal["drive", "quality"], since: Millis | None, until: Millis | None
 ) -> Lineage:
-    """Return the datasets of a command, with the output of epochs that began in a span of time."""
+    """Return the datasets of a command, with the output of the epochs that began in a span of time."""
     config.entry(pipeline)
     if until is not None and since is None:
         raise UsageError("--until: give --since too")

@@ -1,4 +1,4 @@
-"""The pipelines of a project in one table: mode, watermark, lag and last check of each. Starts no engine."""
+"""The pipelines of a project in one table, with the mode, watermark, lag and last check of each. Starts no engine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Listed:
         watermark: event time up to which its results are complete; also None after the end of its input.
         lag_seconds: seconds by which its final windows are behind the clock; None without a watermark.
         last_check: its newest check; None if it was never checked.
-        error: why its entry in tidegate.toml is refused, or its tables can't be read; None if neither.
+        error: why its entry in tidegate.toml is refused or its tables can't be read; None if neither is the case.
     """
 
     pipeline: str
@@ -60,7 +60,7 @@ class Pipelines(Answer):
     """The pipelines of a project by name.
 
     Args:
-        pipelines: one entry for each.
+        pipelines: one entry for each pipeline.
     """
 
     pipelines: tuple[Listed, ...]

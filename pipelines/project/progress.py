@@ -15,8 +15,8 @@ class Progress:
     Args:
         pipeline: name of the pipeline.
         text: the text to show.
-        is_step: True for a step of an epoch, which the next one replaces; False for a line that stays, such as that of
-            a whole epoch.
+        is_step: True for a step of an epoch, which the next step replaces; False for a line that stays, such as the one
+            of a whole epoch.
         epoch: for a whole epoch, its fields by name, as in `WORK/logs/PIPELINE.epochs.jsonl`; None for other lines.
     """
 
@@ -66,7 +66,7 @@ class Teller:
     on_progress: OnProgress = silent
 
     def say(self, text: str, epoch: Mapping[str, Any] | None = None) -> None:
-        """Report a line that stays; for a whole epoch, with its fields."""
+        """Report a line that stays, with its fields if it is about a whole epoch."""
         self.on_progress(Progress(self.pipeline, text, epoch=epoch))
 
     def step(self, text: str) -> None:

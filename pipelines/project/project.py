@@ -63,11 +63,12 @@ class Project:
         settings: by pipeline, fields as in `[pipelines.NAME]` of tidegate.toml, for a project without a file.
         work: folder of this host for logs and temporary files; None for `.work` in the current folder.
         storage_options: options of the object store.
-        backups: place of the backups.
-        engine: `spark`, or `local` for processes on this machine, without Java; None for that of the file.
+        backups: location of the backups.
+        engine: `spark`, or `local` for processes on this machine, without Java; None for the engine that the file
+            names.
         spark: an existing session. Runs use another session of its process with the same settings, so this one keeps
             its settings, current database, views and functions. It is never stopped.
-        progress: called with the progress of a run; True shows it in a line on standard error.
+        progress: called with the progress of a run; True shows the progress in a line on standard error.
 
     Raises:
         UsageError: tidegate.toml is missing or faulty, or the arguments contradict each other.
@@ -151,7 +152,7 @@ class Project:
             start: first event time.
             end: end of event time, exclusive.
             slice: length of each epoch's interval, such as `timedelta(days=1)` or `"1mo"`; None for one epoch.
-            and_following: True to also run the later intervals again after a re-run interval.
+            and_following: True to also rerun the later intervals after an interval that was rerun.
             fill_gaps: True to first run the intervals that are missing before `start`.
             again: True to run an interval again even if its rows and the code seem unchanged.
             end_of_input: True to end event time after the last interval, so that open windows fire.
@@ -246,7 +247,7 @@ class Project:
         """Run a pipeline as a stream: over the data currently in the source, or until it is stopped.
 
         Several pipelines run in this process with one engine and a lease for each, one epoch after the other. A failure
-        does not stop the others and is not raised: it is in `failed` of the result.
+        does not stop the others, and is not raised but reported in `failed` of the result.
 
         Args:
             pipeline: name of the pipeline, or a list of names.
@@ -261,7 +262,7 @@ class Project:
             max_bytes_per_epoch: approximate limit on the bytes of source files in one epoch, such as `"1g"`.
             max_commits_per_epoch: limit on the source commits in one epoch.
             patience: seconds to wait for a running stream that ends on its own.
-            stop: with this, another thread or a signal handler can end the stream after the current epoch.
+            stop: a request with which another thread or a signal handler can end the stream after the current epoch.
 
         Raises:
             UsageError: `end_of_input` is given with `interval`.
@@ -293,7 +294,7 @@ class Project:
 
         Raises:
             Refused: the pipeline has no running driver.
-            LeaseHeld: it did not end within `patience` seconds.
+            LeaseHeld: the driver did not end within `patience` seconds.
         """
         from tidegate.pipelines.project.driver import stop
 
@@ -385,7 +386,7 @@ class Project:
         return runs(self._config, pipeline, limit, stale)
 
     def why(self, pipeline: str, *, key: KeyGiven | None = None, limit: int | None = 10) -> Why:
-        """Return why windows have not fired: what each waits for, and which source partition holds event time back.
+        """Return why windows have not fired: what each one waits for, and which source partition holds event time back.
 
         Args:
             pipeline: name of the pipeline.
@@ -411,12 +412,12 @@ class Project:
     ) -> Advice:
         """Return what other time settings would have done to the rows of the source, without a run.
 
-        Late rows are those of a stream that reads the source from the beginning. Without values, some are chosen from
-        the rows.
+        The late rows are those of a stream that reads the source from the beginning. Without values, some are chosen
+        from the rows.
 
         Args:
             pipeline: name of the pipeline.
-            bound: bounds of out-of-orderness to evaluate; with other fields, every combination.
+            bound: bounds on out-of-orderness to evaluate; with other fields, every combination.
             lateness: allowed lateness to evaluate.
             idleness: idle timeouts of source partitions to evaluate.
             gap: session gaps to evaluate.
@@ -479,11 +480,11 @@ class Project:
 
         Args:
             pipeline: name of the pipeline.
-            sample: share of the keys to sample: a number above 0 up to 1, a text such as `1%`, or `all`.
+            sample: share of the keys to sample: a number above 0 and at most 1, a string such as `1%`, or `all`.
             seed: seed of the sample; None for the newest epoch, so each epoch has a different sample.
             new: True verifies only what was published since the newest such verification that found no difference.
-            budget: verifies one of the newest epochs, and only if the last such verification took at most this share
-                of the time of the epochs since, such as `2%`.
+            budget: verifies one of the newest epochs, and only if the last such verification took at most this share of
+                the time of the epochs since then, such as `2%`.
         """
         from tidegate.pipelines.project.given import share_of
         from tidegate.pipelines.project.verify import verify
@@ -537,8 +538,9 @@ class Project:
 
         Args:
             pipeline: name of the pipeline.
-            epoch: the run of this epoch; None for the newest.
-            key: key whose windows the timeline shows, its columns joined by `/`, `\N` for a null; None for the busiest.
+            epoch: epoch of the run; None for the newest.
+            key: key whose windows the timeline shows, with its columns joined by `/` and `\N` for a null; None for the
+                busiest.
             window: start of a window of that key to draw: its rows, watermark, merges and panes.
             to: the file; None for a file among the artifacts.
         """
@@ -565,7 +567,7 @@ class Project:
             epoch: the epoch; None for the newest.
             all: True to check every current window, and to read every file.
             partitions: also return the partitions of this length whose final windows changed.
-            since: JSON of `mark` of an earlier outcome; only later changes count.
+            since: JSON of the `mark` of an earlier outcome; only later changes count.
             report: True to also write the run report.
 
         Raises:
@@ -639,7 +641,7 @@ class Project:
         """Check that the current code can continue from a snapshot, or start with `none`.
 
         Raises:
-            Refused: it can't; the message names each field that differs.
+            Refused: the code can't; the message names each field that differs.
         """
         from tidegate.pipelines.project.snapshots import snapshot_check
 
@@ -664,9 +666,9 @@ class Project:
             of: `latest`, or an epoch.
             if_missing: True to change nothing if a savepoint of that name holds the same snapshot.
             with_tables: True for a copy of all tables, which is a backup.
-            place: folder or URI of these copies; None for the place of the backups.
-            keep: number of newest copies of all tables to keep; without `with_tables`, of savepoints whose names equal
-                this one up to its last dash. None keeps all.
+            place: folder or URI of these copies; None for the backup location of the settings.
+            keep: how many of the newest copies of all tables to keep; without `with_tables`, how many of the newest
+                savepoints whose names equal this one up to its last dash. None keeps all.
         """
         if with_tables:
             if of != "latest" or if_missing:
@@ -685,7 +687,7 @@ class Project:
         Args:
             pipeline: name of the pipeline.
             with_tables: True for copies of all tables, which are backups.
-            place: folder or URI of these copies; None for the place of the backups.
+            place: folder or URI of these copies; None for the backup location of the settings.
         """
         if with_tables:
             return self.backup_list(pipeline, place=place)
@@ -703,7 +705,7 @@ class Project:
             pipeline: name of the pipeline.
             name: name of the savepoint.
             with_tables: True for a copy of all tables, which is a backup.
-            place: folder or URI of these copies; None for the place of the backups.
+            place: folder or URI of these copies; None for the backup location of the settings.
         """
         if with_tables:
             return self.backup_delete(pipeline, name, place=place)
@@ -721,10 +723,10 @@ class Project:
         of: str | int = "latest",
         delete: bool = False,
     ) -> Branch | Branches | BranchDeleted:
-        """Make a branch of a pipeline: a copy with other settings on the same source; list or delete branches.
+        """Create a branch of a pipeline: a copy with other settings on the same source. Or list or delete branches.
 
-        The branch uses the data files of the pipeline's tables and changes none. Its name is then `PIPELINE@BRANCH` for
-        every method. The pipeline may keep running.
+        The branch uses the data files of the pipeline's tables and changes none of them. Every method takes it as
+        `PIPELINE@BRANCH`. The pipeline may keep running.
 
         Args:
             pipeline: name of the pipeline.
@@ -747,7 +749,7 @@ class Project:
         return branch_create(self._config, pipeline, name, settings or {}, str(of))
 
     def compare(self, pipeline: str, branch: str, *, rows: int | None = None) -> Comparison:
-        """Return the windows in which a branch differs from its pipeline, by how much, and why.
+        """Return in which windows a branch differs from its pipeline, by how much, and why.
 
         Args:
             pipeline: name of the pipeline.
@@ -759,7 +761,7 @@ class Project:
         return compare(self._config, pipeline, branch, rows)
 
     def promote(self, pipeline: str, branch: str) -> Promoted:
-        """Make the results and the state of a branch the pipeline's, in one epoch. Neither of them may be running.
+        """Make a branch's results and state the pipeline's, in one epoch. Neither of the two may be running.
 
         The code of the pipeline must already have the settings of the branch, and the branch must have read as far as
         the pipeline.
@@ -790,7 +792,7 @@ class Project:
             keep_stale: True to keep those results, marked as stale.
             give_up_results: True to continue without published rows that are lost.
             with_tables: True to recreate lost tables from a savepoint with all tables.
-            place: folder or URI of that savepoint; None for the place of the backups.
+            place: folder or URI of that savepoint; None for the backup location of the settings.
 
         Raises:
             Refused: published rows are lost, and `give_up_results` is not given.
@@ -871,7 +873,7 @@ class Project:
         return late_reopen(self._config, pipeline, selection, patience, self._teller(pipeline))
 
     def late_prune(self, pipeline: str, *, days: int) -> Pruned:
-        """Remove late and rejected rows of epochs that are older than this many days; their counts are kept."""
+        """Remove late and rejected rows of epochs that are older than this many days. Their counts are kept."""
         from tidegate.pipelines.project.late import late_prune
 
         return late_prune(self._config, pipeline, days)
@@ -892,7 +894,7 @@ class Project:
         """Rename the tables of a pipeline, after its name was changed in the code and in tidegate.toml.
 
         Raises:
-            UsageError: code or file still have the old name, or there are no tables with it.
+            UsageError: the code or the file still has the old name, or there are no tables of that name.
             LeaseHeld: the pipeline is running.
         """
         from tidegate.pipelines.project.rename import rename
@@ -947,13 +949,13 @@ class Project:
     def backup_create(
         self, pipeline: str, *, name: str | None = None, keep: int | None = None, place: str | None = None
     ) -> BackupCreated:
-        """Copy all tables as of the newest published epoch to the place of the backups.
+        """Copy all tables as of the newest published epoch to the backup location.
 
         Args:
             pipeline: name of the pipeline.
             name: name of the backup; None for one derived from the time.
             keep: afterwards remove all but this many of the newest backups.
-            place: folder or URI to copy to; None for the place of the backups.
+            place: folder or URI to copy to; None for the backup location of the settings.
         """
         from tidegate.pipelines.project.backups import backup_create
 
@@ -966,7 +968,7 @@ class Project:
         return backup_list(self._config, pipeline, place)
 
     def backup_restore(self, pipeline: str, name: str, *, place: str | None = None) -> BackupRestored:
-        """Recreate the lost tables of a pipeline from a backup; `latest` is the newest one.
+        """Recreate the lost tables of a pipeline from a backup. `latest` is the newest one.
 
         Raises:
             Refused: the pipeline has tables.

@@ -30,10 +30,10 @@ class RenamedTables(Answer):
         epoch: the newest epoch.
         run_id: the run that produced it.
         pipeline: the new name.
-        copied: bytes that were copied.
+        copied: number of bytes that were copied.
         files: number of files of old runs that were removed.
         backups: names of the backups that were made under the old name.
-        warehouse: place of all tables.
+        warehouse: location of all tables.
     """
 
     old: str
@@ -68,7 +68,7 @@ class RenamedTables(Answer):
 
 
 def rename(config: Config, old: str, new: str) -> RenamedTables:
-    """Rename the tables of a pipeline; to continue an interrupted call, repeat it."""
+    """Rename the tables of a pipeline. To continue an interrupted call, repeat it."""
     _check_names(config, old, new)
     after = PipelineTables.of(config, new)
     before = PipelineTables(warehouse_of(config), old)
@@ -96,7 +96,7 @@ def rename(config: Config, old: str, new: str) -> RenamedTables:
 
 
 def _check_names(config: Config, old: str, new: str) -> None:
-    """Check that code and tidegate.toml already have the new name, so that no run under the old name begins meanwhile.
+    """Check that code and tidegate.toml already have the new name, so that no run under the old name can begin.
 
     Raises:
         UsageError: they don't, or a name is not valid.
@@ -126,7 +126,7 @@ def _check_ended(before: PipelineTables) -> None:
     """Refuse a running pipeline; no command can end it by its old name, because tidegate.toml no longer has that name.
 
     Raises:
-        LeaseHeld: it is.
+        LeaseHeld: the pipeline is running.
     """
     holder = read_lease(before)
     if holder is not None and holder.is_alive(system_clock()):

@@ -159,7 +159,7 @@ class _Stand:
     Args:
         tables: its tables.
         head: the newest snapshot.
-        snapshot: the newest one that every table has.
+        snapshot: the newest snapshot that every table has.
         columns: columns of table `results`.
     """
 

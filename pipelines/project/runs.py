@@ -1,4 +1,4 @@
-"""The epochs of a pipeline, from table `epochs`, and the report page of one. Starts no JVM."""
+"""The epochs of a pipeline, from table `epochs`, and the report page of a single epoch. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.windowing.time import Millis, show_duration, show_millis
 
 _COUNTS = ("in", "on time", "late", "filtered", "fired", "rows out", "open")
 _GONE = "gone"
-"""Column of rows deleted from the source, shown only if a listed epoch has such rows."""
+"""Column with the number of rows deleted from the source. It is shown only if a listed epoch has such rows."""
 _COLUMNS = ("epoch", "kind", "interval (UTC)", *_COUNTS, "watermark", "lag", "seconds", "started (UTC)")
 _AFTER_IN = _COLUMNS.index("in") + 1
 
@@ -33,7 +33,7 @@ class Runs(Answer):
     Args:
         epochs: the rows; `phases` has the seconds of each step.
         total: number of epochs in the table.
-        never_run: a note if the pipeline has never run; else None.
+        never_run: a note if the pipeline has never run; otherwise None.
     """
 
     pipeline: str
@@ -66,7 +66,7 @@ def runs(config: Config, pipeline: str, limit: int | None, stale: bool) -> Runs:
 
 
 def lag(millis: int | None) -> str:
-    """Return a watermark lag as text, in the largest unit that fits into it; `-` for None."""
+    """Return a watermark lag as text, in the largest unit that fits into it, or `-` for None."""
     return "-" if millis is None else show_duration(millis)
 
 
@@ -108,7 +108,7 @@ class Report(Answer):
 def report(
     config: Config, pipeline: str, epoch: int | None, key: str | None, to: Path | None, window: Millis | None = None
 ) -> Report:
-    """Write the page of an epoch's run; with a window, also the picture of that window."""
+    """Write the page of an epoch's run. If a window is given, add a picture of it."""
     config.entry(pipeline)
     if window is not None and key is None:
         raise UsageError("--window: give the key of the window with --key")

@@ -32,7 +32,7 @@ class Savepoint(Answer):
     """A savepoint that was created.
 
     Args:
-        entry: name, place, time, size, and the manifest of the copied snapshot.
+        entry: name, path, time and size, and the manifest of the copied snapshot.
     """
 
     entry: SavepointEntry
@@ -50,9 +50,9 @@ class Savepoints(Answer):
     """The savepoints of a pipeline, newest first.
 
     Args:
-        savepoints: those that can be read.
-        broken: those that can't be read.
-        never_run: a note if the pipeline has never run; else None.
+        savepoints: the savepoints that can be read.
+        broken: the savepoints that can't be read.
+        never_run: a note if the pipeline has never run; otherwise None.
     """
 
     pipeline: str
@@ -101,7 +101,7 @@ class SavepointDeleted(Answer):
 def savepoint_create(
     config: Config, pipeline: str, name: str, target: str, if_missing: bool, keep: int | None = None
 ) -> Savepoint:
-    """Copy a snapshot under a name; with `if_missing`, a savepoint of that name and snapshot is left unchanged.
+    """Copy a snapshot under a name. With `if_missing`, an existing savepoint of that name and snapshot is kept.
 
     With `keep`, delete all but this many of the newest savepoints whose names equal this one up to its last dash.
     """
@@ -116,7 +116,7 @@ def savepoint_create(
         trusted_head(tables)
         entry = create_savepoint(tables, snapshot, name, system_clock())
     if keep is not None:
-        # The new one counts as newest even if its host's clock is behind.
+        # The new savepoint counts as the newest even if its host's clock is behind.
         others = [each.name for each in list_savepoints(tables) if each.name != name]
         for old in [each for each in others if each.rpartition("-")[0] == family][keep - 1 :]:
             delete_savepoint(tables, old)
@@ -137,7 +137,7 @@ def savepoint_delete(config: Config, pipeline: str, name: str) -> SavepointDelet
 
 
 def _copy_of(tables: PipelineTables, name: str, snapshot: Snapshot) -> SavepointEntry | None:
-    """Return the savepoint of that name if it is a copy of this snapshot, else None."""
+    """Return the savepoint of that name if it is a copy of this snapshot, otherwise None."""
     wanted = name, snapshot.manifest.timeline, snapshot.manifest.epoch
     entries = list_savepoints(tables)
     return next(

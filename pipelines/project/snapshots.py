@@ -1,4 +1,4 @@
-"""The snapshots of a pipeline: their list, content and differences, what the code can continue from, and a restore."""
+"""The snapshots of a pipeline: listing, showing, comparing and checking them, and restoring one."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Snapshots(Answer):
     """The snapshots that can be restored, newest first.
 
     Args:
-        snapshots: for each, the version of table `state`, its time, the fields of its manifest, and `results`: True if
-            a restore brings back all its results.
-        never_run: a note if the pipeline has never run; else None.
+        snapshots: for each snapshot, the version of table `state`, its time, the fields of its manifest, and `results`,
+            which is True if a restore brings back all of its results.
+        never_run: a note if the pipeline has never run; otherwise None.
     """
 
     pipeline: str
@@ -100,7 +100,7 @@ class SnapshotContent(Answer):
         windows: the first rows of its windows and window slices, or of the keys and elements that it holds instead of
             windows.
         total: number of all such rows.
-        key_groups: by key group, numbers of windows and timers; the checksum, if requested.
+        key_groups: for each key group, the numbers of windows and timers, and the checksum if requested.
         rows: largest number of rows that tables show.
     """
 
@@ -155,7 +155,7 @@ class SnapshotContent(Answer):
 def snapshot_show(
     config: Config, pipeline: str, target: str, rows: int, key_group: int | None, checksums: bool
 ) -> SnapshotContent:
-    """Return the content of a snapshot; see `find_snapshot` for the errors."""
+    """Return the content of a snapshot. See `find_snapshot` for the errors."""
     tables = PipelineTables.of(config, pipeline)
     snapshot = find_snapshot(tables, target)
     windows = window_rows(tables, snapshot, key_group)
@@ -174,10 +174,10 @@ class SnapshotDiff(Answer):
     """The differences between two snapshots.
 
     Args:
-        before: manifest of the first one.
-        after: manifest of the second one.
+        before: manifest of the first snapshot.
+        after: manifest of the second snapshot.
         difference: windows and timers that were added, removed or changed.
-        limit: largest number of each kind that is shown and in `to_dict`; None for all.
+        limit: largest number of each kind to show and to include in `to_dict`; None for all.
     """
 
     pipeline: str
@@ -249,7 +249,7 @@ class SnapshotDiff(Answer):
 
 
 def snapshot_diff(config: Config, pipeline: str, first: str, second: str, limit: int | None) -> SnapshotDiff:
-    """Return the differences from the first snapshot to the second; see `find_snapshot` for the errors."""
+    """Return the differences from the first snapshot to the second. See `find_snapshot` for the errors."""
     tables = PipelineTables.of(config, pipeline)
     before, after = find_snapshot(tables, first), find_snapshot(tables, second)
     difference = compare_snapshots(tables.warehouse, before, after)
@@ -311,7 +311,7 @@ def snapshot_check(config: Config, pipeline: str, target: str) -> SnapshotCheck:
 
 
 def _position(position: Position) -> str:
-    """Return a position as text. Only a backfill in event order has read a version partially, up to an event time."""
+    """Return a position as text. Only a backfill in event order reads a version partially, up to an event time."""
     taken = "" if position.frontier is None else f", event time before {show_millis(position.frontier)}"
     return f"version {position.version}{taken}"
 
@@ -391,7 +391,7 @@ class Restored(Answer):
 
 
 def restore(config: Config, pipeline: str, target: str, keep_stale: bool, give_up_results: bool) -> Restored:
-    """Make a snapshot the newest one of a pipeline; see `find_snapshot` for how to name it."""
+    """Make a snapshot the newest one of a pipeline. See `find_snapshot` for how to name it."""
     tables = PipelineTables.of(config, pipeline)
     given_up: list[str] = []
 
@@ -402,7 +402,7 @@ def restore(config: Config, pipeline: str, target: str, keep_stale: bool, give_u
         return bind_to_source(config, load_pipeline(config, pipeline)).table_schemas
 
     if not tables.exist:
-        # Without tables the call can only fail, and it should fail before it creates a table for its lease.
+        # Without tables, the call can only fail, and it should fail before it creates a table for its lease.
         find_snapshot(tables, target)
     with Lease(tables, "restore", system_clock) as lease:
         set_aside = set_aside_damaged(tables, lease.check)

@@ -1,4 +1,4 @@
-"""A new position in a source table that was dropped and created again. Starts no JVM."""
+"""Setting the position in a source table that was dropped and created again. Starts no JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams: the source's commits, in order; several in one process share an engine, each with its own lease."""
+"""Streams, which read the source's commits in order. Several in one process share an engine, but not a lease."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class StreamOptions:
 
     Args:
         every: time between two polls of the source; None to read what is available and end.
-        end_of_input: True to end event time after that, so that all windows fire.
+        end_of_input: True to end event time after the available data, so that all windows fire.
         target: the snapshot to begin from; `none` begins at the beginning of the source.
         from_timeline: restore `target` only if the pipeline is on this timeline; None always restores.
         parallelism: number of shards; None for the pipeline's own.
@@ -103,7 +103,7 @@ def entered(
     teller: Teller,
     engine: Engine | None = None,
 ) -> Iterator[StreamRun]:
-    """Enter a stream that holds the lease; several streams share one engine."""
+    """Enter a stream that holds the lease. Several streams share one engine."""
     value = load_pipeline(config, pipeline)
     require_engine(config, "a stream")
     note_sources(config, value)
@@ -115,7 +115,7 @@ def entered(
     with drive(config, value, command, engine, wait=wait, observe=measured) as driver:
         run = StreamRun(config, driver, options, stop, teller)
         if options.every is not None:
-            # The first new commit should not have to wait for it.
+            # Otherwise the first new commit would have to wait for it.
             driver.engine.start()
         yield run
 
@@ -162,7 +162,7 @@ class StreamRun:
             run.end_of_input()
 
     def poll(self) -> bool:
-        """Run epochs over the data currently in the source; return False if somebody asked this stream to stop."""
+        """Run epochs over the data currently in the source. Return False if somebody asked this stream to stop."""
         if self._polled is None:
             self._polled = self._stream()
             self._polled[0].begin()
@@ -185,7 +185,8 @@ class StreamRun:
     def _target(self) -> str:
         """Return the snapshot to begin from.
 
-        The newest one is read only if a timeline was named: a restore must work even if it can't be read.
+        The newest snapshot is read only if a timeline was named, because a restore must work even if that snapshot
+        can't be read.
         """
         timeline = self._options.from_timeline
         if timeline is not None and has_left(read_snapshot(self._driver.tables), timeline):
@@ -226,7 +227,7 @@ def _done(manifest: Manifest, pipeline: Pipeline) -> str:
 def has_left(head: Snapshot | None, timeline: int | None) -> bool:
     """Return True if the pipeline is no longer on a timeline (0: before its first), so the restore was already done.
 
-    For None it returns False, because the restore is always done.
+    For None, return False, because then the restore is always done.
     """
     return timeline is not None and timeline != (0 if head is None else head.manifest.timeline)
 
@@ -264,8 +265,8 @@ class StreamedTogether(Answer):
     """The outcome of several streams in one process.
 
     Args:
-        streams: the outcomes of those that succeeded.
-        failed: by pipeline, the error of each that failed.
+        streams: the outcomes of the streams that succeeded.
+        failed: the error of each failed stream, by pipeline.
     """
 
     streams: tuple[Streamed, ...]
@@ -359,7 +360,7 @@ class _Together:
                 for name in [name for name, due in self._due.items() if due <= self._timer()]:
                     self._due[name] = self._timer() + seconds
                     if not self._attempt(name, StreamRun.poll) and name not in self._failed:
-                        # Somebody asked this one to stop.
+                        # Somebody asked this stream to stop.
                         self._end(name)
                         del self._due[name]
                     if self._stop.is_made():
@@ -371,7 +372,7 @@ class _Together:
                 self._end(name)
 
     def _attempt(self, name: str, act: Callable[[StreamRun], object]) -> bool:
-        """Let a stream act, entering it first if necessary; return True if it should continue."""
+        """Let a stream act, entering it first if necessary. Return True if it should continue."""
         try:
             if name not in self._entered:
                 stack = ExitStack()

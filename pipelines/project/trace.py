@@ -39,7 +39,7 @@ class Traced:
         place: its position in the file.
         epoch: the epoch that read it.
         time: its event time.
-        watermark: the watermark by which it was judged.
+        watermark: the watermark that decided whether it was late.
         late: True if no window accepted it.
         reopened: the epoch that later added it to its window; None if none did.
         value: the columns that the pipeline reads.
@@ -70,9 +70,10 @@ class Happened:
         watermark: the watermark at that point.
         start: start of the window.
         end: its end, exclusive.
-        rows: numbers of the rows: the one that arrived, or those in the window.
+        rows: numbers of the rows: the row that arrived, or the rows in the window.
         merged: bounds of the windows that merged into this one.
-        timers: times of the set timers: the end of the window, and its cleanup. why: the reason, as text.
+        timers: times of the set timers: the end of the window, and its cleanup.
+        why: the reason, as text.
     """
 
     what: str
@@ -114,8 +115,8 @@ class Trace(Answer):
         events: what happened to its windows, in order.
         panes: its published panes, with their rows.
         begins: the epoch at which the history begins; None if it begins with the first row. For earlier rows, the
-            arrival is unknown, and panes that were replaced before it are not explained. remark: a note if there is no
-            history; else None.
+            arrival is unknown, and panes that were replaced before it are not explained.
+        remark: a note if there is no history; otherwise None.
         file: path or URI of the page; None if none was written.
     """
 
@@ -266,7 +267,7 @@ def _late(history: History, key: tuple[str, ...]) -> pa.Table:
 
 
 def _forgotten(history: History, key: tuple[str, ...], panes: pa.Table, late_rows: pa.Table) -> int | None:
-    """Return the epoch after which a key's rows may be shown: 0, or that of its `forget`; None if none may be shown."""
+    """Return the epoch after which a key's rows may be shown (0, or that of its `forget`), or None if none may be."""
     newest = history.forgotten(key_of_texts(history.source.bound.key, key)) or 0
     if not any(step.kind == "forget" for step in history.steps) and not newest:
         return 0
@@ -353,7 +354,7 @@ def _set(timers: tuple[Millis, ...]) -> str:
 
 
 def _with_rows(panes: pa.Table, events: list[Event], history: History) -> tuple[TracedPane, ...]:
-    """Return panes with the rows behind them: panes of a window are emitted in the order of the events.
+    """Return panes with the rows behind them. Panes of a window are emitted in the order of the events.
 
     Of the panes up to the epoch at which the history begins, only the newest one of a window has its rows.
     """
@@ -381,7 +382,7 @@ def _with_rows(panes: pa.Table, events: list[Event], history: History) -> tuple[
 
 
 def _of_window(whole: Trace, start: Millis) -> Trace:
-    """Return the part of a trace about windows that start at a time, and those that merged into them."""
+    """Return the part of a trace about windows that start at a time, and about windows that merged into them."""
     wanted = {(event.start, event.end) for event in whole.events if event.start == start and event.what != "late"}
     if not wanted:
         remark = f"{whole.pipeline}: this key never had a window that starts at {show_millis(start)}"

@@ -1,4 +1,4 @@
-"""Verification: windows are recomputed from the source, and the tables compared with each other.
+"""Verification: windows are recomputed from the source, and the tables are compared with each other.
 
 Windows of sampled keys are recomputed by a plain implementation of the rules (`inspect.lives`), which shares no code
 with the operators. No published row is changed, and no JVM starts.
@@ -61,8 +61,8 @@ class Verified(Answer):
         unverifiable: number of windows of sampled keys that can't be recomputed.
         why_unverifiable: the reasons; None if there are none.
         after: only what later epochs published was verified; None for everything.
-        due_in: if the budget does not allow a verification yet, the seconds of epochs after which it does, and nothing
-            was verified; None if it was.
+        due_in: if the budget does not allow a verification yet, so that nothing was verified, the seconds of epochs
+            after which it does; otherwise None.
         late_rows: number of late rows that were checked.
         epochs: number of epochs that were checked.
         manifests: number of retained manifests that were checked.
@@ -151,7 +151,7 @@ def verify(
         share: share of the keys to sample, above 0 up to 1.
         seed: seed of the sample; the same seed samples the same keys. None for the number of the newest epoch.
         new: True verifies only what was published since the newest such verification that found no difference, and
-            notes in table `quality` that it was one.
+            records itself as such in table `quality`.
         budget: verifies only what one of the newest epochs published, and only if the processor time of the last such
             verification is at most this share of the time of the epochs since. None verifies all epochs.
     """
@@ -213,7 +213,7 @@ def verify(
 
 
 def _due_in(tables: PipelineTables, manifest: Manifest, budget: float, last: tuple[int, float] | None) -> float:
-    """Return how many more seconds of epochs must run before the budget allows a verification; 0 if none.
+    """Return how many more seconds of epochs must run before the budget allows a verification; 0 if it does already.
 
     Args:
         tables: the tables of the pipeline.

@@ -1,4 +1,4 @@
-"""Why windows have not fired. Starts no JVM."""
+"""The reasons why windows have not fired. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ _PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "silent for
 
 @dataclass(frozen=True, slots=True)
 class Why(Answer):
-    """Open windows and what each waits for. Times are int64 epoch milliseconds.
+    """Open windows, and what each one waits for. Times are int64 epoch milliseconds.
 
     Args:
         epoch: its newest epoch.
         watermark: the watermark at the end of the epoch.
         processing_time: the clock of the epoch.
         final_through: windows that end by this time can no longer change.
-        watermark_lag_ms: time from the watermark to the clock; None if it is not known.
+        watermark_lag_ms: time from the watermark to the clock; None if it is unknown.
         next_timers: time of the first timer of any key, by time domain.
         unread_versions: number of versions not yet read, by source.
         partitions: event time of each partition of the source.
         open_windows: number of open windows.
         last_fired: the window of the key that fired last, as text; None if none did, or no key was given.
-        late_rows: number of late rows of the key that are in no window; None if it is not known, or no key was given.
+        late_rows: number of late rows of the key that are in no window; None if it is unknown, or no key was given.
         windows: the open windows that end first.
-        blocked: what the watermark is waiting for, as text; the reasons of windows end with it.
+        blocked: what the watermark is waiting for, as text, with which the windows' reasons end.
         remarks: facts about the pipeline to show, as pairs of name and value.
         key: names of the key columns.
         unit: what is open: `windows`, the `elements` of a join, or the `keys` of a process function.
@@ -192,7 +192,7 @@ def _remarks(
 
 
 def _following(manifest: Manifest, end: datetime | None) -> Interval | None:
-    """Return the interval that a backfill runs next, as long as the last one; None if there is none before `end`."""
+    """Return the interval that a backfill runs next, as long as the last one, or None if none is left before `end`."""
     frontier = next(iter(manifest.positions.values())).frontier
     if frontier is None or (end is not None and frontier >= to_millis(end)):
         return None
@@ -224,7 +224,7 @@ def _timeouts(pipeline: Pipeline) -> dict[str, Millis | None]:
 
 
 def _next_timers(manifest: Manifest) -> dict[str, Millis | None]:
-    """Return the time of the first timer of any key, by time domain; None for a domain without timers."""
+    """Return the time of the first timer of any key by time domain, or None for a domain without timers."""
     event = [shard.next_event_time_timer for shard in manifest.shards]
     processing = [shard.next_processing_time_timer for shard in manifest.shards]
     return {
@@ -234,7 +234,7 @@ def _next_timers(manifest: Manifest) -> dict[str, Millis | None]:
 
 
 def _late_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> int | None:
-    """Count the late rows of a key that are in no window; None if table `late` lacks the columns for that."""
+    """Count the late rows of a key that are in no window. Return None if table `late` lacks the columns for that."""
     handle = tables.open(late.NAME)
     columns = key_columns(late.NAME, arrow_schema(handle), names)
     if not columns or late.REOPENED not in arrow_schema(handle).names:
@@ -245,7 +245,7 @@ def _late_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, .
 
 
 def _rejected_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> int:
-    """Count the rejected rows of a key; 0 if table `rejects` lacks the columns for that."""
+    """Count the rejected rows of a key. Return 0 if table `rejects` lacks the columns for that."""
     handle = tables.open(rejects.NAME)
     if not (columns := key_columns(rejects.NAME, arrow_schema(handle), names)):
         return 0
@@ -254,7 +254,7 @@ def _rejected_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[st
 
 
 def _unread(tables: PipelineTables, manifest: Manifest, pipeline: Pipeline) -> dict[str, int]:
-    """Count the versions of each source that have not been read; a source that no longer exists has no count."""
+    """Count the versions of each source that have not been read. A source that no longer exists has no count."""
     counts = {}
     for part in pipeline.inputs:
         if (position := manifest.positions.get(part.source.table)) is not None:
@@ -264,7 +264,7 @@ def _unread(tables: PipelineTables, manifest: Manifest, pipeline: Pipeline) -> d
 
 
 def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> str | None:
-    """Describe the window of a key that fired last; None if none has fired."""
+    """Describe the window of a key that fired last, or return None if none has fired."""
     rows = read_table(tables.warehouse, tables.open(results.NAME), where=~pc.field("stale"))
     rows = rows_of_key(rows, names, key)
     if not results.has_panes(rows.schema):

@@ -1,4 +1,4 @@
-"""The `tidegate` command. Each subcommand is a module that is loaded when it is called, so that help is quick."""
+"""The `tidegate` command. Each subcommand is a module that is loaded when it is called, so that help is fast."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _COMMANDS:
             module = import_module(f"{__name__}.{_COMMANDS[cmd_name]}")
-            # A module that had a `list` of its own could not name Python's.
+            # A module with a function `list` could not use Python's own.
             command: click.Command = getattr(module, "list_pipelines" if cmd_name == "list" else cmd_name)
             return command
         return None
@@ -76,8 +76,9 @@ def cli() -> None:
 
 
 _NEW_OBJECTS = 50_000
-"""Allocations between two garbage collections: with Python's default of 700, they take an eighth of a check's import
-time."""
+"""Number of allocations between two garbage collections. With Python's default of 700, collecting takes an eighth of a
+check's import time.
+"""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -131,7 +132,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _usage(error: click.ClickException) -> str:
-    """Return the message of a usage error; for an unknown option or command, with a suggestion or a hint."""
+    """Return the message of a usage error, with a suggestion or a hint for an unknown option or command."""
     message = error.format_message()
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "pipeline":
         return f"{message} {_pipelines(error.ctx)}"
@@ -140,7 +141,7 @@ def _usage(error: click.ClickException) -> str:
     if not isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand) or error.possibilities:
         return message
     command = error.ctx.command_path if error.ctx else "tidegate"
-    # Click does not know the names of commands that are loaded late.
+    # Click does not know the names of lazily loaded commands.
     named = error.command_name if isinstance(error, click.exceptions.NoSuchCommand) else ""
     if error.ctx is not None and (close := get_close_matches(named, _names(error.ctx), 1)):
         return f"{message} Did you mean {close[0]!r}?"
@@ -187,8 +188,7 @@ def _report(arguments: list[str], error: Exception, message: str, code: int) -> 
 
         click.echo(error_as_json(error, message, code))
     else:
-        # The last line that begins like this is shown as the reason in Airflow. Only click's own messages span several
-        # lines.
+        # Airflow shows the last line that begins like this as the reason. Only click's own messages span several lines.
         shown = plain(message) if isinstance(error, click.ClickException) else plain_cell(message)
         click.echo(f"tidegate: {shown}", err=True)
     return code

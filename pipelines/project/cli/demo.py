@@ -72,7 +72,7 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     require("the demo", *(("pyspark", "delta") if with_spark else ()), *needed)
     if not 1 <= days <= DAYS:
         raise UsageError(f"--days {days}: give 1 to {DAYS}")
-    # Shells start background jobs with these signals ignored, but the demo needs them to end its processes.
+    # Shells start background jobs with these signals ignored, but the demo needs the signals to end its processes.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     began = time.perf_counter()
@@ -137,7 +137,7 @@ class _Project:
 
 
 def _template() -> Path:
-    """Return tidegate.toml of the example, which is next to its pipelines; in a checkout it is a link."""
+    """Return tidegate.toml of the example, which is next to its pipelines. In a checkout it is a link."""
     return Path(__file__).parents[2] / "examples" / "flights" / FILE_NAME
 
 
@@ -152,7 +152,7 @@ def _set_up(screen: Screen) -> None:
 
 @contextmanager
 def _beside(act: Any) -> Iterator[_Started]:
-    """Run `act` in a thread alongside the body; `wait` joins the thread and raises its error."""
+    """Run `act` in a thread alongside the body. `wait` joins the thread and raises its error."""
     started = _Started()
 
     def run() -> None:

@@ -77,9 +77,9 @@ class Changes:
 
     Args:
         overwritten: records of the overwritten day.
-        corrected: those of them that have a new air time.
+        corrected: the records among them that have a new air time.
         came: records that were held back until after the backfill.
-        late: those of them whose windows had already closed.
+        late: the records among these whose windows had already closed.
         reopened: late records that were added to their windows.
         withdrawn, put_out: panes that the corrections retracted and emitted.
         days, months: the partitions that the readers ran for, with what each run read.
@@ -154,7 +154,7 @@ def _unpause(airflow: EmbeddedAirflow, dag: str) -> None:
 
 
 def _announced_days(airflow: EmbeddedAirflow) -> set[str] | None:
-    """Return the days whose final windows the check after reopening announced; None if Airflow does not know yet."""
+    """Return the days whose final windows the check after reopening announced, or None if Airflow does not know yet."""
     # Airflow 3.3 answers 500 while a run that an event created is queued: the run has no start_date yet.
     with suppress(TidegateError):
         found = airflow.call("GET", "assets/events", params={"source_dag_id": f"{PIPELINE}__late", "limit": 100})
@@ -191,7 +191,7 @@ def _read(airflow: EmbeddedAirflow, dag: str, wanted: set[str]) -> dict[str, dic
 
 
 def returned(airflow: EmbeddedAirflow, run: dict[str, Any], task: str) -> Any:
-    """Return what a task returned in a run; Airflow stores lists wrapped."""
+    """Return what a task returned in a run. Airflow stores lists in a wrapper."""
     path = f"dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances/{task}/xcomEntries/return_value"
     return airflow.call("GET", path, params={"deserialize": True})["value"]
 
@@ -319,7 +319,7 @@ def _longest_table(shifts: Sequence[dict[str, Any]]) -> Any:
 
 
 def _shifts_by_day(project: Project, again: Collection[str]) -> list[dict[str, Any]]:
-    """Count the final shifts by the day in UTC on which they begin; `again` marks days for which readers ran again."""
+    """Count the final shifts by the day (UTC) on which they begin. `again` marks days for which readers ran again."""
     by_day = defaultdict(list)
     for row in project.results(PIPELINE).to_dict():
         by_day[f"{row['window_start']:%Y-%m-%d}"].append(row)

@@ -102,12 +102,12 @@ def stream(
 ) -> Answer:
     """Run PIPELINE as a stream, from its newest snapshot or from the one that --restore names.
 
-    After a backfill it continues where that ended. With --restore none it starts from scratch at the beginning of the
-    source; its first epoch replaces everything that was published. Each epoch writes a line of JSON to
+    After a backfill, the stream continues where the backfill ended. With --restore none it starts from scratch at the
+    beginning of the source; its first epoch replaces everything that was published. Each epoch writes a line of JSON to
     WORK/logs/PIPELINE.epochs.jsonl. SIGTERM, Ctrl-C and `tidegate stop` end the stream after the current epoch.
 
     Several pipelines run in one process, one epoch after the other, each with its own lease. If one fails, the others
-    continue, and the exit code at the end is that of the failure (1 if failures differ).
+    continue, and the exit code at the end is that of the failure (1 if the failures differ).
     """
     if available_now == (options["interval"] is not None):
         raise UsageError("give --available-now, or --interval such as 5s")
@@ -124,7 +124,7 @@ def stream(
 def _request_of_signals() -> StopRequest:
     """Return a stop request that SIGTERM and Ctrl-C set instead of ending the process.
 
-    Spark takes a while to start; a signal in the meantime must not be lost.
+    Spark takes a while to start, and a signal in the meantime must not be lost.
     """
     request = StopRequest()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -148,7 +148,7 @@ def stop(screen: Screen, pipeline: str, patience: float) -> Answer:
     help="Longest time since its last heartbeat, in seconds; there are no heartbeats while an epoch computes.",
 )
 def alive(screen: Screen, pipeline: str, within: float) -> Answer:
-    """End with 0 if a stream of PIPELINE runs on this host, else with 1. A stream that waits for data is alive.
+    """End with 0 if a stream of PIPELINE runs on this host, otherwise with 1. A stream that waits for data is alive.
 
     The heartbeat is a file in the work folder. The stream may run in another container with the same folder if both
     see the same processes.

@@ -21,8 +21,8 @@ def late() -> None:
 def summary(screen: Screen, pipeline: str, by: str | None) -> Answer:
     """Count the late rows of PIPELINE by reason, with how late they were, and how many `late reopen` has added.
 
-    The quantiles show the effect of an allowed lateness: with the value in column p95, 95 % of these rows would have
-    been on time.
+    The quantiles show what an allowed lateness would have achieved: with the value in column p95, 95 % of these rows
+    would have been on time.
     """
     return screen.project().late_summary(pipeline, by=by)
 
@@ -74,8 +74,8 @@ def prune(screen: Screen, pipeline: str, days: int) -> Answer:
 def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> Answer:
     r"""Erase KEY (one value for each key column) from state, results, late, rejects and savepoints of PIPELINE.
 
-    In a key, \N is a null. Older snapshots are removed too, since they may hold the key. If nothing ever held it,
-    nothing changes. Erase the key from the source yourself: a backfill would read any remaining rows again.
+    In a key, \N is a null. Older snapshots are removed too, because they may hold the key. If nothing ever held the
+    key, nothing changes. Erase the key from the source yourself: a backfill would read any remaining rows again.
     """
     project = screen.project()
     if not yes:
@@ -90,7 +90,8 @@ def _ask(question: str) -> None:
     """Ask a question, and return whether the answer is yes.
 
     Raises:
-        UsageError: there is no terminal to ask on. click.Abort: the answer is no.
+        UsageError: there is no terminal to ask on.
+        click.Abort: the answer is no.
     """
     try:
         click.confirm(question, abort=True, err=True)
@@ -160,7 +161,7 @@ def state() -> None:
 
 @command(group=state)
 def upgrade(screen: Screen, pipeline: str) -> Answer:
-    """Let the next epochs of PIPELINE write state of version 2, in which they write only the rows that change.
+    """Let the next epochs of PIPELINE write state of version 2, in which an epoch writes only the rows that change.
 
     This speeds up epochs with few events while millions of windows are open. Older versions of tidegate
     refuse the pipeline afterwards.

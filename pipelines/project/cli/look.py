@@ -103,7 +103,7 @@ def results(
 
 
 def _bytes_of_terminal(format_: str) -> BinaryIO:
-    """Return standard output for rows in a format that the terminal can show."""
+    """Return standard output for writing rows, unless the format is not for a terminal."""
     if sys.stdout.isatty() and format_ in ("parquet", "arrow"):
         raise click.BadParameter(f"{format_} is not for a terminal: give --to FILE", param_hint="--format")
     return sys.stdout.buffer
@@ -125,12 +125,12 @@ def runs(screen: Screen, pipeline: str, limit: int, stale: bool) -> Answer:
 )
 @limit_option(10, "How many windows to show; 0 for all.")
 def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> Answer:
-    """Show why windows of PIPELINE have not fired: what each waits for, and what holds event time back."""
+    """Show why windows of PIPELINE have not fired: what each one waits for, and what holds event time back."""
     return screen.project().why(pipeline, key=key_of(key), limit=limit or None)
 
 
 @command()
-@click.option("--bound", multiple=True, help="A bound of out-of-orderness to evaluate, such as 10min; may be repeated.")
+@click.option("--bound", multiple=True, help="A bound on out-of-orderness to evaluate, such as 10min; may be repeated.")
 @click.option("--lateness", multiple=True, help="An allowed lateness to evaluate; with --bound, every combination.")
 @click.option("--idleness", multiple=True, help="An idle timeout of source partitions to evaluate.")
 @click.option("--gap", multiple=True, help="A session gap to evaluate.")
@@ -168,7 +168,7 @@ def verify(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Recompute windows of PIPELINE from its source, and compare them with what is published.
 
     All windows of the sampled keys are recomputed by a plain implementation of the rules, without the operators. The
-    state and the late rows of these keys are compared too; all late rows, epochs and retained manifests are checked
+    state and the late rows of these keys are compared too. All late rows, epochs and retained manifests are checked
     against each other. If something differs, the command ends with exit code 5.
     """
     return screen.project().verify(pipeline, **options)

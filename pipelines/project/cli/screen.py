@@ -38,8 +38,8 @@ _DOCUMENT = "tidegate_document"
 class Screen:
     """The output of a command: tables on the terminal, or JSON with --json.
 
-    `documents` are printed when the command ends, so that a later error can be added to the document. `log` takes a
-    line of JSON for each epoch and message of a run (--log json), and nothing else is shown.
+    `documents` are printed when the command ends, so that a later error can be added to the document. With --log json,
+    `log` takes a line of JSON for each epoch and message of a run, and nothing else is shown.
     """
 
     json: bool
@@ -51,17 +51,17 @@ class Screen:
     documents: list[Any] = field(default_factory=list)
 
     def config(self) -> Config:
-        """Return tidegate.toml; the option --engine takes precedence over its `engine`."""
+        """Return tidegate.toml. The option --engine takes precedence over its `engine`."""
         config = load_config(self.config_file)
         return config if self.engine is None else config.model_copy(update={"engine": self.engine})
 
     def project(self, on_progress: OnProgress | None = None) -> Project:
-        """Return the project; its progress is shown in lines unless another function receives it."""
+        """Return the project. Its progress is shown in lines unless another function receives it."""
         return Project(self.config_file, engine=self.engine, progress=on_progress or self._hear)
 
     @contextmanager
     def running(self, pipeline: str) -> Iterator[Project]:
-        """Enter the project while it runs a pipeline; its steps replace each other in one line."""
+        """Enter the project while it runs a pipeline. Its steps replace each other in one line."""
         if self.log is not None:
             yield self.project(self._log)
             return
@@ -94,7 +94,7 @@ class Screen:
         self.show(answer.to_dict(), *shown)
 
     def show(self, data: Any, *renderables: RenderableType) -> None:
-        """Show data, as JSON or as these renderables, and write it to the file given by --output."""
+        """Show data as JSON or as these renderables, and write it to the file that --output names."""
         if self.output is not None:
             part = self.output.with_suffix(".part")
             part.write_text(json_text(data))
@@ -112,7 +112,7 @@ class Screen:
 
 
 def error_as_json(error: Exception, message: str, exit_code: int) -> str:
-    """Return an error as one JSON document, with what the command showed before it failed."""
+    """Return an error as one JSON document, together with what the command showed before it failed."""
     shown = getattr(error, _DOCUMENT, {})
     answer = {**shown, "error": type(error).__name__, "message": message, "exit_code": exit_code}
     return json_text(answer)
@@ -153,7 +153,7 @@ def patience_option(text: str, default: int = 0) -> Callable[[F], F]:
 
 
 def key_of(texts: Sequence[str]) -> KeyText | None:
-    """Return the key from a command's option or arguments; None for no key."""
+    """Return the key from a command's option or arguments, or None for no key."""
     from tidegate.pipelines.project.given import KeyText
 
     return KeyText(texts) if texts else None
@@ -175,13 +175,13 @@ def command(
     of_pipeline: bool = True,
     cls: type[click.Command] = click.Command,
 ) -> Callable[[Callable[..., Answer | None]], click.Command]:
-    """Make a command of a function that takes a Screen first, and show the answer that it returns.
+    """Turn a function that takes a Screen first into a command, which shows the answer that the function returns.
 
     The command fails if the answer says that something is wrong (`Answer.require`).
 
     Args:
         name: name of the command; None for that of the function.
-        group: the group that it belongs to.
+        group: the group that the command belongs to.
         of_pipeline: False for a command without the argument PIPELINE.
         cls: class of the command.
     """
@@ -234,7 +234,7 @@ def _with_screen(function: Callable[..., Answer | None]) -> Callable[..., None]:
 
 
 class _PlainConsole(Console):
-    """A console that shows control characters as escapes; `table` does the same for table cells."""
+    """A console that shows control characters as escapes. `table` does the same for table cells."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*map(_without_commands, objects), **options)
@@ -258,7 +258,7 @@ def plain_console() -> Console:
 
 def as_table(grid: Grid, console: Console) -> Table:
     """Return a table for the console: a line for each field of a row, if a terminal is too narrow for its columns."""
-    # A title is wrapped by the terminal; it doesn't make columns unreadable.
+    # The terminal wraps a title, so a title does not make columns unreadable.
     least = console.measure(table("", grid.columns, grid.rows), options=console.options.update(width=_WIDE)).minimum
     if not console.is_terminal or not grid.rows or least <= console.width:
         return table(grid.title, grid.columns, grid.rows, grid.right)
@@ -267,7 +267,7 @@ def as_table(grid: Grid, console: Console) -> Table:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> Table:
-    """Return a table for the console; the columns in `right` are right-aligned."""
+    """Return a table for the console. The columns in `right` are right-aligned."""
     title = plain_cell(title)
     result = Table(
         title=title,

@@ -56,7 +56,7 @@ def diff(screen: Screen, pipeline: str, first: str, second: str, rows: int) -> A
 def check(screen: Screen, pipeline: str, target: str) -> Answer:
     """Check that the current code of PIPELINE can continue from a snapshot, and show what the next run would migrate.
 
-    If it can't, the command ends with 3 and names each field that differs.
+    If it can't, the command ends with exit code 3 and names each field that differs.
 
     TARGET is latest (the default), an epoch's number, savepoint:NAME, or none for a start at the beginning of the
     source. Starts Spark only if the pipeline derives columns whose types only Spark knows.
@@ -65,7 +65,7 @@ def check(screen: Screen, pipeline: str, target: str) -> Answer:
 
 
 _with_tables = click.option(
-    "--with-tables", is_flag=True, help="For savepoints with all tables, in the place that `backups` names."
+    "--with-tables", is_flag=True, help="For savepoints with all tables, in the location that `backups` names."
 )
 _from = click.option("--from", "place", help="With --with-tables: folder or URI of the copies, instead of `backups`.")
 _keep = click.option("--keep", type=click.IntRange(min=1), help="Then remove all but this many of the newest copies.")
@@ -114,10 +114,15 @@ def delete_savepoint(screen: Screen, pipeline: str, name: str, with_tables: bool
     multiple=True,
     help="A changed setting: allowed_lateness, out_of_orderness, idleness, gap or max_ahead. May be repeated.",
 )
-@click.option("--of", default="latest", show_default=True, help="Snapshot to begin from: latest, or as for restore.")
+@click.option(
+    "--of",
+    default="latest",
+    show_default=True,
+    help=("Snapshot to begin from: latest, an epoch's number, or savepoint:NAME."),
+)
 @click.option("--delete", is_flag=True, help="Remove branch NAME permanently.")
 def branch(screen: Screen, pipeline: str, name: str | None, settings: tuple[str, ...], of: str, delete: bool) -> Answer:
-    """Make branch NAME of PIPELINE, with other settings on the same source; without NAME, list the branches.
+    """Create branch NAME of PIPELINE, with other settings on the same source. Without NAME, list the branches.
 
     The published results of PIPELINE don't change, and it may keep running. The branch uses the same data files. Every
     command takes the branch as PIPELINE@NAME.
@@ -130,7 +135,7 @@ def branch(screen: Screen, pipeline: str, name: str | None, settings: tuple[str,
 @click.argument("branch")
 @rows_option("How many of the windows that differ to show; 0 for all.")
 def compare(screen: Screen, pipeline: str, branch: str, rows: int) -> Answer:
-    """Show the windows in which BRANCH differs from PIPELINE since it began, by how much and why."""
+    """Show in which windows BRANCH differs from PIPELINE since it began, by how much, and why."""
     return screen.project().compare(pipeline, branch, rows=rows or None)
 
 
@@ -178,7 +183,7 @@ def restore(screen: Screen, pipeline: str, target: str, **options: Any) -> Answe
 
 @click.group()
 def backup() -> None:
-    """Copy the tables of a pipeline to another place, and recreate lost tables from there."""
+    """Copy the tables of a pipeline to another location, and recreate lost tables from there."""
 
 
 @command("create", group=backup)
@@ -187,7 +192,7 @@ def backup() -> None:
 def create_backup(screen: Screen, pipeline: str, name: str | None, keep: int | None) -> Answer:
     """Copy all tables of PIPELINE as of its newest published epoch. The pipeline may keep running.
 
-    The place is `backups` in tidegate.toml. A data file is copied once for all backups there.
+    The location is `backups` in tidegate.toml. A data file is copied once for all backups there.
     """
     return screen.project().backup_create(pipeline, name=name, keep=keep)
 
