@@ -121,7 +121,9 @@ class Windows:
             )
         for name, aggregate in self.aggregate.items():
             if not isinstance(name, str) or not name:
-                raise IllegalArgument("aggregate", name, 'name a result column with a text: {"events": Count()}')
+                raise IllegalArgument(
+                    "aggregate", name, 'give the result column a string as its name: {"events": Count()}'
+                )
             if isinstance(aggregate, AggregateFunction):
                 raise IllegalArgument(
                     f"aggregate[{name!r}]",

@@ -177,7 +177,7 @@ class Advice(Answer):
 
 
 _TITLES = {
-    "bound": "bound of out-of-orderness",
+    "bound": "bound on out-of-orderness",
     "lateness": "allowed lateness",
     "idleness": "idle timeout of a source partition",
     "gap": "gap of sessions",

@@ -148,12 +148,12 @@ def verify(
     Args:
         config: the project.
         pipeline: name of the pipeline.
-        share: share of the keys to sample, above 0 up to 1.
+        share: share of the keys to sample, above 0 and at most 1.
         seed: seed of the sample; the same seed samples the same keys. None for the number of the newest epoch.
         new: True verifies only what was published since the newest such verification that found no difference, and
             records itself as such in table `quality`.
         budget: verifies only what one of the newest epochs published, and only if the processor time of the last such
-            verification is at most this share of the time of the epochs since. None verifies all epochs.
+            verification is at most this share of the time of the epochs since then. None verifies all epochs.
     """
     began = process_time()
     tables = PipelineTables.of(config, pipeline)
@@ -256,7 +256,7 @@ def _sampled_epoch(tables: PipelineTables, newest: Snapshot, after: int, seed: i
 
 
 def _since(tables: PipelineTables, manifest: Manifest) -> Manifest | None:
-    """Return the manifest of the epoch that was verified last, if it is retained and was not restored away."""
+    """Return the manifest of the epoch that was verified last, unless it is not retained or a restore abandoned it."""
     verified = quality.verified_epochs(tables)
     for entry in list_snapshots(tables):
         if entry.epoch in verified and is_on(manifest.line, entry.epoch):

@@ -114,7 +114,9 @@ def test_forgetting_a_key_twice_does_not_ask_for_its_spelling(project: Project) 
     project.by_hand.epoch(("ann", at("10:00"), 5), watermark=at("10:10"))
     project.tidegate("forget", "sessions", "ann", "--yes")
     told = project.says(0, "erased by epoch 3 of sessions", "forget", "sessions", "ann", "--yes")
-    assert "no row has the key ann any more, but older snapshots or files, or an interrupted" in " ".join(told.split())
+    assert "no row has the key ann any longer, but older snapshots or files, or an interrupted" in " ".join(
+        told.split()
+    )
     assert "spelt" not in told
 
 
