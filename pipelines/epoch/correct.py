@@ -50,7 +50,7 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class RecomputeJob:
-    """The input of every task of an epoch that recomputes windows, except the events; it is sent to the executors.
+    """The input, except events, of every task of an epoch that recomputes windows. It is sent to the executors.
 
     `files` are the state files of each shard that has affected spans.
     """
@@ -75,7 +75,7 @@ class RecomputeJob:
     def run(self, number: int, events: pa.Table) -> ShardOutcome:
         """Recompute the spans of one shard, and write the files with the corrections.
 
-        The events are all rows that were read and are in one of the spans.
+        The events are all rows in these spans that have been read from the source.
         """
         began = perf_counter()
         job, shard = self.shards, self.shards.shards[number]
@@ -134,9 +134,9 @@ def _correct(
     the digest of the key, the id and the number of the next pane of published windows that may reappear and are not in
     the state.
 
-    If a session reaches further beyond its span than the margin, it may belong to a session outside the span. Then
-    return the milliseconds from the end of the span to the end of the session instead. The job computes in event order,
-    up to the watermark of the snapshot.
+    If a session reaches beyond its span by more than the margin, it may be connected to a session outside the span.
+    Then return the milliseconds from the end of the span to the end of the session instead. The job computes in event
+    order, up to the watermark of the snapshot.
     """
     newest_panes = work.newest_panes
     spans = _Spans(job, work.wanted)

@@ -85,8 +85,8 @@ class RecomputePlan:
         epoch: number, shards and clocks of the epoch, which reads in event order up to the watermark of the head.
         work: the spans to recompute, and what was published in them.
         reopening: the late rows that the epoch adds.
-        late_rows: their number, for each shard of the epoch.
-        counts: for each shard of the epoch, further numbers of rows by counter.
+        late_rows: the number of late rows for each shard of the epoch.
+        counts: further row counts for each shard of the epoch, by counter.
     """
 
     asked: Asked

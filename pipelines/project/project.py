@@ -682,7 +682,7 @@ class Project:
     def savepoint_list(
         self, pipeline: str, *, with_tables: bool = False, place: str | None = None
     ) -> Savepoints | Backups:
-        """Return the savepoints of a pipeline, newest first, and those that can't be read.
+        """Return the savepoints of a pipeline, newest first, and the savepoints that can't be read.
 
         Args:
             pipeline: name of the pipeline.

@@ -89,7 +89,7 @@ def check_session(session: object) -> None:
     """Check that a value is a Spark session.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: the value is something else.
     """
     from pyspark.sql import SparkSession
 
