@@ -182,9 +182,8 @@ class Stream:
 
     def begin(self) -> None:
         """Recover after a crash, take over from a backfill, and check the unread versions."""
-        self.driver.recover()
-        source = self._source()
-        head = self._head = self._ready(source.bound)
+        head, source = self.driver.recover(), self._source()
+        head = self._head = self._ready(source.bound, head)
         if head is not None and not self.anew and head.manifest.position_in(self._table).frontier is not None:
             driver = self.driver
             self._run(plan_hand_over(driver.basis(source, head)))
@@ -194,13 +193,12 @@ class Stream:
             for _ in input_.log.unread(position.version):
                 pass
 
-    def _ready(self, bound: BoundPipeline) -> Snapshot | None:
+    def _ready(self, bound: BoundPipeline, head: Snapshot | None) -> Snapshot | None:
         """Add missing columns of the code and the source to the tables, and return the head."""
         tables = self.driver.tables
         if self.anew:
-            tables.widen(bound.table_schemas)
-            return read_snapshot(tables)
-        return ready(tables, bound, read_snapshot(tables))
+            return read_snapshot(tables) if tables.widen(bound.table_schemas) else head
+        return ready(tables, bound, head)
 
     def _read(self, source: OpenInput, ends: Ends, now: Millis, should_stop: Callable[[], bool]) -> bool:
         """Run an epoch over the next commits unless asked to stop, and return True if there were any commits."""
@@ -262,7 +260,7 @@ class Stream:
         if opened is not None and self._opened.bound is not opened.bound:
             # Late and rejected rows are stored with all columns, so their tables need any new columns before the next
             # epoch.
-            self._head = self._ready(self._opened.bound)
+            self._head = self._ready(self._opened.bound, read_snapshot(driver.tables))
         return self._opened
 
     def _current_head(self) -> Snapshot | None:

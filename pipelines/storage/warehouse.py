@@ -119,7 +119,10 @@ class Warehouse:
     def exists(self, path: str) -> bool:
         """Return True if there is a Delta table at a path."""
         if is_local(path):
-            return DeltaTable.is_deltatable(path)
+            try:
+                return any(version_of(name) is not None for name in os.listdir(self.filesystem(f"{path}/{FOLDER}")[1]))
+            except (FileNotFoundError, NotADirectoryError):
+                return False
         # deltalake's own check holds Python's lock, so the lease could not be renewed while a store is slow.
         files, key = self.objects(path)
         return files.has(f"{key}/{FOLDER}", lambda name: version_of(name) is not None)
