@@ -117,11 +117,14 @@ class Warehouse:
         return "/".join((self.uri.rstrip("/"), *parts))
 
     def exists(self, path: str) -> bool:
-        """Return True if there is a Delta table at a path."""
+        """Return True if there is a Delta table at a path; raise OSError if something else than a folder is there."""
         if is_local(path):
+            root = self.filesystem(path)[1]
             try:
-                return any(version_of(name) is not None for name in os.listdir(self.filesystem(f"{path}/{FOLDER}")[1]))
+                return any(version_of(name) is not None for name in os.listdir(f"{root}/{FOLDER}"))
             except (FileNotFoundError, NotADirectoryError):
+                if os.path.isfile(root):
+                    raise
                 return False
         # deltalake's own check holds Python's lock, so the lease could not be renewed while a store is slow.
         files, key = self.objects(path)
