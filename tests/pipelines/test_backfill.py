@@ -14,8 +14,11 @@ from tests.lake import DAY0, EVENTS, LOCAL, Lake, assert_same_windows, at, conse
 from tests.session_oracle import sessions
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan_interval import plan_interval
-from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.errors import Refused, Stopped
+from tidegate.pipelines.ledger.lease import request_stop
 from tidegate.pipelines.ledger.manifest import Interval
+from tidegate.pipelines.run.backfill import backfill
+from tidegate.pipelines.run.intervals import cut, parse_slice
 from tidegate.windowing import Count, TumblingEventTimeWindows, Windows, WindowStagger
 
 GAP = timedelta(minutes=30)
@@ -158,3 +161,24 @@ def test_rows_that_are_kept_whole_have_a_column_that_is_added_to_the_source(lake
     add("more", ("c", at("18:00")), ("later", at("09:00")))
     lake.stream(LOCAL, pipeline, files=1)
     assert sorted(str(row["more"]) for row in lake.rows(pipeline, "late").to_pylist()) == ["None", "later"]
+
+
+def test_a_backfill_ends_between_two_intervals_when_asked_to(lake: Lake) -> None:
+    lake.append(("a", at("10:30"), 1), ("b", at("22:40"), 2))
+    pipeline = hourly_pipeline()
+    halves = list(cut(DAY0, day(1), parse_slice("12h")))
+
+    def tell(step: str) -> None:
+        if step == "committed":
+            assert request_stop(lake.tables(pipeline), lake.clock()) is not None
+
+    with lake.driver(LOCAL, pipeline, tell) as driver:
+        runs = backfill(driver, halves)
+        assert next(runs).interval == halves[0]
+        with pytest.raises(Stopped, match="hours was asked to stop"):
+            next(runs)
+    assert lake.snapshot(pipeline).manifest.interval == halves[0]
+    assert [run.state for run in lake.backfill(LOCAL, pipeline, DAY0, day(1), "12h")] == [
+        "unchanged",
+        "done",
+    ]

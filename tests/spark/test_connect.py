@@ -279,15 +279,6 @@ def listens(port: int) -> bool:
 
 
 @pytest.mark.long
-def test_a_stream_computes_windows_with_a_function_of_the_project(tmp_path: Path, server: str) -> None:
-    project = Project.made(tmp_path / "connect", remote=server)
-    project.lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 5), ("bob", at("23:00"), 1))
-    project.do("stream", "spreads", "--available-now")
-    rows = project.rows("spreads", "results").to_pylist()
-    assert [(row["user"], row["window_start"], row["spread"]) for row in rows] == [("ann", at("10:00"), 4)]
-
-
-@pytest.mark.long
 def test_a_backfill_and_a_stream_give_the_rows_of_a_session_with_a_jvm(tmp_path: Path, server: str) -> None:
     connect = Project.made(tmp_path / "connect", remote=server)
     classic = Project.made(tmp_path / "classic", master="local[2]", driver_memory="1g")

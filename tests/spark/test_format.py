@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tests.lake import DAY0, Lake, assert_same_windows, at, hourly_pipeline, session_pipeline
+from tests.lake import Lake, assert_same_windows, at, hourly_pipeline, session_pipeline
 from tests.packaging.environments import build_wheel
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.observe.reading.targets import visits_of
@@ -36,15 +35,8 @@ from tidegate.pipelines.engine.spark.engine import SparkEngine
 from tidegate.pipelines.epoch.file_slices import of_version
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.operate import operate
-from tidegate.pipelines.errors import Stopped
-from tidegate.pipelines.ledger.lease import read_lease, request_stop
-from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.lease import read_lease
 from tidegate.pipelines.ledger.snapshots.head import state_rows
-from tidegate.pipelines.run.backfill import backfill
-from tidegate.pipelines.run.intervals import cut, parse_slice
-from tidegate.pipelines.run.next_commits import EpochLimits
-from tidegate.pipelines.run.stream import Stream
-from tidegate.windowing import Count, TumblingProcessingTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
 
 if TYPE_CHECKING:
@@ -164,34 +156,6 @@ def test_arrow_and_numpy_share_the_memory_of_a_worker_and_keep_it(spark: SparkSe
     assert {(row["pool"], row["kept"]) for row in workers} == {("system", 512 * 1024 * 1024)}
 
 
-def test_a_continuous_stream_takes_data_as_it_comes_and_beats_while_none_does(spark: SparkSession, lake: Lake) -> None:
-    # Commits have their own clock, the machine's: no window may end between the two of this test.
-    beginning = timedelta(milliseconds=lake.clock.now) % timedelta(hours=1)
-    of_an_hour = TumblingProcessingTimeWindows.of(timedelta(hours=1), offset=beginning - timedelta(minutes=30))
-    windows = Windows(of_an_hour, aggregate={"events": Count()})
-    pipeline = hourly_pipeline(compute=windows, watermark=WatermarkStrategy.no_watermarks())
-    lake.append(("a", at("10:30"), 1))
-    made: list[Manifest] = []
-    deadline = time.monotonic() + 120
-
-    def on_epoch(manifest: Manifest) -> None:
-        made.append(manifest)
-        if len(made) == 1:
-            lake.append(("a", at("10:40"), 1))
-        elif len(made) == 2:
-            lake.clock.now += 2 * 60 * 60_000
-
-    def should_stop() -> bool:
-        assert time.monotonic() < deadline, made
-        return bool(made) and made[-1].kind == "clock"
-
-    with lake.driver(spark, pipeline) as driver:
-        Stream(driver, on_epoch).run_continuously(timedelta(milliseconds=200), should_stop)
-    assert [manifest.kind for manifest in made] == ["stream", "stream", "clock"]
-    assert [row["events"] for row in lake.rows(pipeline, "results").to_pylist()] == [2]
-    assert not (lake.config.work_folder / "checkpoints").exists()
-
-
 def test_a_run_over_what_is_new_lists_no_file_that_was_read_before(spark: SparkSession, lake: Lake) -> None:
     """A source of years has more files than anybody wants to list every ten minutes."""
     pipeline = hourly_pipeline()
@@ -278,38 +242,3 @@ def test_a_command_that_gets_sigterm_ends_its_epoch_publishes_it_and_gives_the_l
     lease = read_lease(source.tables(pipeline))
     assert lease is not None
     assert not lease.is_alive(source.clock())
-
-
-def test_a_run_over_what_is_there_now_ends_after_its_epoch_when_asked_to(spark: SparkSession, lake: Lake) -> None:
-    whole, stopped = hourly_pipeline(name="whole"), hourly_pipeline(name="stopped")
-    for hour in range(4):
-        lake.append(("a", at(f"{10 + hour}:30"), 1), ("b", at(f"{10 + hour}:40"), 2))
-    made: list[Manifest] = []
-    with lake.driver(spark, stopped) as driver:
-        Stream(driver, made.append, EpochLimits(files=1)).run_available(lambda: bool(made))
-    assert len(made) == 1
-    assert made[0].position_in("events").version < 4
-    lake.stream(spark, whole)
-    lake.stream(spark, stopped)
-    assert_same_windows(lake.final(stopped), lake.final(whole))
-
-
-def test_a_backfill_ends_between_two_intervals_when_asked_to(spark: SparkSession, lake: Lake) -> None:
-    lake.append(("a", at("10:30"), 1), ("b", at("22:40"), 2))
-    pipeline = hourly_pipeline()
-    halves = list(cut(DAY0, DAY0 + timedelta(days=1), parse_slice("12h")))
-
-    def tell(step: str) -> None:
-        if step == "committed":
-            assert request_stop(lake.tables(pipeline), lake.clock()) is not None
-
-    with lake.driver(spark, pipeline, tell) as driver:
-        runs = backfill(driver, halves)
-        assert next(runs).interval == halves[0]
-        with pytest.raises(Stopped, match="hours was asked to stop"):
-            next(runs)
-    assert lake.snapshot(pipeline).manifest.interval == halves[0]
-    assert [run.state for run in lake.backfill(spark, pipeline, DAY0, DAY0 + timedelta(days=1), "12h")] == [
-        "unchanged",
-        "done",
-    ]

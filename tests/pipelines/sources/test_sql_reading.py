@@ -168,6 +168,9 @@ def test_an_expression_that_has_no_words_may_name_every_column() -> None:
         "transform(array(value), x -> x + RAND(7))",
         "uuid()",
         "input_file_name()",
+        "monotonically_increasing_id()",
+        "spark_partition_id()",
+        "shuffle(array(value, 1))",
     ],
 )
 def test_a_clock_or_a_drawn_value_is_found(expression: str) -> None:
