@@ -253,27 +253,6 @@ def test_an_example_of_a_check_is_cut_where_it_alone_names_the_key(by_hand: ByHa
     assert list_snapshots(by_hand.tables) == snapshots
 
 
-@pytest.mark.first(1)
-@pytest.mark.parametrize("dies_in", ["publish", "list_savepoints", "keep_newest_only"])
-def test_an_interrupted_run_is_finished_by_repeating_it(
-    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, dies_in: str
-) -> None:
-    lived_in(by_hand)
-
-    def die(*arguments: object) -> None:
-        if dies_in != "publish" or getattr(arguments[1], "kind", "") == "forget":
-            raise KeyboardInterrupt
-        publish(*arguments)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as planted:
-        planted.setattr(step, dies_in, die)
-        with pytest.raises(KeyboardInterrupt):
-            erase(by_hand, "zoe")
-    erase(by_hand, "zoe")
-    assert b"zoe" not in bytes_on_disk(by_hand)
-    assert users(by_hand, "results") == ["ann"]
-
-
 def test_the_manifest_names_a_digest_of_its_own_and_never_the_key(by_hand: ByHand) -> None:
     lived_in(by_hand)
     marks = []

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -114,17 +113,6 @@ def test_an_old_one_is_compared_and_copied(thinned: ByHand) -> None:
     assert thinned.rows("results")["total"].to_pylist() == [1]
 
 
-@pytest.mark.long
-def test_further_clean_ups_keep_them_and_thin_out_what_came(thinned: ByHand) -> None:
-    clean(thinned)
-    epochs(thinned, 13, 20)
-    clean(thinned)
-    clean(thinned)
-    assert listed(thinned) == [20, 19, 17, 14, 11, 8, 5, 2]
-    for entry in list_snapshots(thinned.tables):
-        assert len(read_table(thinned.warehouse, require_snapshot(thinned.tables, entry.version).handle)) == 2
-
-
 def test_they_go_when_they_are_too_old(thinned: ByHand) -> None:
     assert clean(thinned, days=7 + 2 / 24).snapshots == (5, 2)
     assert listed(thinned) == [12, 11, 8]
@@ -177,29 +165,6 @@ def test_a_checkpoint_of_ours_has_no_tombstones_and_is_noted_with_its_size(thinn
         noted = json.loads((file.parent / "_last_checkpoint").read_text())
         assert noted["version"] == int(file.name[:20])
         assert (noted["size"], noted["sizeInBytes"]) == (len(rows), file.stat().st_size)
-
-
-@pytest.mark.long
-def test_however_far_a_clean_up_came_what_is_listed_can_be_read(
-    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    epochs(by_hand, 1, 12)
-    delete = Warehouse.delete_file
-    for survived in range(0, 60, 6):
-        left = iter(range(survived))
-
-        def die(warehouse: Warehouse, path: str, name: str, left: object = left) -> None:
-            if next(left, None) is None:  # type: ignore[call-overload]
-                raise KeyboardInterrupt
-            delete(warehouse, path, name)
-
-        with monkeypatch.context() as planted, suppress(KeyboardInterrupt):
-            planted.setattr(Warehouse, "delete_file", die)
-            clean(by_hand)
-        for entry in list_snapshots(by_hand.tables):
-            snapshot = require_snapshot(by_hand.tables, entry.version)
-            assert len(read_table(by_hand.warehouse, snapshot.handle)) == 2
-    assert listed(by_hand) == [12, 11, 8, 5, 2]
 
 
 def test_a_clean_up_that_hangs_before_its_fence_over_a_restore_is_refused(
@@ -294,7 +259,6 @@ def test_a_clean_up_whose_lease_went_away_ends_before_it_removes_anything(by_han
     assert listed(by_hand) == [6, 5, 4, 3, 2, 1]
 
 
-@pytest.mark.long
 def test_readers_of_the_results_have_as_long_as_they_are_given(by_hand: ByHand) -> None:
     epochs(by_hand, 1, 12)
     opened = by_hand.tables.open("results", version=6)

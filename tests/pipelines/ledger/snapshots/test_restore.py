@@ -41,15 +41,6 @@ def back_to(by_hand: ByHand, target: str, **options: bool) -> Manifest:
     return restore(by_hand.tables, find_snapshot(by_hand.tables, target), NOW, **options)
 
 
-def test_what_came_after_the_snapshot_is_gone_from_every_table(by_hand: ByHand) -> None:
-    by_hand.hours(8, 9, 10, 11)
-    manifest = back_to(by_hand, "2")
-    assert (manifest.epoch, manifest.parent, manifest.timeline, manifest.kind) == (5, 2, 2, "restore")
-    assert open_sessions(by_hand) == [9]
-    assert sessions(by_hand) == {8: False}
-    assert sorted(by_hand.rows("epochs")["epoch"].to_pylist()) == [1, 2, 5]
-
-
 def test_copies_of_copies_have_names_as_short_as_the_first(by_hand: ByHand) -> None:
     """A savepoint of a restored savepoint, and so on: a file system has an end of 255 bytes for a name."""
     by_hand.hours(8, 9)
@@ -97,20 +88,6 @@ def test_the_position_in_the_source_and_event_time_go_back_too(by_hand: ByHand) 
     then = find_snapshot(by_hand.tables, "1").manifest
     now = back_to(by_hand, "1")
     assert (now.positions, now.watermark, now.partitions) == (then.positions, then.watermark, then.partitions)
-
-
-def test_results_of_the_old_line_can_stay_readable_marked_stale(by_hand: ByHand) -> None:
-    by_hand.hours(8, 9, 10)
-    back_to(by_hand, "1", keep_stale=True)
-    assert sessions(by_hand) == {8: True, 9: True}
-    hour(by_hand, 12)
-    assert sorted(row["total"] for row in by_hand.rows("results").to_pylist() if not row["stale"]) == [8]
-
-
-def test_restoring_the_head_changes_nothing(by_hand: ByHand) -> None:
-    by_hand.hours(8, 9)
-    assert back_to(by_hand, "latest").epoch == 2
-    assert by_hand.head().manifest.kind == "stream"
 
 
 def test_a_line_that_was_left_comes_back_with_its_results(by_hand: ByHand) -> None:
@@ -203,18 +180,6 @@ def test_a_driver_that_hung_over_a_restore_can_neither_commit_nor_publish(by_han
     with pytest.raises(Refused, match="another driver committed"):
         commit(hung.plan, outcomes, {})
     assert open_sessions(by_hand) == [8]
-
-
-def test_a_savepoint_is_restored_like_a_snapshot(by_hand: ByHand) -> None:
-    by_hand.hours(8, 9)
-    create_savepoint(by_hand.tables, by_hand.head(), "before", NOW)
-    by_hand.hours(10, 11)
-    manifest = back_to(by_hand, "savepoint:before")
-    assert (manifest.epoch, manifest.parent) == (5, 2)
-    assert open_sessions(by_hand) == [9]
-    assert sessions(by_hand) == {8: False}
-    hour(by_hand, 12)
-    assert sessions(by_hand) == {8: False, 9: False}
 
 
 def test_a_restore_at_another_parallelism_keeps_every_window(by_hand: ByHand) -> None:

@@ -60,16 +60,6 @@ def content(by_hand: ByHand) -> dict[str, list[str]]:
     return {table: sorted(map(str, by_hand.rows(table).to_pylist())) for table in ALL}
 
 
-def test_the_newest_snapshots_stay_by_number(by_hand: ByHand) -> None:
-    by_hand.hours(8, 9, 10, 11)
-    clearing = keep(by_hand, 2)
-    assert clearing.snapshots == (2, 1)
-    assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [4, 3]
-    for entry in list_snapshots(by_hand.tables):
-        snapshot = read_snapshot(by_hand.tables, entry.version)
-        assert len(read_table(by_hand.warehouse, snapshot.handle)) == 2
-
-
 def test_snapshots_of_a_backfill_stay_for_an_age_however_many_they_are(by_hand: ByHand) -> None:
     """An interval that is run again starts from the snapshot before it, and a night of them is run in an hour."""
     for number in (8, 9, 10, 11):
@@ -176,14 +166,6 @@ def test_a_driver_that_hung_just_before_its_commit_can_not_commit_any_more(
     assert by_hand.rows("results")["total"].to_pylist() == [8]
 
 
-def test_a_reader_of_the_results_has_as_long_as_the_age(by_hand: ByHand) -> None:
-    by_hand.hours(8, 9, 10)
-    opened = by_hand.tables.open("results")
-    by_hand.tables.open("results").optimize.compact()
-    keep(by_hand, 1, timedelta(days=366))
-    assert len(read_table(by_hand.warehouse, opened)) == 2
-
-
 def test_a_clean_up_that_died_half_way_leaves_only_versions_that_can_be_read(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,14 +204,6 @@ def test_a_clean_up_that_died_after_a_checkpoint_and_before_its_note_is_repeated
     assert content(by_hand) == before
     by_hand.hours(12)
     assert keep(by_hand, kept).snapshots != ()
-
-
-def test_other_engines_read_a_table_whose_log_was_shortened(by_hand: ByHand) -> None:
-    by_hand.hours(8, 9, 10, 11)
-    keep(by_hand, 1)
-    log = Path(by_hand.tables.path("state"), "_delta_log")
-    assert min(int(path.name[:20]) for path in log.glob("*.json") if path.name[:20].isdigit()) > 1
-    assert len(DeltaTable(by_hand.tables.path("state")).to_pyarrow_dataset().to_table()) == 2
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 3])

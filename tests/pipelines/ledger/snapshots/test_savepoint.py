@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import Clock, at, session_pipeline
+from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
-from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots import savepoint as step
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import state_rows
@@ -70,15 +69,6 @@ def test_it_stands_when_the_state_table_is_gone(by_hand: ByHand) -> None:
     assert sum(file["num_records"] for file in found.files) == 2
 
 
-def test_a_deleted_savepoint_leaves_nothing(by_hand: ByHand) -> None:
-    two_epochs(by_hand)
-    entry = create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
-    delete_savepoint(by_hand.tables, "a")
-    assert not Path(entry.path).exists()
-    with pytest.raises(UsageError, match="no savepoint 'a' of sessions; its savepoints: none"):
-        delete_savepoint(by_hand.tables, "a")
-
-
 def test_a_savepoint_copied_from_another_pipeline_is_refused(by_hand: ByHand, tmp_path: Path) -> None:
     two_epochs(by_hand)
     entry = create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
@@ -86,14 +76,6 @@ def test_a_savepoint_copied_from_another_pipeline_is_refused(by_hand: ByHand, tm
     shutil.copytree(entry.path, f"{other.folder}/warehouse/others/savepoints/a")
     with pytest.raises(Refused, match="belongs to pipeline 'sessions', not to 'others'"):
         read_savepoint(other.tables, "a")
-
-
-def test_a_savepoint_copied_to_another_place_is_read_there(by_hand: ByHand, tmp_path: Path) -> None:
-    two_epochs(by_hand)
-    entry = create_savepoint(by_hand.tables, by_hand.head(), "a", NOW)
-    elsewhere = ByHand(tmp_path / "elsewhere")
-    shutil.copytree(entry.path, f"{elsewhere.folder}/warehouse/sessions/savepoints/copied")
-    assert read_savepoint(elsewhere.tables, "copied").manifest == entry.manifest
 
 
 def test_a_copy_that_was_interrupted_is_no_savepoint_and_its_name_is_free(
@@ -133,16 +115,6 @@ def test_what_an_interrupted_copy_or_deletion_left_can_be_deleted(by_hand: ByHan
         assert not folder.exists()
         with pytest.raises(UsageError, match="no savepoint"):
             delete_savepoint(by_hand.tables, name)
-
-
-def test_a_forgotten_key_is_not_in_the_copies_of_an_interrupted_savepoint(by_hand: ByHand) -> None:
-    two_epochs(by_hand)
-    copies = interrupted(by_hand, "copied")
-    entry = create_savepoint(by_hand.tables, by_hand.head(), "kept", NOW)
-    with Lease(by_hand.tables, "forget", Clock()):
-        forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
-    assert not copies.exists()
-    assert Path(entry.path).exists()
 
 
 def test_a_file_that_goes_away_while_it_is_copied_is_a_clear_refusal(by_hand: ByHand) -> None:
