@@ -26,8 +26,7 @@ from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.pipelines.run import backfill as backfill_module
 from tidegate.pipelines.run.backfill import IntervalRun, backfill
-from tidegate.pipelines.run.intervals import cut, parse_moment
-from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.run.intervals import parse_moment
 from tidegate.windowing.time import from_millis, to_millis
 
 pytestmark = pytest.mark.slow
@@ -197,8 +196,7 @@ def test_a_first_interval_run_again_rejects_what_it_rejected_before_optimize(tmp
     start, end = now - timedelta(hours=1), now + timedelta(hours=3)
 
     def rejected(**options: bool) -> list[int]:
-        with lake.driver(LOCAL, pipeline) as driver:
-            list(backfill(driver, cut(start, end, None), **options))
+        lake.backfill(LOCAL, pipeline, start, end, **options)
         return lake.rows(pipeline, "rejects").filter(~pc.field("stale"))["value"].to_pylist()
 
     assert rejected() == [61]
@@ -234,8 +232,7 @@ def test_rows_are_ahead_of_their_commit_in_a_backfill_as_in_a_stream(
     start, end = now - timedelta(hours=4), now + timedelta(hours=4)
 
     def ran_through(pipeline: Pipeline, **options: bool) -> None:
-        with lake.driver(LOCAL, pipeline) as driver:
-            list(backfill(driver, cut(start, end, None), **options))
+        lake.backfill(LOCAL, pipeline, start, end, **options)
 
     for minutes in (-30, 50, 90):
         row = ("ann", now + timedelta(minutes=minutes), minutes)
@@ -246,8 +243,7 @@ def test_rows_are_ahead_of_their_commit_in_a_backfill_as_in_a_stream(
         moved_files(lake, DeltaTable(lake.path("events")).version(), -timedelta(hours=3))
         ran_through(again, again=True)
     ran_through(once)
-    with lake.driver(LOCAL, streamed) as driver:
-        Stream(driver, lambda message: None).run_available()
+    lake.stream(LOCAL, streamed)
     for pipeline in (once, again, streamed):
         assert lake.rows(pipeline, "rejects").filter(~pc.field("stale"))["value"].to_pylist() == [90], pipeline.name
     assert (

@@ -169,8 +169,7 @@ def test_a_stream_has_the_windows_of_one_backfill(lake: Lake) -> None:
     path.write_text(path.read_text().splitlines(keepends=True)[0] + path.read_text().splitlines(keepends=True)[1])
     once = replace(LISTED, name="once")
     run(LOCAL, lake, pipeline=LISTED)
-    with lake.driver(LOCAL, once) as driver:
-        list(backfill(driver, cut(DAY0 - timedelta(hours=8), DAY0 + timedelta(hours=1), None)))
+    lake.backfill(LOCAL, once, DAY0 - timedelta(hours=8), DAY0 + timedelta(hours=1))
     assert len(lake.final(once)) > 0
     assert_same_windows(lake.final(LISTED), lake.final(once))
 

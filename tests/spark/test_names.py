@@ -17,9 +17,7 @@ from tests.named_files import add_file
 from tests.recovery.test_equality import commits_come_hourly
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.engine.spark.delta_files import DeltaFiles
-from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.windowing import Count, Max, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
@@ -206,8 +204,7 @@ def test_a_window_that_is_reopened_leaves_a_row_that_was_rejected_for_lying_ahea
     assert lake.rows(pipeline, "rejects")["reason"].to_pylist() == ["timestamp_ahead_of_commit"]
     assert lake.rows(pipeline, "late").num_rows == 1
     DeltaTable(lake.path("events")).optimize.compact()
-    with lake.driver(spark, pipeline) as driver:
-        assert reopen(driver, Selection())[0] is not None
+    assert lake.reopen(spark, pipeline) is not None
     panes = {row["window_start"]: row["n"] for row in lake.latest(pipeline).to_pylist()}
     assert panes[at("06:00")] == 1
 

@@ -29,13 +29,9 @@ from tests.pipelines.looping import available
 from tests.recovery.arrivals import STEPS
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch import shard
-from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.run.backfill import backfill
-from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.run.intervals import cut
 from tidegate.windowing import (
     Count,
     CountTrigger,
@@ -87,8 +83,7 @@ def test_a_window_that_was_emptied_takes_rows_that_come_later(lake: Lake, latene
     available(lake, pipeline)
     lake.append(("bob", at("10:45"), 7))
     available(lake, pipeline)
-    with lake.driver(LOCAL, pipeline) as driver:
-        reopen(driver, Selection())
+    lake.reopen(LOCAL, pipeline)
     assert panes(lake, pipeline, before) == [("bob", "10:00", 0, "-", 4), ("bob", "10:00", 1, "+", 7)]
     assert {row["user"]: row["total"] for row in lake.latest(pipeline).to_pylist()}["bob"] == 7
     assert broken_in(lake.tables(pipeline), pipeline) == set()
@@ -100,8 +95,7 @@ def test_a_session_splits_when_its_middle_goes_and_joins_when_it_comes_back(lake
     DeltaTable(lake.path("events")).delete("value in (2, 3) or user = 'bob'")
     lake.append(("ann", at("10:31"), 9))
     available(lake, SESSIONS)
-    with lake.driver(LOCAL, SESSIONS) as driver:
-        reopen(driver, Selection())
+    lake.reopen(LOCAL, SESSIONS)
     bounds = [(row["user"], f"{row['window_start']:%H:%M}", row["total"]) for row in lake.final(SESSIONS).to_pylist()]
     assert sorted(bounds) == [("ann", "10:00", 1), ("ann", "10:31", 9)]
     DeltaTable(lake.path("events")).restore(1)
@@ -219,8 +213,7 @@ def test_late_rows_are_reopened_between_a_correction_and_its_watermark(lake: Lak
     overwritten(lake, ("ann", at("10:40"), 8), ("bob", at("10:45"), 7), ("cem", at("18:00"), 7))
     crashed_after(lake, HOURS, "published epochs")
     assert lake.snapshot(HOURS).manifest.position_in("events").files
-    with lake.driver(LOCAL, HOURS) as driver:
-        reopen(driver, Selection())
+    lake.reopen(LOCAL, HOURS)
     assert {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()} == {("ann", 8), ("bob", 7)}
     available(lake, HOURS)
     assert {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()} == {("ann", 8), ("bob", 7)}
@@ -234,8 +227,7 @@ def test_a_first_interval_that_is_run_again_needs_no_correction(lake: Lake) -> N
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     with pytest.raises(Refused, match="VACUUM removed them"):
         lake.backfill(LOCAL, HOURS, at("11:00"), at("12:00"))
-    with lake.driver(LOCAL, HOURS) as driver:
-        list(backfill(driver, cut(at("10:00"), at("11:00"), None), again=True))
+    lake.backfill(LOCAL, HOURS, at("10:00"), at("11:00"), again=True)
     lake.backfill(LOCAL, HOURS, at("11:00"), at("12:00"))
     assert {row["user"] for row in lake.final(HOURS).to_pylist()} == {"ann"}
 

@@ -19,7 +19,6 @@ from tests.pipelines.looping import available
 from tests.recovery.arrivals import STEPS
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.forget import forget
@@ -28,7 +27,6 @@ from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
 from tidegate.pipelines.ledger.tables.late_rows import Departing
-from tidegate.pipelines.run.corrections import reopen
 
 PIPELINES = pytest.mark.parametrize(
     "pipeline", [HOURS, pytest.param(SESSIONS, marks=pytest.mark.long)], ids=lambda pipeline: pipeline.name
@@ -92,16 +90,14 @@ def test_of_equal_late_rows_as_many_leave_as_went(lake: Lake, pipeline: Pipeline
     lake.append(*((row["user"], row["at"], row["value"]) for row in rows))
     DeltaTable(lake.path("events")).optimize.compact()
     available(lake, pipeline)
-    with lake.driver(LOCAL, pipeline) as driver:
-        reopen(driver, Selection())
+    lake.reopen(LOCAL, pipeline)
     assert {row["user"]: row["total"] for row in lake.final(pipeline).to_pylist()} == {"ann": 14, "bob": 11}
 
 
 @PIPELINES
 def test_a_reopened_row_that_was_deleted_leaves_table_late_and_its_window(lake: Lake, pipeline: Pipeline) -> None:
     with_late_rows(lake, pipeline)
-    with lake.driver(LOCAL, pipeline) as driver:
-        reopen(driver, Selection())
+    lake.reopen(LOCAL, pipeline)
     deleted(lake, pipeline, "value = 7")
     assert held(lake, pipeline) == [("ann", 8), (None, 9)]
     assert {row["user"]: row["total"] for row in lake.final(pipeline).to_pylist()} == {"ann": 14, "bob": 4}
@@ -202,8 +198,7 @@ def test_a_restore_brings_them_back_and_a_restore_on_again_takes_them_away(lake:
 @pytest.mark.long
 def test_a_row_that_comes_back_is_marked_only_if_the_restored_line_reopened_it(lake: Lake) -> None:
     before = newest(with_late_rows(lake, HOURS), HOURS)
-    with lake.driver(LOCAL, HOURS) as driver:
-        reopen(driver, Selection())
+    lake.reopen(LOCAL, HOURS)
     reopened = newest(lake, HOURS)
     deleted(lake, HOURS, "value = 7")
     for epoch, mark in ((reopened, reopened), (before, None), (reopened, reopened)):

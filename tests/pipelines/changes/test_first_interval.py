@@ -14,12 +14,8 @@ from tests.expectations.broken import broken_in
 from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.looping import available
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.run.backfill import backfill
-from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.run.intervals import cut
 from tidegate.windowing import (
     Accumulation,
     Count,
@@ -51,13 +47,11 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def backfilled(lake: Lake, pipeline: Pipeline, *bounds: Any) -> None:
-    with lake.driver(LOCAL, pipeline) as driver:
-        list(backfill(driver, cut(*bounds, None)))
+    lake.backfill(LOCAL, pipeline, *bounds)
 
 
 def reopened(lake: Lake, pipeline: Pipeline) -> None:
-    with lake.driver(LOCAL, pipeline) as driver:
-        reopen(driver, Selection())
+    lake.reopen(LOCAL, pipeline)
 
 
 def totals(lake: Lake, pipeline: Pipeline) -> dict[str, int]:

@@ -24,7 +24,6 @@ from tidegate.pipelines.ledger.snapshots.head import state_rows
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, read_savepoint
 from tidegate.pipelines.observe.reading.target import Target
-from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.columnar import OperatorChoice
 
@@ -112,8 +111,7 @@ def project(lake: Lake, pipeline: Pipeline) -> Project:
 
 def step(lake: Lake, pipeline: Pipeline, *rows: tuple[str, str]) -> None:
     lake.append(*[(user, at(time), 1) for user, time in rows])
-    with lake.driver(LOCAL, pipeline) as driver:
-        Stream(driver, lambda manifest: None).run_available()
+    lake.stream(LOCAL, pipeline)
 
 
 @pytest.mark.long

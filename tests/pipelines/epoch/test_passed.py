@@ -1,4 +1,7 @@
-"""The watermark that each file of a source was judged against, and which of the source's log is read to tell it."""
+"""The watermark that each file of a source was judged against, and which of the source's log is read to tell it.
+
+A partition that came back is told from a new one by manifests of every version.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,15 @@ import pyarrow as pa
 import pytest
 
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline
+from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
+from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.passed import JudgedAt, Passed, marks_of
 from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.sources.delta.log import SourceLog
-from tidegate.windowing import Count, SlidingEventTimeWindows, Windows
+from tidegate.windowing import Count, SlidingEventTimeWindows, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import MIN_TIMESTAMP, to_millis
 
 ALL = Interval(start=FIRST_TIME, end=LAST_TIME)
@@ -130,3 +135,24 @@ def test_rows_read_before_the_first_watermark_missed_no_window(lake: Lake, laten
         ("bob", to_millis(at("17:00")), to_millis(at("19:00"))),
     ]
     assert sorted(tuple(row.values()) for row in missed) == of_bob[: 1 if lateness else 2]
+
+
+PIPELINE = Pipeline(
+    name="hours",
+    source=DeltaSource("events", timestamp="time", unit="ms"),
+    key=("user",),
+    watermark=WatermarkStrategy.for_bounded_out_of_orderness(10),
+    watermark_by="user",
+    compute=Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"n": Count()}),
+)
+
+
+def test_a_partition_behind_in_an_older_manifest_is_one_that_came_back() -> None:
+    """They did not tell it from a new one, and waited for neither."""
+    times = EventTimes.restored(PIPELINE, 0, 0, {}, {})
+    step = times.step(0, {"a": 500, "b": 300}, 1_000)
+    older = {name: partition.model_copy(update={"aligned": None}) for name, partition in times.partitions.items()}
+    restored = EventTimes.restored(PIPELINE, 489, step.clock, older, {})
+    assert restored.step(0, {"a": 800}, 1_010).watermark == 789
+    assert restored.step(0, {"b": 850}, 1_020).watermark == 789, "from when it has caught up it counts"
+    assert restored.step(0, {"a": 990}, 1_030).watermark == 839

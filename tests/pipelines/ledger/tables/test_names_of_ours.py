@@ -18,11 +18,9 @@ from tests.pipelines.looping import available
 from tidegate.expectations.changed import Changed, changed_partitions
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.run.corrections import reopen
 from tidegate.windowing import Count, KeyedProcess, KeyedProcessFunction, Max, TumblingEventTimeWindows, Windows
 
 VALUES = {"int": (pa.int32(), 5), "list": (pa.list_(pa.int64()), [5])}
@@ -60,8 +58,7 @@ def a_life(lake: Lake, pipeline: Pipeline, kind: str) -> dict[str, list[dict[str
     available(lake, pipeline)
     append(lake, kind, *["08:30"] * 5)
     available(lake, pipeline)
-    with lake.driver(LOCAL, pipeline) as driver:
-        reopen(driver, Selection())
+    lake.reopen(LOCAL, pipeline)
     append(lake, kind, "11:30")
     available(lake, pipeline)
     before = tables(lake, pipeline)
@@ -130,8 +127,7 @@ def test_late_rows_with_a_key_of_such_a_name_go_into_their_windows(tmp_path: Pat
     if correct:
         write(("08:10", 2), ("10:00", 4), ("08:30", 8), mode="overwrite")
     else:
-        with lake.driver(LOCAL, pipeline) as driver:
-            reopen(driver, Selection())
+        lake.reopen(LOCAL, pipeline)
     assert [(row[name], row["total"]) for row in lake.final(pipeline).to_pylist()] == [(7, 10 if correct else 11)]
     assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
 

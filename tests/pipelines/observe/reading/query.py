@@ -1,16 +1,12 @@
 """A streaming query without a JVM: the offset log, the batches and the commit log of Spark's micro-batches.
 
 As Spark does, a query writes the offsets of a batch before it reads the batch, and its commit afterwards; a query that
-starts again repeats a batch without a commit. Tasks get a pickled reader and a pickled part, as executors do. Run as a
-process, a query ends itself at a step of a batch with SIGKILL.
+starts again repeats a batch without a commit. Tasks get a pickled reader and a pickled part, as executors do.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -108,17 +104,3 @@ def _write(file: Path, content: Any) -> None:
     part = file.with_name(f".{file.name}")
     part.write_text(json.dumps(content))
     part.replace(file)
-
-
-def main(checkpoint: str, target: str, options: str, batch: str, step: str) -> None:
-    """Run a query that ends at a step of a batch."""
-
-    def end(number: int, told: str) -> None:
-        if (number, told) == (int(batch), step):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    Query(Path(checkpoint), Path(target), json.loads(options)).run(end)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -15,11 +15,7 @@ from tests.pipelines.looping import available
 from tests.pipelines.observe.reading.query import Query, values_of
 from tests.pipelines.observe.reading.targets import project
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.observe.reading import read_view
-from tidegate.pipelines.run.backfill import backfill
-from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.run.intervals import cut
 
 HOURS = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"))
 
@@ -46,8 +42,7 @@ def test_late_rows_that_are_reopened_and_rows_that_change_are_corrections(lake: 
     lake.append(("ann", at("10:20"), 8))
     available(lake, HOURS)
     assert_followed(query, lake, HOURS, [1, 2])
-    with lake.driver(LOCAL, HOURS) as driver:
-        reopen(driver, Selection())
+    lake.reopen(LOCAL, HOURS)
     assert_followed(query, lake, HOURS, [2, 9])
     DeltaTable(lake.path("events")).delete("user = 'bob'")
     available(lake, HOURS)
@@ -61,8 +56,7 @@ def test_a_stream_of_epochs_has_their_counts_of_reopened_rows(lake: Lake, query:
     available(lake, HOURS)
     lake.append(*[("ann", at("10:20"), 8)] * 9)
     available(lake, HOURS)
-    with lake.driver(LOCAL, HOURS) as driver:
-        reopen(driver, Selection())
+    lake.reopen(LOCAL, HOURS)
     follower.run()
     assert sorted(lake.rows(HOURS, "epochs")["reopened"].to_pylist()) == [0, 0, 9]
     assert follower.total() == Counter(tuple(values) for _, *values in values_of(lake.rows(HOURS, "epochs")))
@@ -91,8 +85,7 @@ def test_an_interval_that_is_run_again_and_those_after_it(lake: Lake, query: Que
     """The run removes its own rows, and those of later intervals are stale until they are run again."""
 
     def run(start: str, end: str, again: bool = False) -> None:
-        with lake.driver(LOCAL, plain) as driver:
-            list(backfill(driver, cut(at(start), at(end), None), again=again))
+        lake.backfill(LOCAL, plain, at(start), at(end), again=again)
 
     plain = hourly_pipeline()
     lake.append(("ann", at("10:00"), 1), ("bob", at("11:10"), 2), ("ann", at("12:30"), 4))
