@@ -300,20 +300,6 @@ class World:
         return Looks(watch, lambda kind: self.runs.get(kind, 0), self.lines.append, lambda: self.now)
 
 
-def test_a_commit_starts_the_stream_once() -> None:
-    world = World()
-    looks = world.looks()
-    assert looks.next_reason() == "version 1 of events"
-    for _ in range(5):
-        world.now += 10
-        assert looks.next_reason() is None, "Airflow has the event, also while there is no run yet"
-
-
-def test_nothing_unread_starts_nothing() -> None:
-    world = World(READ)
-    assert [world.looks().next_reason() for _ in range(3)] == [None] * 3
-
-
 def test_commits_during_a_run_lead_to_one_more_run_after_it() -> None:
     world = World()
     looks = world.looks()
@@ -396,6 +382,3 @@ def test_a_short_failure_starts_nothing_and_each_line_is_logged_once() -> None:
         "nothing is unread",
         "version 1 of events",
     ]
-
-
-# --- over a real table ------------------------------------------------------------------------------------------

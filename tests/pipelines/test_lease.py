@@ -70,13 +70,6 @@ def test_a_second_driver_is_refused_and_told_who_the_first_is(tables: PipelineTa
         assert part in str(refused.value)
 
 
-def test_a_lease_that_was_given_back_is_free_at_once(tables: PipelineTables, clock: Clock) -> None:
-    with Lease(tables, "backfill", clock):
-        pass
-    with Lease(tables, "stream", clock) as second:
-        assert read_lease(tables) == replace(second.row, expires_at=clock.now + TIME_TO_LIVE)
-
-
 def test_a_lease_that_was_given_back_is_free_for_a_host_whose_clock_is_behind(
     tables: PipelineTables, clock: Clock
 ) -> None:
@@ -152,14 +145,6 @@ def test_a_driver_of_another_host_keeps_it_until_it_runs_out(tables: PipelineTab
     is_refused(tables, clock, "elsewhere")
     clock.now += 1
     is_free(tables, clock)
-
-
-def test_renewal_moves_the_end(tables: PipelineTables, clock: Clock) -> None:
-    with Lease(tables, "stream", clock) as lease:
-        clock.now += TIME_TO_LIVE - 1
-        lease.renew()
-        row = read_lease(tables)
-        assert row.expires_at == clock.now + TIME_TO_LIVE
 
 
 def test_a_driver_that_slept_past_its_lease_stops_before_it_commits(tables: PipelineTables, clock: Clock) -> None:

@@ -22,6 +22,7 @@ from tests.pipelines.by_hand import ByHand
 from tests.pipelines.ledger.snapshots.test_nothing_of_a_key_stays import ends_before
 from tests.pipelines.observe.reading.targets import changes, target_of
 from tests.pipelines.project.cli.project import Project as CommandLine
+from tests.recovery.arrivals import copy_of
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.branches import branches_of
 from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
@@ -189,7 +190,7 @@ def test_of_tables_that_are_not_whole_there_is_no_branch(project: Project, lake:
 
 
 def test_a_branch_of_a_branch_and_a_branch_that_is_not_there_are_refused(project: Project) -> None:
-    for command in (project.stream, project.results, project.runs):
+    for command in (project.stream, project.results, project.runs, lambda name: project.compare("hours", "wide")):
         with pytest.raises(UsageError, match="no complete branch 'wide'; its branches: none"):
             command("hours@wide")
     project.branch("hours", "wide", settings=WIDE)
@@ -390,11 +391,6 @@ def test_rows_of_a_function_are_compared_as_multisets(lake: Lake) -> None:
     assert twice == ["not fired yet in the pipeline, whose watermark is before its end"] * 2
 
 
-def test_only_windows_of_a_complete_branch_are_compared(project: Project) -> None:
-    with pytest.raises(UsageError, match="no complete branch 'wide'"):
-        project.compare("hours", "wide")
-
-
 def test_the_command_line(project: Project, lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     (lake.folder / "of_branches.py").write_text("from tests.lake import hourly_pipeline\nhours = hourly_pipeline()\n")
     (lake.folder / "tidegate.toml").write_text(
@@ -574,14 +570,13 @@ def test_a_promotion_that_was_killed_at_any_step_is_finished_by_repeating_it(
 ) -> None:
     ready = ready_to_promote(lake, project)
     expected, before = shown(ready, "hours@wide"), published(ready, "hours")
-    whole = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as planted:
-        copied = copy_of(lake, whole)
+        copied = copy_of(lake, tmp_path_factory.mktemp("whole") / "lake")
         done = ends_before(planted, -1)
         project_of(copied, allowed_lateness=2 * HOUR).promote("hours", "wide")
     assert done[0] > 15
     for step in range(2, done[0], every):
-        copied = copy_of(lake, tmp_path_factory.mktemp(str(step)))
+        copied = copy_of(lake, tmp_path_factory.mktemp(str(step)) / "lake")
         project = project_of(copied, allowed_lateness=2 * HOUR)
         with pytest.MonkeyPatch.context() as planted:
             ends_before(planted, step)
@@ -593,11 +588,6 @@ def test_a_promotion_that_was_killed_at_any_step_is_finished_by_repeating_it(
         assert project.promote("hours", "wide").epoch == 3
         assert shown(project, "hours") == expected
         assert published(project, "hours@wide") == published(ready, "hours@wide")
-
-
-def copy_of(lake: Lake, folder: Path) -> Lake:
-    shutil.copytree(lake.folder, folder, dirs_exist_ok=True)
-    return Lake(folder)
 
 
 def test_of_a_promotion_and_another_driver_one_commits(project: Project, lake: Lake) -> None:

@@ -24,14 +24,13 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tidegate
 from tests.lake import Lake, at, session_pipeline
 from tests.pipelines.project.cli.project import Project as CommandLine
 from tidegate import Project
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.tables.keys import KeySchema, key_of_texts
 from tidegate.pipelines.observe.report.answer import Answer
-from tidegate.pipelines.project.cli import _COMMANDS, cli
+from tidegate.pipelines.project.cli import cli
 from tidegate.pipelines.project.given import KeyText, key_text, length_of, moment_of, slice_of
 from tidegate.pipelines.project.progress import Progress, ProgressLine
 
@@ -456,24 +455,11 @@ def test_a_source_that_is_only_where_spark_reads_it_is_refused_with_the_remedy(l
         lake.project(derived).stream("sessions")
 
 
-def test_the_top_package_has_the_facade() -> None:
-    assert tidegate.Project is Project
-    assert "Project" in tidegate.__all__
-    assert set(_COMMANDS) >= NO_METHODS
-
-
 def test_a_pipeline_given_as_a_value_is_renamed(project: Project, lake: Lake) -> None:
     project.stream("sessions", end_of_input=True)
     renamed = lake.project(session_pipeline(name="visits"))
     renamed.rename("sessions", "visits")
     assert renamed.results("visits").total == 2
-
-
-def test_settings_of_the_object_store_reach_the_warehouse(tmp_path: Path) -> None:
-    project = Project(warehouse="s3://lake/warehouse", work=tmp_path, storage_options={"AWS_REGION": "eu-central-1"})
-    assert project.config.warehouse_uri == "s3://lake/warehouse"
-    assert project.config.storage_options == {"AWS_REGION": "eu-central-1"}
-    assert "eu-central" not in repr(project.config)
 
 
 def test_quality_returns_the_outcome_and_raises_only_if_it_is_required(project: Project, lake: Lake) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import Lake, at
-from tests.pipelines.project.test_lives_that_verify import FLOATS, KEYS, MINUTE
+from tests.lake import Lake
+from tests.pipelines.project.test_lives_that_verify import FLOATS, KEYS, MINUTE, Life
 from tidegate import Input, IntervalJoin, KeyedProcess, KeyedProcessFunction, Project, WindowJoin
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.errors import TidegateError
 from tidegate.windowing import TumblingEventTimeWindows, WatermarkStrategy
 from tidegate.windowing.state import ReducingStateDescriptor, ValueStateDescriptor
 
@@ -61,11 +58,14 @@ COMPUTES = [
 ]
 
 
-class Drawn:
-    """A life; what each command does is drawn from a seed."""
+class Drawn(Life):
+    """A life of a join or a process function."""
+
+    name = "joined"
 
     def __init__(self, lake: Lake, seed: int) -> None:
-        self.lake, self.draw, self.now, self.number, self.id = lake, random.Random(seed), at("12:00"), 0, 0
+        super().__init__(lake, seed)
+        self.id = 0
         self.compute, self.bound = COMPUTES[seed % len(COMPUTES)], self.draw.choice([0, 30, 60]) * MINUTE
         self.inputs = ("left",) if isinstance(self.compute, KeyedProcess) else ("left", "right")
         self.parallelism = self.draw.choice([1, 2, 5])
@@ -85,7 +85,7 @@ class Drawn:
         return lake.project(pipeline)
 
     @property
-    def project(self) -> Project:
+    def project(self) -> Project:  # type: ignore[override]
         return self.project_in(self.lake)
 
     def append(self, name: str) -> None:
@@ -97,27 +97,16 @@ class Drawn:
             rows.append({"user": user, "at": moment, "id": self.id, "ratio": ratio})
         self.lake.write(pa.Table.from_pylist(rows, schema=COLUMNS), name)
 
-    def savepoint(self) -> None:
-        self.number += 1
-        self.project.savepoint_create("joined", f"s{self.number}")
-
     def rescale(self) -> None:
         self.parallelism = self.draw.choice([1, 2, 3, 7])
         self.project.stream("joined")
-
-    def lose_and_restore(self) -> None:
-        place = str(self.lake.folder / "backups")
-        self.project.backup_create("joined", place=place)
-        self.number += 1
-        (self.lake.folder / "warehouse" / "joined").rename(self.lake.folder / f"lost {self.number}")
-        self.project.backup_restore("joined", "latest", place=place)
 
     def deeds(self) -> list[Callable[[], object]]:
         project = self.project
         return [
             *[lambda: self.append(self.draw.choice(self.inputs)), lambda: project.stream("joined")] * 5,
             self.savepoint,
-            lambda: project.restore("joined", f"savepoint:s{self.draw.randint(1, max(1, self.number))}"),
+            self.restore,
             self.rescale,
             self.lose_and_restore,
             lambda: project.vacuum("joined", snapshots=self.draw.choice([1, 3]), days=0),
@@ -135,11 +124,7 @@ def results_in(lake: Lake) -> Counter[str]:
 @pytest.mark.parametrize("seed", range(24))
 def test_a_drawn_life_of_a_join_has_the_results_of_a_fresh_stream(lake: Lake, seed: int, tmp_path: Path) -> None:
     life = Drawn(lake, seed)
-    for _ in range(35):
-        life.now += life.draw.choice([0, 10, 30]) * MINUTE
-        with suppress(TidegateError):
-            life.draw.choice(life.deeds())()
-    life.project.stream("joined")
+    life.live(35)
     life.project.quality("joined").require()
     late = [row for row in DeltaTable(lake.path("joined/late")).to_pyarrow_table().to_pylist() if row["stale"] is False]
     ids = {(row[side] if (side := row.get("side")) else row)["id"] for row in late}

@@ -18,6 +18,9 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.lake import Lake, at, hourly_pipeline
+from tests.pipelines.ledger.snapshots.test_nothing_of_a_key_stays import ends_before
+from tests.pipelines.project.test_branches import shown
+from tidegate import Project
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.epoch import shard_state
 from tidegate.pipelines.errors import TidegateError
@@ -75,11 +78,49 @@ COLUMNS = pa.schema(
 )
 
 
-class Drawn:
-    """A life; what each command does is drawn from a seed."""
+class Life:
+    """A life of a pipeline; what each command does is drawn from a seed."""
+
+    name: str
+    project: Project
 
     def __init__(self, lake: Lake, seed: int) -> None:
         self.lake, self.draw, self.now, self.number = lake, random.Random(seed), at("12:00"), 0
+
+    def deeds(self) -> list[Callable[[], object]]:
+        """What may happen next."""
+        raise NotImplementedError
+
+    def live(self, deeds: int) -> None:
+        """Do so many deeds, and stream what is left; what is refused changes nothing."""
+        for _ in range(deeds):
+            self.now += self.draw.choice([0, 10, 30]) * MINUTE
+            with suppress(TidegateError):
+                self.draw.choice(self.deeds())()
+        self.project.stream(self.name)
+
+    def savepoint(self) -> None:
+        self.number += 1
+        self.project.savepoint_create(self.name, f"s{self.number}")
+
+    def restore(self) -> None:
+        self.project.restore(self.name, f"savepoint:s{self.draw.randint(1, max(1, self.number))}")
+
+    def lose_and_restore(self) -> None:
+        place = str(self.lake.folder / "backups")
+        self.project.backup_create(self.name, place=place)
+        self.number += 1
+        (self.lake.folder / "warehouse" / self.name).rename(self.lake.folder / f"lost {self.number}")
+        self.project.backup_restore(self.name, "latest", place=place)
+
+
+class Drawn(Life):
+    """A life over rows and code that change, with branches."""
+
+    name = "hours"
+
+    def __init__(self, lake: Lake, seed: int) -> None:
+        super().__init__(lake, seed)
         self.key = self.draw.choice([("user",), ("user", "part"), ("part",)])
         self.fixed = {
             "key": self.key,
@@ -90,6 +131,7 @@ class Drawn:
         self.aggregates = {"n": Count(), "sum": Sum("amount"), "low": Min("ratio"), "high": Max("ratio")}
         self.aggregates["best"] = TopN(2, by="amount", ties=["at"], also=["state", "ratio"])
         self.lateness, self.bound, self.parallelism = self.draw.choice([0, 60]), 30, self.draw.choice([1, 2, 5])
+        self.branches: dict[str, int] = {}
         self.code()
         self.append()
 
@@ -129,19 +171,40 @@ class Drawn:
         self.number += 1
         name, lateness = f"b{self.number}", self.draw.choice([0, 30, 300])
         self.project.branch("hours", name, settings={"allowed_lateness": f"{lateness}min"})
-        self.project.compare("hours", name)
-        self.changed(lambda: setattr(self, "lateness", lateness), lambda: self.project.promote("hours", name))
+        self.branches[name] = lateness
+
+    def on_a_branch(self) -> None:
+        name = self.draw.choice([*self.branches])
+        branch = f"hours@{name}"
+        self.draw.choice(
+            [
+                lambda: self.project.compare("hours", name),
+                lambda: self.project.stream(branch),
+                lambda: self.project.restore(branch, self.draw.randint(1, 9)),
+                lambda: self.project.branch("hours", name, delete=True) and self.branches.pop(name),
+            ]
+        )()
+
+    def promote(self) -> None:
+        """Promote a branch that has read all; half of the time it is killed before a step that changes a file."""
+        name = self.draw.choice([*self.branches])
+        self.project.stream(f"hours@{name}")
+        expected, step = shown(self.project, f"hours@{name}"), self.draw.choice([-1, self.draw.randrange(30)])
+        try:
+            with pytest.MonkeyPatch.context() as planted, suppress(KeyboardInterrupt):
+                ends_before(planted, step)
+                lateness = self.branches[name]
+                self.changed(lambda: setattr(self, "lateness", lateness), lambda: self.project.promote("hours", name))
+                assert shown(self.project, "hours") == expected
+        finally:
+            for held in ("hours", f"hours@{name}"):
+                # A kill may leave a lease.
+                with suppress(TidegateError):
+                    self.project.unlock(held)
 
     def backfill(self) -> None:
         start = at("06:00") + self.draw.randint(0, 6) * 60 * MINUTE
         self.project.backfill("hours", start=start, end=start + 180 * MINUTE)
-
-    def lose_and_restore(self) -> None:
-        place = str(self.lake.folder / "backups")
-        self.project.backup_create("hours", place=place)
-        self.number += 1
-        (self.lake.folder / "warehouse" / "hours").rename(self.lake.folder / f"lost {self.number}")
-        self.project.backup_restore("hours", "latest", place=place)
 
     @property
     def source(self) -> DeltaTable:
@@ -162,10 +225,6 @@ class Drawn:
     def forget(self) -> None:
         self.project.forget("hours", tuple(self.draw.choice(KEYS if name == "user" else [1, 2]) for name in self.key))
 
-    def savepoint(self) -> None:
-        self.number += 1
-        self.project.savepoint_create("hours", f"s{self.number}")
-
     def deeds(self) -> list[Callable[[], object]]:
         project = self.project
         return [
@@ -179,14 +238,14 @@ class Drawn:
             lambda: project.vacuum("hours", snapshots=self.draw.choice([1, 3]), days=0),
             lambda: project.optimize("hours"),
             self.savepoint,
-            lambda: project.restore("hours", f"savepoint:s{self.draw.randint(1, max(1, self.number))}"),
+            self.restore,
             self.forget,
             lambda: project.state_upgrade("hours"),
             lambda: project.late_reopen("hours"),
             lambda: project.late_prune("hours", days=1),
             lambda: project.windows_build("hours"),
             self.redefine,
-            self.branch,
+            *([self.on_a_branch, self.promote] * 2 if self.branches else [self.branch]),
             self.backfill,
             self.lose_and_restore,
         ]
@@ -199,10 +258,6 @@ def test_a_drawn_life_verifies(lake: Lake, seed: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(shard_state, "SMALLEST", 1)
     monkeypatch.setattr(shard_state, "SHARE", 1)
     life = Drawn(lake, seed)
-    for _ in range(40):
-        life.now += life.draw.choice([0, 10, 30]) * MINUTE
-        with suppress(TidegateError):
-            life.draw.choice(life.deeds())()
-    life.project.stream("hours")
+    life.live(40)
     assert life.project.verify("hours", sample="all").faults == ()
     life.project.quality("hours").require()

@@ -43,6 +43,8 @@ PARTS = (
 """Commands of terminals, HTML, templates and Rich, breaks and turned text."""
 
 HOSTILE = "".join(PARTS)
+MARKUP = ("/blog/[slug]", "/blog/[id]", "[/x]", "[bold]b[/bold]", ":smile:", "a\\[b]")
+"""Keys that people have, and that Rich would take for its markup."""
 COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069]")
 """Characters that may never reach a terminal; line breaks and tabs are asked for apart."""
 
@@ -92,12 +94,16 @@ def test_text_without_commands_stays_as_it_is(text: str) -> None:
     ],
     ids=lambda command: command[0] + command[-1][:8].strip("\x1b\n"),
 )
-def test_commands_and_their_errors_send_no_command_to_the_terminal(project: Project, command: tuple[str, ...]) -> None:
-    rows = [(HOSTILE, at("10:00"), 1), ("ann", at("10:01"), 1)]
+def test_commands_and_their_errors_show_keys_as_they_are_and_send_no_command_to_the_terminal(
+    project: Project, command: tuple[str, ...]
+) -> None:
+    rows = [(key, at("10:00"), 1) for key in (HOSTILE, *MARKUP)]
     project.by_hand.epoch(*rows, watermark=at("12:00"))
-    project.by_hand.epoch(*rows, (HOSTILE, at("12:00"), 1), watermark=at("12:10"))
-    _, told = project.tidegate(*command)
+    project.by_hand.epoch(*rows, *((key, at("12:00"), 1) for key in (HOSTILE, *MARKUP)), watermark=at("12:10"))
+    code, told = project.tidegate(*command)
     assert told
+    if not any(HOSTILE in word for word in command):
+        assert (code, [key for key in MARKUP if key not in told]) == (0, [])
     assert COMMANDS.search(told) is None
     assert sum(line.startswith("tidegate: ") for line in told.splitlines()) <= 1, "no forged reason"
 

@@ -166,14 +166,6 @@ def test_a_key_that_is_no_value_of_its_column_is_a_usage_error(project: Project,
     )
 
 
-def test_why_in_a_backfill_names_the_interval_to_run_next(project: Project) -> None:
-    project.by_hand.epoch(
-        ("ann", at("23:50"), 1), watermark=at("00:00", 1), kind="backfill", interval=(at("00:00"), at("00:00", 1))
-    )
-    (window,) = project.data("why", "sessions")["windows"]
-    assert "the run of the next interval does that, from 2024-03-02 00:00" in window["reason"]
-
-
 @pytest.mark.parametrize(
     ("interval", "end", "command"),
     [
