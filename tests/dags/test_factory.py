@@ -22,7 +22,6 @@ from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable as ScheduledTimetable
-from airflow.utils.types import DagRunType
 
 from tests.dags.project import OutletEvents, task_instance, write_project
 from tests.expectations.quality_lake import hour_lake, session_lake
@@ -137,14 +136,6 @@ def test_the_last_interval_ends_where_the_data_does(tmp_path: Path) -> None:
         run = made.data_interval
         ends.append(run.end)
     assert ends == [end - timedelta(days=2), end - timedelta(days=1), end]
-
-
-@pytest.mark.parametrize(("kind", "skips"), [(DagRunType.SCHEDULED, "True"), (DagRunType.MANUAL, "False")])
-def test_a_scheduled_run_of_a_stream_leaves_its_data_to_the_one_at_work(
-    kind: DagRunType, skips: str, dags: dict[str, DAG]
-) -> None:
-    template = dags["sessions__stream"].get_task("stream").skip_if_held
-    assert jinja2.Template(template).render(dag_run=SimpleNamespace(run_type=kind)) == skips
 
 
 def test_windows_are_verified_beside_their_check(dags: dict[str, DAG], tmp_path: Path) -> None:

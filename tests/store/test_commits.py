@@ -107,6 +107,7 @@ def by_hand(warehouse: Warehouse, folder: Path) -> ByHand:
     return ByHand(folder, session_pipeline(), elsewhere=warehouse)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("round_", range(3))
 def test_of_four_drivers_that_start_from_one_snapshot_one_commits(
     warehouse: Warehouse, tmp_path: Path, round_: int
@@ -132,7 +133,8 @@ def test_of_four_drivers_that_start_from_one_snapshot_one_commits(
     assert hand.head().manifest.epoch == 2
 
 
-@pytest.mark.parametrize("fault", [Fault.INTERNAL_ERROR_AFTER, Fault.CUT_AFTER, Fault.CUT_WITHIN, Fault.TIME_OUT_AFTER])
+@pytest.mark.first(2)
+@pytest.mark.parametrize("fault", [Fault.INTERNAL_ERROR_AFTER, Fault.CUT_WITHIN, Fault.CUT_AFTER, Fault.TIME_OUT_AFTER])
 def test_a_commit_that_the_store_did_and_did_not_answer_counts_once(
     warehouse: Warehouse, proxy: Proxy, tmp_path: Path, fault: Fault
 ) -> None:

@@ -238,12 +238,9 @@ def test_a_file_is_moved_over_another_and_one_that_is_missing_is_told(warehouse:
     assert warehouse.read_text(aside, "b") == "new"
 
 
-@pytest.mark.parametrize("prefix", ["a:b", "a=b;c:d/e"])
-def test_the_records_of_commits_are_read(tmp_path: Path, server: S3Server, prefix: str) -> None:
-    """Delta's own history is empty there."""
-    bucket = f"prefixes-{len(prefix)}"
-    server.make_bucket(bucket)
-    by_hand = ByHand(tmp_path, elsewhere=Warehouse(f"s3://{bucket}/{prefix}", options_of(server.endpoint)))
+def test_the_records_of_commits_are_read(tmp_path: Path, server: S3Server, bucket: str) -> None:
+    """Delta's own history is empty below a folder with such a name."""
+    by_hand = ByHand(tmp_path, elsewhere=Warehouse(f"s3://{bucket}/a=b;c:d/e", options_of(server.endpoint)))
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
     assert published_by(by_hand.warehouse, by_hand.head().handle) is not None
     create_savepoint(by_hand.tables, by_hand.head(), "first", 1)

@@ -57,21 +57,6 @@ def test_rows_that_are_appended_after_a_correction_are_taken_in_by_a_run_of_thei
     assert broken_in(lake.tables(HOURS), HOURS) == set()
 
 
-def test_a_restore_of_an_emptied_table_only_adds_files_and_is_taken_in_too(lake: Lake) -> None:
-    for start in range(10, 15):
-        backfilled(lake, HOURS, f"{start}:00", f"{start + 1}:00")
-    table = DeltaTable(lake.path("events"))
-    version = table.version()
-    table.delete()
-    backfilled(lake, HOURS, "14:00", "15:00")
-    assert lake.final(HOURS).num_rows == 0
-    DeltaTable(lake.path("events")).restore(version)
-    assert backfilled(lake, HOURS, "14:00", "15:00") == "unchanged", "which a correction has just brought"
-    totals = {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()}
-    assert totals == {("ann", 6), ("bob", 4), ("cem", 11)}
-    assert broken_in(lake.tables(HOURS), HOURS) == set()
-
-
 def test_files_of_versions_in_between_may_be_gone(lake: Lake) -> None:
     for start in range(10, 15):
         backfilled(lake, HOURS, f"{start}:00", f"{start + 1}:00")

@@ -30,8 +30,6 @@ from tests.recovery.arrivals import STEPS
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch import shard
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.snapshots.restore import restore
-from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.windowing import (
     Count,
     CountTrigger,
@@ -73,39 +71,6 @@ def test_a_window_that_loses_all_its_rows_is_retracted_and_may_come_again(lake: 
     assert {row["user"]: row["total"] for row in lake.final(HOURS).to_pylist()} == {"ann": 6, "bob": 4}
 
 
-@pytest.mark.first(1)
-@pytest.mark.parametrize("lateness", [timedelta(0), timedelta(hours=9)])
-def test_a_window_that_was_emptied_takes_rows_that_come_later(lake: Lake, lateness: timedelta) -> None:
-    pipeline = replace(HOURS, compute=replace(HOURS.compute, allowed_lateness=lateness))  # type: ignore[arg-type]
-    available(lake, pipeline)
-    before = newest(lake, pipeline)
-    DeltaTable(lake.path("events")).delete("user = 'bob'")
-    available(lake, pipeline)
-    lake.append(("bob", at("10:45"), 7))
-    available(lake, pipeline)
-    lake.reopen(LOCAL, pipeline)
-    assert panes(lake, pipeline, before) == [("bob", "10:00", 0, "-", 4), ("bob", "10:00", 1, "+", 7)]
-    assert {row["user"]: row["total"] for row in lake.latest(pipeline).to_pylist()}["bob"] == 7
-    assert broken_in(lake.tables(pipeline), pipeline) == set()
-
-
-def test_a_session_splits_when_its_middle_goes_and_joins_when_it_comes_back(lake: Lake) -> None:
-    available(lake, SESSIONS)
-    before = newest(lake, SESSIONS)
-    DeltaTable(lake.path("events")).delete("value in (2, 3) or user = 'bob'")
-    lake.append(("ann", at("10:31"), 9))
-    available(lake, SESSIONS)
-    lake.reopen(LOCAL, SESSIONS)
-    bounds = [(row["user"], f"{row['window_start']:%H:%M}", row["total"]) for row in lake.final(SESSIONS).to_pylist()]
-    assert sorted(bounds) == [("ann", "10:00", 1), ("ann", "10:31", 9)]
-    DeltaTable(lake.path("events")).restore(1)
-    available(lake, SESSIONS)
-    bounds = [(row["user"], f"{row['window_start']:%H:%M}", row["total"]) for row in lake.final(SESSIONS).to_pylist()]
-    assert sorted(bounds) == [("ann", "10:00", 6), ("bob", "10:30", 4)]
-    assert len(panes(lake, SESSIONS, before)) > 4
-    assert broken_in(lake.tables(SESSIONS), SESSIONS) == set()
-
-
 def came_again(lake: Lake) -> Pipeline:
     """Bob's session fires, vanishes from the source, and late rows bring it back, twice in the end."""
     pipeline = session_pipeline(source=CORRECTING, allowed_lateness=timedelta(hours=9))
@@ -142,17 +107,6 @@ def test_a_session_that_comes_again_with_pane_0_is_noticed(lake: Lake, monkeypat
     monkeypatch.setattr(shard, "numbers_of_new", lambda job, rows: {})
     pipeline = came_again(lake)
     assert "bob" not in {row["user"] for row in lake.latest(pipeline).to_pylist()}
-
-
-def test_an_open_window_changes_in_the_state_alone(lake: Lake) -> None:
-    available(lake, HOURS)
-    before = newest(lake, HOURS)
-    DeltaTable(lake.path("events")).delete("value = 5")
-    available(lake, HOURS)
-    assert panes(lake, HOURS, before) == []
-    lake.append(("ann", at("20:00"), 1))
-    available(lake, HOURS)
-    assert panes(lake, HOURS, before) == [("cem", "14:00", 0, "+", 6)]
 
 
 def test_rows_that_are_written_anew_publish_nothing(lake: Lake) -> None:
@@ -230,19 +184,6 @@ def test_a_first_interval_that_is_run_again_needs_no_correction(lake: Lake) -> N
     lake.backfill(LOCAL, HOURS, at("10:00"), at("11:00"), again=True)
     lake.backfill(LOCAL, HOURS, at("11:00"), at("12:00"))
     assert {row["user"] for row in lake.final(HOURS).to_pylist()} == {"ann"}
-
-
-def test_a_restore_to_before_a_change_takes_its_correction_back_and_the_stream_makes_it_again(lake: Lake) -> None:
-    available(lake, HOURS)
-    before, epoch = lake.final(HOURS).to_pylist(), newest(lake, HOURS)
-    DeltaTable(lake.path("events")).delete("user = 'bob'")
-    available(lake, HOURS)
-    after = lake.final(HOURS).to_pylist()
-    restore(lake.tables(HOURS), find_snapshot(lake.tables(HOURS), str(epoch)), lake.clock())
-    assert {row["user"] for row in lake.final(HOURS).to_pylist()} == {row["user"] for row in before}
-    available(lake, HOURS)
-    assert {row["user"] for row in lake.final(HOURS).to_pylist()} == {row["user"] for row in after} == {"ann"}
-    assert broken_in(lake.tables(HOURS), HOURS) == set()
 
 
 def test_files_that_are_gone_before_a_change_is_read_are_refused_with_a_way_on_that_works(lake: Lake) -> None:

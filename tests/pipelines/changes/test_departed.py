@@ -82,19 +82,6 @@ def test_late_and_rejected_rows_that_were_deleted_leave_their_tables(lake: Lake,
 
 
 @PIPELINES
-def test_of_equal_late_rows_as_many_leave_as_went(lake: Lake, pipeline: Pipeline) -> None:
-    with_late_rows(lake, pipeline)
-    rows = DeltaTable(lake.path("events")).to_pyarrow_table().to_pylist()
-    rows.remove(next(row for row in rows if row["value"] == 7))
-    DeltaTable(lake.path("events")).delete("value >= 0")
-    lake.append(*((row["user"], row["at"], row["value"]) for row in rows))
-    DeltaTable(lake.path("events")).optimize.compact()
-    available(lake, pipeline)
-    lake.reopen(LOCAL, pipeline)
-    assert {row["user"]: row["total"] for row in lake.final(pipeline).to_pylist()} == {"ann": 14, "bob": 11}
-
-
-@PIPELINES
 def test_a_reopened_row_that_was_deleted_leaves_table_late_and_its_window(lake: Lake, pipeline: Pipeline) -> None:
     with_late_rows(lake, pipeline)
     lake.reopen(LOCAL, pipeline)
@@ -102,24 +89,6 @@ def test_a_reopened_row_that_was_deleted_leaves_table_late_and_its_window(lake: 
     assert held(lake, pipeline) == [("ann", 8), (None, 9)]
     assert {row["user"]: row["total"] for row in lake.final(pipeline).to_pylist()} == {"ann": 14, "bob": 4}
     assert broken(lake, pipeline) == set()
-
-
-def test_a_late_row_of_a_window_that_is_corrected_is_reopened_unless_it_went_too(lake: Lake) -> None:
-    with_late_rows(lake, HOURS)
-    deleted(lake, HOURS, "value in (2, 4, 7)")
-    marks = {(row["user"], row["value"], row["reopened"]) for row in lake.rows(HOURS, "late").to_pylist()}
-    assert marks == {("ann", 8, newest(lake, HOURS))}
-    assert {row["user"]: row["total"] for row in lake.final(HOURS).to_pylist()} == {"ann": 12}
-    assert broken(lake, HOURS) == set()
-
-
-def test_an_updated_late_row_is_taken_in_and_its_old_values_are_gone(lake: Lake) -> None:
-    with_late_rows(lake, HOURS)
-    DeltaTable(lake.path("events")).update({"value": "70"}, predicate="value = 7 or value = 9")
-    available(lake, HOURS)
-    assert held(lake, HOURS) == [("ann", 8), (None, 70)]
-    assert {row["user"]: row["total"] for row in lake.final(HOURS).to_pylist()} == {"ann": 6, "bob": 144}
-    assert broken(lake, HOURS) == set()
 
 
 def test_a_row_that_was_ahead_leaves_table_rejects_and_is_accepted_when_it_comes_again(lake: Lake) -> None:

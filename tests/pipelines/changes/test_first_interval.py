@@ -46,14 +46,6 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
-def backfilled(lake: Lake, pipeline: Pipeline, *bounds: Any) -> None:
-    lake.backfill(LOCAL, pipeline, *bounds)
-
-
-def reopened(lake: Lake, pipeline: Pipeline) -> None:
-    lake.reopen(LOCAL, pipeline)
-
-
 def totals(lake: Lake, pipeline: Pipeline) -> dict[str, int]:
     """Total of each window that begins on the first day or before, by its start."""
     rows = lake.latest(pipeline).to_pylist()
@@ -67,29 +59,22 @@ def totals(lake: Lake, pipeline: Pipeline) -> dict[str, int]:
 def test_a_window_across_the_start_of_the_first_interval_is_corrected_without_older_rows(
     lake: Lake, pipeline: Pipeline
 ) -> None:
-    backfilled(lake, pipeline, at("10:00"), at("00:00", 1))
-    backfilled(lake, pipeline, at("00:00", 1), at("04:00", 1))
+    lake.backfill(LOCAL, pipeline, at("10:00"), at("00:00", 1))
+    lake.backfill(LOCAL, pipeline, at("00:00", 1), at("04:00", 1))
     before = totals(lake, pipeline)
     DeltaTable(lake.path("events")).update({"value": "value + 1000"}, predicate="value = 1")
-    backfilled(lake, pipeline, at("04:00", 1), at("08:00", 1))
+    lake.backfill(LOCAL, pipeline, at("04:00", 1), at("08:00", 1))
     holding = {"00:00"} if pipeline is DAYS else {"07:00", "08:00", "09:00", "10:00"}
     assert totals(lake, pipeline) == {start: total + 1000 * (start in holding) for start, total in before.items()}
     assert broken_in(lake.tables(pipeline), pipeline) == set()
 
 
-def test_late_rows_are_reopened_without_older_rows(lake: Lake) -> None:
-    backfilled(lake, DAYS, at("10:00"), at("00:00", 1))
-    lake.append(("ann", at("10:30"), 50))
-    backfilled(lake, DAYS, at("00:00", 1), at("08:00", 1))
-    reopened(lake, DAYS)
-    assert totals(lake, DAYS) == {"00:00": 53}
-
-
-def test_a_row_before_the_first_interval_that_came_later_was_read_and_may_be_reopened(lake: Lake) -> None:
-    backfilled(lake, DAYS, at("10:00"), at("00:00", 1))
-    lake.append(("ann", at("09:00"), 50))
-    backfilled(lake, DAYS, at("00:00", 1), at("08:00", 1))
-    reopened(lake, DAYS)
+@pytest.mark.parametrize("time", ["10:30", "09:00"], ids=["in the interval", "before it, which was read"])
+def test_late_rows_are_reopened_without_older_rows(lake: Lake, time: str) -> None:
+    lake.backfill(LOCAL, DAYS, at("10:00"), at("00:00", 1))
+    lake.append(("ann", at(time), 50))
+    lake.backfill(LOCAL, DAYS, at("00:00", 1), at("08:00", 1))
+    lake.reopen(LOCAL, DAYS)
     assert totals(lake, DAYS) == {"00:00": 53}
     assert broken_in(lake.tables(DAYS), DAYS) == set()
 
@@ -98,12 +83,12 @@ def test_windows_older_than_the_kept_epochs_are_corrected(lake: Lake) -> None:
     """Rows of table epochs go after a while; a deletion must still reach the oldest window."""
     hours = hourly_pipeline(source=SOURCE)
     for hour in range(10, 13):
-        backfilled(lake, hours, at(f"{hour}:00"), at(f"{hour + 1}:00"))
+        lake.backfill(LOCAL, hours, at(f"{hour}:00"), at(f"{hour + 1}:00"))
     tables = lake.tables(hours)
     vacuum(tables, Retention(1, *[timedelta(0)] * 3), lake.clock() + 1_000_000)
     assert lake.rows(hours, "epochs")["epoch"].to_pylist() == [3], "the others are old"
     DeltaTable(lake.path("events")).delete("value = 1")
-    backfilled(lake, hours, at("13:00"), at("14:00"))
+    lake.backfill(LOCAL, hours, at("13:00"), at("14:00"))
     assert {f"{row['window_start']:%H:%M}" for row in lake.latest(hours).to_pylist()} == {"11:00"}
 
 
@@ -115,13 +100,13 @@ def test_an_interval_behind_a_correction_is_not_run_again_whatever_the_setting_i
     """The correction would be taken back, also for windows of earlier intervals."""
     hours = hourly_pipeline(source=SOURCE)
     for hour in range(10, 13):
-        backfilled(lake, hours, at(f"{hour}:00"), at(f"{hour + 1}:00"))
+        lake.backfill(LOCAL, hours, at(f"{hour}:00"), at(f"{hour + 1}:00"))
     DeltaTable(lake.path("events")).delete("value = 1")
-    backfilled(lake, hours, at("13:00"), at("14:00"))
+    lake.backfill(LOCAL, hours, at("13:00"), at("14:00"))
     other = replace(hours, source=replace(SOURCE, changes=changes), max_ahead=2 * HOUR)
     with pytest.raises(Refused, match=r"rows of the source changed since|is not append-only"):
-        backfilled(lake, other, at("12:00"), at("13:00"))
-    backfilled(lake, other, at("13:00"), at("14:00"))
+        lake.backfill(LOCAL, other, at("12:00"), at("13:00"))
+    lake.backfill(LOCAL, other, at("13:00"), at("14:00"))
     assert {f"{row['window_start']:%H:%M}" for row in lake.latest(hours).to_pylist()} == {"11:00"}
 
 

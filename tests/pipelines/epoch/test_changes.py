@@ -173,27 +173,6 @@ def test_a_session_cut_by_a_shorter_gap_stays_open_where_its_last_part_is(tmp_pa
     assert arrivals.final() == arrivals.in_event_order()
 
 
-@pytest.mark.first(2)
-@pytest.mark.parametrize(
-    ("kind", "minutes"), each_once(("tumbling", "sliding", "sessions"), ((0, 120), (30, 200), (120, 0), (90, 30)))
-)
-def test_with_another_lateness_late_rows_are_reopened_and_windows_go_on(
-    tmp_path: Path, kind: str, minutes: tuple[int, int]
-) -> None:
-    """A longer one puts a window back into the state, for it still takes elements."""
-    before, after = minutes
-    arrivals = Arrivals(ByHand(tmp_path, lasting(kind, before)))
-    arrivals.commit(("ann", at("10:10"), 1), ("bob", at("10:10"), 1), watermark=at("13:30"))
-    arrivals.commit(("ann", at("10:20"), 10), ("ann", at("13:00"), 1), watermark=at("13:30"))
-    assert arrivals.by_hand.rows("late").num_rows
-    arrivals.by_hand.pipeline = lasting(kind, after)
-    assert arrivals.reopen() is not None
-    arrivals.commit(("ann", at("10:30"), 100), watermark=at("13:40"))
-    arrivals.reopen()
-    arrivals.commit(("ann", at("23:30"), 1), watermark=at("23:00"))
-    assert arrivals.final() == arrivals.in_event_order()
-
-
 LATER = [("ann", at("10:30"), 100), ("bob", at("10:40"), 200)]
 """For windows that were published before the code changed."""
 

@@ -11,15 +11,15 @@ from deltalake import DeltaTable
 
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from tests.pipelines.changes.lakes import Crash, crash_after
 from tests.pipelines.epoch.arrivals import NOW, Arrivals
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.epoch.recompute import commit_recomputed
 from tidegate.pipelines.epoch.recompute_plan import Selection, check_reopenable
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
-from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.windowing import (
     Count,
@@ -100,30 +100,28 @@ def test_a_key_that_is_none_of_the_pipelines_is_a_usage_error(hours: Arrivals) -
         Selection(start=2, end=2)
 
 
-def test_a_crash_after_the_commit_is_rolled_forward(hours: Arrivals) -> None:
-    plan = hours.planned()
-    manifest = commit_recomputed(plan, hours.correct(plan))
+@pytest.mark.parametrize("step", ["operated", "committed"])
+def test_a_crash_before_the_commit_leaves_nothing_and_after_it_is_rolled_forward(hours: Arrivals, step: str) -> None:
+    with pytest.raises(Crash), hours.lake.driver(LOCAL, hours.by_hand.pipeline, crash_after(step)) as driver:
+        reopen(driver, Selection())
     assert set(marks(hours).values()) == {None}
     compact(hours.by_hand.tables, "late")
-    publish(hours.by_hand.tables, hours.by_hand.head().manifest)
-    assert set(marks(hours).values()) == {manifest.epoch}
+    assert (hours.reopen() is None) == (step == "committed")
+    assert set(marks(hours).values()) == {3}
     assert hours.final() == hours.in_event_order()
     assert hours.reopen() is None
 
 
-def test_a_crash_before_the_commit_leaves_nothing(hours: Arrivals) -> None:
-    hours.correct(hours.planned())
-    assert set(marks(hours).values()) == {None}
-    hours.reopen()
-    assert hours.final() == hours.in_event_order()
-
-
 def test_who_plans_beside_another_driver_can_not_commit(hours: Arrivals) -> None:
-    plan = hours.planned()
-    outcomes = hours.correct(plan)
-    hours.commit(("ann", at("16:00"), 1), watermark=at("15:30"))
-    with pytest.raises(Refused, match="another driver committed"):
-        commit_recomputed(plan, outcomes)
+    def meanwhile(step: str) -> None:
+        if step == "operated":
+            hours.commit(("ann", at("16:00"), 1), watermark=at("15:30"))
+
+    with (
+        pytest.raises(Refused, match="another driver committed"),
+        hours.lake.driver(LOCAL, hours.by_hand.pipeline, meanwhile) as driver,
+    ):
+        reopen(driver, Selection())
 
 
 def test_a_restore_to_before_it_opens_the_rows_again_and_one_back_to_it_marks_them(hours: Arrivals) -> None:
@@ -139,14 +137,6 @@ def test_a_restore_to_before_it_opens_the_rows_again_and_one_back_to_it_marks_th
     restore(tables, back, NOW)
     assert set(marks(hours).values()) == {made.epoch}
     assert hours.final() == hours.in_event_order()
-
-
-def test_tables_of_before_the_mark_get_its_column(tmp_path) -> None:
-    arrivals = Arrivals(ByHand(tmp_path, hourly_pipeline()))
-    arrivals.commit(("ann", at("10:10"), 1), watermark=at("12:00"))
-    tables = arrivals.by_hand.tables
-    assert not tables.widen({})
-    assert "reopened" in arrivals.by_hand.rows("late").column_names
 
 
 def test_a_late_row_between_two_sessions_makes_them_one(tmp_path) -> None:

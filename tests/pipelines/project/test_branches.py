@@ -59,13 +59,20 @@ def published(project: Project, name: str) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def project(lake: Lake) -> Project:
+@pytest.fixture(scope="module")
+def streamed(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """Hours over a first commit."""
+    lake = Lake(tmp_path_factory.mktemp("streamed") / "lake")
     lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 2), ("bob", at("05:00"), 4))
-    project = project_of(lake)
-    project.stream("hours")
-    return project
+    project_of(lake).stream("hours")
+    return lake
+
+
+@pytest.fixture
+def project(lake: Lake, streamed: Lake) -> Project:
+    """A copy of it, for a test to change."""
+    shutil.copytree(streamed.folder, lake.folder, dirs_exist_ok=True)
+    return project_of(lake)
 
 
 def more(lake: Lake) -> None:
@@ -242,11 +249,8 @@ def test_a_branch_that_is_made_while_a_key_is_erased_is_noticed(
 
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.long)])
 def test_a_branch_whose_making_or_deletion_was_killed_is_no_branch_and_can_be_made_again(
-    lake: Lake, every: int
+    project: Project, every: int
 ) -> None:
-    lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 2), ("bob", at("05:00"), 4))
-    project = project_of(lake)
-    project.stream("hours")
     before = published(project, "hours")
 
     def steps_of(act: Callable[[], object]) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,9 +38,15 @@ from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import to_millis
 
 
+@pytest.fixture(scope="module")
+def visits_once(tmp_path_factory: pytest.TempPathFactory) -> ByHand:
+    return visits_of(tmp_path_factory.mktemp("visits"))
+
+
 @pytest.fixture
-def visits(tmp_path: Path) -> ByHand:
-    return visits_of(tmp_path)
+def visits(visits_once: ByHand, tmp_path: Path) -> ByHand:
+    """A copy of the pipeline, for a test to change."""
+    return replace(visits_once, folder=shutil.copytree(visits_once.folder, tmp_path / "visits"))
 
 
 def options_of(made: ByHand, **options: str) -> dict[str, str]:

@@ -39,10 +39,6 @@ def test_no_stream_has_begun(project: Project) -> None:
     project.says(1, "no stream of sessions has started on this host", *ALIVE)
 
 
-def test_a_pipeline_that_does_not_exist_is_a_usage_error(project: Project) -> None:
-    assert project.tidegate("alive", "others")[0] == 2
-
-
 def test_a_stream_that_waits_for_data_lives_and_gives_a_sign_at_each_turn(
     streaming: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,8 @@ OF_A_PIPELINE = (
     "backfill {} --start 2024-03-01 --end 2024-03-02; backfill {} --start 2024-03-01 --end 2024-03-02 --dry-run; "
     "stream {} --available-now; late reopen {}; snapshot list {}; snapshot show {}; results {}; snapshot diff {} 1; "
     "snapshot check {}; savepoint create {} a; savepoint list {}; savepoint delete {} a; restore {} 1; vacuum {}; "
-    "optimize {}; forget {} ann --yes; runs {}; why {}; late summary {}; late prune {} --days 1; stop {}; unlock {}"
+    "optimize {}; forget {} ann --yes; runs {}; why {}; late summary {}; late prune {} --days 1; stop {}; unlock {}; "
+    "alive {}"
 )
 NEEDS_A_SNAPSHOT = (
     "results {}; snapshot show {}; snapshot diff {} latest; snapshot check {}; savepoint create {} a; "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ DAYS = 5
 
 
 @pytest.fixture
-def project(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    """A source with a session of ann over each midnight, and the project, whose runs have no JVM."""
+def project(project: Project, tmp_path: Path) -> Project:
+    """The project, and a source with a session of ann over each midnight."""
     lake = Lake(tmp_path)
     for day in range(DAYS):
         lake.append(("ann", at("00:10", day), 1), ("ann", at("23:50", day), 10))

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from tests.expectations.quality_lake import pane, session_lake
 from tests.lake import at
+from tests.pipelines.by_hand import ByHand
 from tests.pipelines.project.cli.project import Project
 from tidegate.pipelines.airflow import page
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
@@ -76,6 +77,13 @@ def test_text_without_commands_stays_as_it_is(text: str) -> None:
     shown.encode()
 
 
+def with_hostile_keys(by_hand: ByHand) -> None:
+    """Late rows, and windows that came, went and changed."""
+    rows = [(key, at("10:00"), 1) for key in (HOSTILE, *MARKUP)]
+    by_hand.epoch(*rows, watermark=at("12:00"))
+    by_hand.epoch(*rows, *((key, at("12:00"), 1) for key in (HOSTILE, *MARKUP)), watermark=at("12:10"))
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -97,9 +105,7 @@ def test_text_without_commands_stays_as_it_is(text: str) -> None:
 def test_commands_and_their_errors_show_keys_as_they_are_and_send_no_command_to_the_terminal(
     project: Project, command: tuple[str, ...]
 ) -> None:
-    rows = [(key, at("10:00"), 1) for key in (HOSTILE, *MARKUP)]
-    project.by_hand.epoch(*rows, watermark=at("12:00"))
-    project.by_hand.epoch(*rows, *((key, at("12:00"), 1) for key in (HOSTILE, *MARKUP)), watermark=at("12:10"))
+    project.by_hand.filled("hostile keys", with_hostile_keys)
     code, told = project.tidegate(*command)
     assert told
     if not any(HOSTILE in word for word in command):

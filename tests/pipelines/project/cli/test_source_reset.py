@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,6 @@ def lake(tmp_path: Path) -> Lake:
     for hour, value in OLD:
         lake.append(("ann", at(f"{hour:02d}:00"), value))
     return lake
-
-
-@pytest.fixture
-def project(project: Project, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    """The project, whose runs have no JVM."""
-    return project
 
 
 def make_anew(lake: Lake, *rows: tuple[int, int]) -> None:
