@@ -167,8 +167,9 @@ def check(
     report = None
     if with_report:
         from tidegate.pipelines.observe.report.page import write_report
+        from tidegate.pipelines.observe.report.run import read_run
 
-        report = write_report(config, pipeline, run.epoch)
+        report = write_report(config, pipeline, read_run(tables, run.epoch))
     return Quality(pinned, run, changed, report)
 
 

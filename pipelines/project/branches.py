@@ -184,7 +184,7 @@ def _millis(settings: Mapping[str, Length]) -> dict[str, Millis]:
     changed = {}
     for name, value in settings.items():
         check_setting(name)
-        (changed[name],) = lengths_of((value,), f"--set {name}", least=0)
+        (changed[name],) = lengths_of((value,), f"--set {name}", or_zero=True)
     return changed
 
 

@@ -22,7 +22,7 @@ Length: TypeAlias = timedelta | str
 
 _SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _POWERS = ("", "k", "m", "g", "t")
-_ZERO = timedelta()
+_ZERO, _MILLISECOND = timedelta(), timedelta(milliseconds=1)
 
 
 def moment_of(value: Moment, field: str) -> datetime:
@@ -59,31 +59,36 @@ def slice_of(value: Length | relativedelta | None) -> relativedelta | None:
     return value if isinstance(value, relativedelta) else relativedelta(microseconds=value // timedelta(microseconds=1))
 
 
-def length_of(value: Length, field: str) -> timedelta:
+def length_of(value: Length, field: str, or_zero: bool = False) -> timedelta:
     """Return a length of time.
 
     Raises:
-        UsageError: the length is not above zero.
+        UsageError: it is below zero, or it is zero without `or_zero`.
     """
     if isinstance(value, str):
-        return parse_duration(value, field)
-    if value <= _ZERO:
-        raise UsageError(f"{field} {value}: give a length above zero")
+        return parse_duration(value, field, or_zero)
+    if value < _ZERO or (value == _ZERO and not or_zero):
+        raise UsageError(f"{field} {value}: give a length above zero{', or zero' if or_zero else ''}")
     return value
 
 
-def lengths_of(values: Iterable[Length], field: str, least: Millis = 1) -> tuple[Millis, ...]:
-    """Return lengths of time in milliseconds.
+def lengths_of(values: Iterable[Length], field: str, or_zero: bool = False) -> tuple[Millis, ...]:
+    """Return lengths of time in milliseconds. The text `0` needs no unit.
 
     Raises:
-        UsageError: one is shorter than `least` milliseconds, or a string is not a length.
+        UsageError: one is not a whole number of milliseconds, or `length_of` refuses it.
     """
     if isinstance(values, str | timedelta):
         values = (values,)
-    return tuple(
-        0 if least == 0 and value in ("0", "0s", _ZERO) else length_of(value, field) // timedelta(milliseconds=1)
-        for value in values
-    )
+    return tuple(_whole_millis(value, field, or_zero) for value in values)
+
+
+def _whole_millis(value: Length, field: str, or_zero: bool) -> Millis:
+    length = length_of("0s" if or_zero and value == "0" else value, field, or_zero)
+    whole, rest = divmod(length, _MILLISECOND)
+    if rest:
+        raise UsageError(f"{field} {value}: give a whole number of milliseconds")
+    return whole
 
 
 def share_of(value: float | str, field: str) -> float:

@@ -432,8 +432,8 @@ class Project:
         from tidegate.pipelines.project.given import lengths_of
 
         asked = Asked(
-            lengths_of(bound, "--bound", 0),
-            lengths_of(lateness, "--lateness", 0),
+            lengths_of(bound, "--bound", or_zero=True),
+            lengths_of(lateness, "--lateness", or_zero=True),
             lengths_of(idleness, "--idleness"),
             lengths_of(gap, "--gap"),
         )

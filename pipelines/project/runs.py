@@ -114,14 +114,16 @@ def report(
         raise UsageError("--window: give the key of the window with --key")
     require("the run report", "jinja2", "matplotlib")
     from tidegate.pipelines.observe.report.page import write_report
+    from tidegate.pipelines.observe.report.run import read_run
 
+    run = read_run(PipelineTables.of(config, pipeline), epoch, key)
     more: dict[str, str] = {}
     if window is not None and key is not None:
         from tidegate.pipelines.observe.report.plots import time_line
         from tidegate.pipelines.project.trace import trace
 
-        traced = trace(config, pipeline, tuple(key.split("/")), window, False, None)
+        traced = trace(config, pipeline, run.key_texts, window, False, None)
         if traced.remark is not None:
             raise UsageError(f"--window: {traced.remark}")
         more = {f"Window of {key} from {show_millis(window)}": time_line(traced.elements, traced.events)}
-    return Report(pipeline, write_report(config, pipeline, epoch, key, to, more))
+    return Report(pipeline, write_report(config, pipeline, run, to, more))

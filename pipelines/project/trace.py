@@ -22,6 +22,7 @@ from tidegate.pipelines.observe.inspect.lives import BASE, EMITTING, PART, PLACE
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
 from tidegate.pipelines.storage.artifacts import page_name
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.windowing.aggregates.vectorised import Bools
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 
@@ -133,12 +134,12 @@ class Trace(Answer):
     main: ClassVar[str] = "events"
 
     def shown(self) -> Iterator[Shown]:
-        named = ", ".join(f"{name} {cell(value)}" for name, value in self.key.items())
+        named = ", ".join([self.pipeline, *(f"{name} {cell(value)}" for name, value in self.key.items())])
         if self.remark is not None:
             yield self.remark
             return
         yield Grid(
-            f"{self.pipeline}, {named}: what happened up to epoch {self.epoch}",
+            f"{named}: what happened up to epoch {self.epoch}",
             ("epoch", "version", "watermark", "what", "window (UTC)", "rows", "why"),
             [
                 (
@@ -214,7 +215,8 @@ def trace(
         )
     }
     name = page_name(pipeline, f"trace-{digest}.html")
-    file = write_answer(config, name, traced, f"{pipeline}: trace of {' / '.join(key)}", plots, to)
+    title = f"{pipeline}: trace of {' / '.join(key) if key else 'all rows'}"
+    file = write_answer(config, name, traced, title, plots, to)
     return replace(traced, file=file)
 
 
@@ -223,7 +225,7 @@ def _trace(config: Config, pipeline: str, key: tuple[str, ...], window: Millis |
     names, schema = history.manifest.schemas.key, history.source.bound.key
     if len(key) != len(names):
         raise UsageError(f"KEY: the key has {len(names)} column(s), {', '.join(names)}")
-    value = key_of_texts(schema, key)
+    value = key_of_texts(schema, key) if names else ()
     named = {name: part.as_py() for name, part in zip(schema.names, value, strict=True)}
     panes, late_rows = _published(history, key), _late(history, key)
     forgotten = _forgotten(history, key, panes, late_rows)
@@ -234,9 +236,13 @@ def _trace(config: Config, pipeline: str, key: tuple[str, ...], window: Millis |
         name: pa.array([part.as_py()], kind) for name, part, kind in zip(names, value, schema.types, strict=True)
     }
     wanted = pa.table(columns)
-    history, rows = history.read(
-        lambda table: np.asarray(are_in(table, wanted, schema.names).to_numpy(zero_copy_only=False)), after=forgotten
-    )
+
+    def of_key(table: pa.Table) -> Bools:
+        if not names:
+            return np.ones(len(table), np.bool_)
+        return np.asarray(are_in(table, wanted, schema.names).to_numpy(zero_copy_only=False))
+
+    history, rows = history.read(of_key, after=forgotten)
     life = history.lives(rows, late_rows_of(late_rows), panes.to_pylist())
     whole = Trace(
         pipeline,
@@ -268,6 +274,8 @@ def _late(history: History, key: tuple[str, ...]) -> pa.Table:
 
 def _forgotten(history: History, key: tuple[str, ...], panes: pa.Table, late_rows: pa.Table) -> int | None:
     """Return the epoch after which a key's rows may be shown (0, or that of its `forget`), or None if none may be."""
+    if not key:
+        return 0
     newest = history.forgotten(key_of_texts(history.source.bound.key, key)) or 0
     if not any(step.kind == "forget" for step in history.steps) and not newest:
         return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
 from itertools import pairwise
 
@@ -31,16 +32,18 @@ def parse_slice(text: str) -> relativedelta:
     return relativedelta(**{_UNITS[match[2]]: int(match[1])})  # type: ignore[arg-type]
 
 
-def parse_duration(text: str, field: str) -> timedelta:
+def parse_duration(text: str, field: str, or_zero: bool = False) -> timedelta:
     """Parse a length of time such as `200ms`, `5s` or `1min`. Months are refused: they have no fixed length.
 
     Raises:
-        UsageError: the text is not such a length, or is zero.
+        UsageError: the text is not such a length, is longer than a timedelta can be, or is zero without `or_zero`.
     """
     match = _DURATION.fullmatch(text.strip())
-    if match is None or int(match[1]) == 0:
-        raise UsageError(f"{field} {text!r}: give a number and a unit of ms, s, min, h, d, w, such as 5s")
-    return timedelta(**{(_UNITS | {"ms": "milliseconds"})[match[2]]: int(match[1])})
+    if match is not None and (or_zero or int(match[1])):
+        with suppress(OverflowError):
+            return timedelta(**{(_UNITS | {"ms": "milliseconds"})[match[2]]: int(match[1])})
+    number = "a number" if or_zero else "a number above zero"
+    raise UsageError(f"{field} {text!r}: give {number} and a unit of ms, s, min, h, d, w, such as 5s")
 
 
 def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterator[Interval]:

@@ -65,7 +65,7 @@ def text_of_value(value: object) -> str:
     if value is None:
         return NULL
     if isinstance(value, bytes):
-        return f"\\x{value.hex()}"
+        return f"\\x{value.hex()}" if value else ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, datetime):
@@ -109,7 +109,9 @@ def are_of_key(rows: pa.Table, names: Sequence[str], key: Key) -> pa.ChunkedArra
 
 
 def rows_of_key(rows: pa.Table, names: Sequence[str], texts: Sequence[str]) -> pa.Table:
-    """Return the rows of a key, given by the texts of its values; see `key_of_texts`."""
+    """Return the rows of a key, given by the texts of its values; see `key_of_texts`. Without key columns: all rows."""
+    if not names and not texts:
+        return rows
     return rows.filter(are_of_key(rows, names, key_of_texts(key_schema(rows.schema, tuple(names)), texts)))
 
 

@@ -11,13 +11,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from tidegate.pipelines.definition.config import Config
-from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_of
+from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.definition.counters import COUNTERS
-from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer
 from tidegate.pipelines.observe.report.plain_text import look, plain_value
 from tidegate.pipelines.observe.report.plots import lag, plots
-from tidegate.pipelines.observe.report.run import RunReport, read_run
+from tidegate.pipelines.observe.report.run import RunReport
 from tidegate.pipelines.storage.artifacts import Artifacts, ArtifactsInFolder, page_name, report_name
 from tidegate.windowing.time import from_millis, show_duration, show_millis, show_watermark
 
@@ -30,22 +29,19 @@ ADVICE = "advice.html"
 def write_report(
     config: Config,
     pipeline: str,
-    epoch: int | None = None,
-    key: str | None = None,
+    run: RunReport,
     to: Path | None = None,
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Write the report of an epoch, and return its path or URI. The errors are those of `read_run`.
+    """Write the report of an epoch's run, and return its path or URI.
 
     Args:
         config: the project.
         pipeline: its name.
-        epoch: None for the newest.
-        key: key whose windows the timeline shows.
+        run: the data of the page.
         to: the file; None for a file among the artifacts.
         more: plots as SVG by title, shown before the others.
     """
-    run = read_run(PipelineTables(warehouse_of(config), pipeline), epoch, key)
     has_advice = to is None and artifacts_of(config).written_at(page_name(pipeline, ADVICE)) is not None
     return _write(config, report_name(pipeline, run.manifest.epoch), to, render(run, has_advice=has_advice, more=more))
 

@@ -41,6 +41,7 @@ class RunReport:
         open_by_key_group: number of windows in the snapshot for each key group.
         lengths: lengths of all final windows, milliseconds.
         key: key of the windows in `timeline`, as text; None if there is no window.
+        key_texts: the text of each of its values.
         timeline: the newest windows of that key, by start.
         quality: the newest check of this epoch, one row for each expectation.
         quality_state: passed, marked, failed or never checked.
@@ -52,6 +53,7 @@ class RunReport:
     open_by_key_group: list[int]
     lengths: list[Millis]
     key: str | None
+    key_texts: tuple[str, ...]
     timeline: list[Session]
     quality: list[quality.QualityRow]
     quality_state: str
@@ -87,7 +89,7 @@ def read_run(tables: PipelineTables, epoch: int | None = None, key: str | None =
     manifest = pinned.manifest
     final = pinned.final_windows()
     checks = quality.newest(tables, manifest.epoch)
-    shown, timeline = _timeline(pinned, final, key)
+    shown, texts, timeline = _timeline(pinned, final, key)
     return RunReport(
         manifest,
         pinned.snapshot.version,
@@ -95,6 +97,7 @@ def read_run(tables: PipelineTables, epoch: int | None = None, key: str | None =
         _open_by_key_group(pinned),
         _lengths(final),
         shown,
+        texts,
         timeline,
         [quality.QualityRow.of(row) for row in checks.to_pylist()],
         quality.state_of(checks),
@@ -120,16 +123,18 @@ def _lengths(final: pa.Table) -> list[Millis]:
     return lengths
 
 
-def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tuple[str | None, list[Session]]:
-    """Return a key and its newest windows, final and open."""
+def _timeline(
+    pinned: PinnedTables, final: pa.Table, wanted: str | None
+) -> tuple[str | None, tuple[str, ...], list[Session]]:
+    """Return a key as one text and as the texts of its values, and its newest windows, final and open."""
     if not results.has_panes(final.schema):
-        return None, []
+        return None, (), []
     sessions = _bounds(final, pinned.key, is_open=False) + _bounds(_open_windows(pinned), pinned.key, is_open=True)
     counts = Counter(key for key, _ in sessions)
     if not counts:
         if wanted is not None:
             raise UsageError(f"--key {wanted!r}: the pipeline has no windows yet")
-        return None, []
+        return None, (), []
     named = [key for key in counts if wanted in (None, _name(key))]
     if not named:
         others = ", ".join(f"'{name}'" for name in sorted(map(_name, counts))[:5])
@@ -139,7 +144,7 @@ def _timeline(pinned: PinnedTables, final: pa.Table, wanted: str | None) -> tupl
     # Ties are broken by name, so that a report looks the same when it is drawn again.
     key = min(named, key=lambda values: (-counts[values], _name(values), repr(values)))
     mine = sorted((session for values, session in sessions if values == key), key=lambda session: session.start)
-    return _name(key), mine[-_TIMELINE_WINDOWS:]
+    return _name(key), tuple(map(text_of_value, key)) if pinned.key else (), mine[-_TIMELINE_WINDOWS:]
 
 
 def _name(values: tuple[Any, ...]) -> str:

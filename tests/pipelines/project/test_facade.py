@@ -31,7 +31,7 @@ from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.tables.keys import KeySchema, key_of_texts
 from tidegate.pipelines.observe.report.answer import Answer
 from tidegate.pipelines.project.cli import cli
-from tidegate.pipelines.project.given import KeyText, key_text, length_of, moment_of, slice_of
+from tidegate.pipelines.project.given import KeyText, key_text, length_of, lengths_of, moment_of, slice_of
 from tidegate.pipelines.project.progress import Progress, ProgressLine
 
 DAY = date(2024, 3, 1)
@@ -420,13 +420,27 @@ def test_times_are_values_or_texts() -> None:
     assert slice_of("1mo") == relativedelta(months=1)
 
 
+@pytest.mark.parametrize("zero", ["0", "0s", "0min", "0d", timedelta()])
+def test_a_length_may_be_zero_only_where_zero_means_something(zero: Any) -> None:
+    assert lengths_of([zero], "--bound", or_zero=True) == (0,)
+    with pytest.raises(UsageError, match="--gap .*above zero"):
+        lengths_of([zero], "--gap")
+
+
+@pytest.mark.parametrize("length", [timedelta(microseconds=1500), "9" * 20 + "d", "1mo", "5", timedelta(-1)])
+def test_a_length_is_a_whole_number_of_milliseconds_that_python_can_represent(length: Any) -> None:
+    with pytest.raises(UsageError, match="--bound"):
+        lengths_of([length], "--bound", or_zero=True)
+
+
 KINDS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.string(), st.text() | st.from_regex(r"\\+(N|x([0-9a-f]{2})+)", fullmatch=True)),
-    (pa.binary(), st.binary(min_size=1)),
+    (pa.binary(), st.binary()),
     (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
     (pa.bool_(), st.booleans()),
-    (pa.date32(), st.dates(date(1900, 1, 1), date(2200, 1, 1))),
-    (pa.timestamp("us", tz="UTC"), st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))),
+    (pa.date32(), st.dates()),
+    (pa.timestamp("us", tz="UTC"), st.datetimes(timezones=st.just(UTC))),
+    (pa.timestamp("us"), st.datetimes()),
     (pa.decimal128(20, 3), st.decimals(-(10**15), 10**15, places=3, allow_nan=False).map(lambda d: d + Decimal(0))),
 ]
 
@@ -439,6 +453,12 @@ def test_a_key_of_values_is_the_key_of_their_texts(data: st.DataObject) -> None:
     names = tuple(f"k{number}" for number in range(len(kinds)))
     schema = KeySchema(names, tuple(kind for kind, _ in kinds))
     assert tuple(part.as_py() for part in key_of_texts(schema, key_text(values) or ())) == values
+
+
+@pytest.mark.parametrize("value", [b"", b"\0", b"\\x"])
+def test_bytes_of_any_length_are_the_key_of_their_text(value: bytes) -> None:
+    schema = KeySchema(("id",), (pa.binary(),))
+    assert [part.as_py() for part in key_of_texts(schema, key_text((value,)) or ())] == [value]
 
 
 def test_a_key_of_one_column_may_be_given_without_a_tuple_and_texts_stay() -> None:

@@ -163,6 +163,26 @@ def test_a_window_has_its_merges_and_a_page_with_a_time_line(lake: Lake) -> None
     assert "never had a window" in str(nothing.remark)
 
 
+@pytest.mark.parametrize("key", [("user",), ("user", "item"), ()])
+def test_a_report_draws_a_window_of_a_key_with_slashes(lake: Lake, tmp_path: Path, key: tuple[str, ...]) -> None:
+    times = [at("10:05"), at("10:15")]
+    lake.write(pa.table({"user": ["/a/b", "/a/b"], "item": ["x/y", "x/y"], "at": times, "value": [1, 2]}))
+    project = lake.project(hourly_pipeline(key=key))
+    project.stream("hours", end_of_input=True)
+    shown = "/".join({"user": "/a/b", "item": "x/y"}[name] for name in key) or "all"
+    page = Path(project.report("hours", key=shown, window=at("10:00"), to=tmp_path / "page.html").file).read_text()
+    assert f"Window of {shown} from 2024-03-01 10:00:00" in page
+
+
+def test_a_pipeline_without_a_key_has_a_trace(lake: Lake) -> None:
+    lake.append(("ann", at("10:05"), 1), ("bob", at("10:15"), 2))
+    project = lake.project(hourly_pipeline(key=()))
+    project.stream("hours", end_of_input=True)
+    trace = project.trace("hours")
+    assert [(value_of(trace, traced.rows or ()), traced.pane["events"]) for traced in trace.panes] == [((2, 3), 2)]
+    assert "hours: what happened up to epoch" in str(trace)
+
+
 def test_what_can_not_be_told_is_refused(lake: Lake) -> None:
     lake.append(("ann", at("10:00"), 1))
     by_clock = Windows(ProcessingTimeSessionWindows.with_gap(MINUTE), aggregate={"events": Count()})
