@@ -423,7 +423,7 @@ def test_times_are_values_or_texts() -> None:
 @pytest.mark.parametrize("zero", ["0", "0s", "0min", "0d", timedelta()])
 def test_a_length_may_be_zero_only_where_zero_means_something(zero: Any) -> None:
     assert lengths_of([zero], "--bound", or_zero=True) == (0,)
-    with pytest.raises(UsageError, match="--gap .*above zero"):
+    with pytest.raises(UsageError, match=r"--gap .*above zero"):
         lengths_of([zero], "--gap")
 
 
