@@ -41,8 +41,8 @@ class JudgedAt:
     """The watermark that decided whether the rows of each source version were late, derived from table epochs.
 
     The watermark is exact for the first version that an epoch read, and an upper bound for its other versions. If event
-    time also advances by the clock, it does so before the rows of a commit are judged. No table records that, so the
-    watermark is an upper bound for the first version too.
+    time also advances by the clock, it does so before the lateness of a commit's rows is decided. No table records
+    that, so the watermark is an upper bound for the first version too.
 
     Args:
         history: rows of table epochs that are not stale; the oldest may have been removed.
@@ -161,7 +161,7 @@ class Passed:
     def _files(self, within: Interval) -> tuple[FileSlice, list[Millis]]:
         """Return the rows in an interval from completely read versions, and the watermark of each commit of the slice.
 
-        Rows that were judged by the same watermark are one commit.
+        Rows whose lateness was decided by the same watermark are one commit.
         """
         source, position = self._source, self._position
         if position.version < 0:

@@ -115,7 +115,7 @@ _ADDS = ("spark.sql.extensions", "spark.sql.catalogImplementation", "spark.sql.c
 
 
 def function_names(config: Config) -> frozenset[str] | None:
-    """Return the names of a project's Spark functions, and some more; None if other libraries may have added functions.
+    """Return at least the names of a project's Spark functions; None if other libraries may have added some.
 
     They are read from the constants of the class that registers the functions, so they match the installed version.
     """
