@@ -376,12 +376,13 @@ class PipelineDags:
         defaults = {name: value for name, value in values.items() if value}
         written = {name: values[name] for name, field in _IN_FILE.items() if field in entry.model_fields_set}
         owners = self._owners(members)
-        of_group = GroupAlarm(str(self.config.file), owners, self.options.prefix)
-        of_one = {**self._pipeline, "prefix": self.options.prefix, "owner": owners.get(self.name)}
+        file, prefix = str(self.config.file), self.options.prefix
         own: dict[str, Any] = {
             "pre_execute": params.KnownParams(tuple(names), self._params_elsewhere(kind)),
-            "on_failure_callback": [of_group if members else Alarm(**of_one)],
-            "on_success_callback": [of_group if members else AlarmEnds(**of_one)],
+            "on_failure_callback": [
+                GroupAlarm(file, owners, prefix) if members else Alarm(file, self.name, prefix, owners[self.name])
+            ],
+            "on_success_callback": [AlarmEnds(file, name, prefix, owner) for name, owner in owners.items()],
         }
         for name in _CALLBACKS:
             given = theirs.get(name) or []

@@ -54,7 +54,7 @@ class FailedStreams(BaseOperator):
 
 @dataclass(frozen=True, slots=True)
 class GroupAlarm:
-    """A callback of a group's tasks: it raises an alarm for each failed pipeline, and ends the incidents of the others.
+    """Failure callback of a group's tasks: it raises an alarm for each failed pipeline, and ends the others' incidents.
 
     If the command failed as a whole, each pipeline has its own alarm, because owners and notifiers differ. `owners` has
     the owner of each pipeline.
@@ -65,15 +65,16 @@ class GroupAlarm:
     prefix: str = ""
 
     def __call__(self, context: Any) -> None:
-        """Raise the alarms of a failed task, or end the incidents after a successful one."""
+        """Raise the alarms of a failed task."""
+        # The context of a task whose worker died has no exception.
         error = context.get("exception")
         failed = error.failed if isinstance(error, StreamsFailed) else None
         for name, owner in self.owners.items():
             alarm = Alarm(self.config, name, self.prefix, owner)
-            if error is None or (failed is not None and name not in failed):
-                AlarmEnds(self.config, name, self.prefix, owner)(context)
-            elif failed is None:
+            if failed is None:
                 alarm(context)
+            elif name not in failed:
+                AlarmEnds(self.config, name, self.prefix, owner)(context)
             else:
                 message = str(failed[name]["message"])
                 of_one = CommandFailed(f"{name}: {message}", failed[name]["exit_code"], message)

@@ -374,7 +374,7 @@ def test_each_owner_hears_of_its_own_pipeline_and_of_the_end(tmp_path: Path) -> 
     config = load_config(file)
     dags = project_dags(file, prefix="team_", default_args={"owner": "billing"})
     task = dags["team_small__streams"].get_task("failed")
-    (fails,), (ends,) = task.on_failure_callback, task.on_success_callback
+    (fails,) = task.on_failure_callback
     instance = task_instance("team_small__streams", "failed", task=task)
     fails({"ti": instance, "exception": StreamsFailed(RESULT["failed"])})  # type: ignore[arg-type]
     assert list(open_incidents(config, "hours")) == ["team_small__streams/failed"]
@@ -382,8 +382,21 @@ def test_each_owner_hears_of_its_own_pipeline_and_of_the_end(tmp_path: Path) -> 
     (line,) = (config.work_folder / "alarms.jsonl").read_text().splitlines()
     told = ('"owner": "billing"', '"pipeline": "team_hours"', '"exit_code": 3', "no source")
     assert all(part in line for part in told)
-    ends({"ti": instance})
+    for ends in task.on_success_callback:
+        ends({"ti": instance})
     assert open_incidents(config, "hours") == {}
+
+
+def test_a_group_whose_worker_died_has_an_alarm_for_each_pipeline(tmp_path: Path) -> None:
+    """Airflow's DAG processor calls the callback then, with a context that has no exception."""
+    file = grouped(tmp_path)
+    task = project_dags(file)["small__streams"].get_task("streams")
+    (fails,) = task.on_failure_callback
+    for _ in range(2):
+        fails({"ti": task_instance("small__streams", "streams", task=task)})
+    for name in ("hours", "sessions"):
+        assert list(open_incidents(load_config(file), name)) == ["small__streams/streams"]
+    assert len((load_config(file).work_folder / "alarms.jsonl").read_text().splitlines()) == 2
 
 
 SECRETS = {
