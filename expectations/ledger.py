@@ -108,7 +108,7 @@ class Erased(NamedTuple):
 
     @classmethod
     def of(cls, epochs: pa.Table) -> Erased:
-        """Find them in rows of table `epochs`."""
+        """Find these epochs in rows of table `epochs`."""
         kinds = {
             kind: pc.max(epochs.filter(pc.equal(epochs["kind"], kind))["epoch"]).as_py() for kind in ("forget", "prune")
         }

@@ -1,4 +1,4 @@
-"""Failures of storage, of a Python task or of Spark, reported in one line with the way out.
+"""Failures of storage, of a Python task or of Spark, reported in one line with the remedy.
 
 Libraries report them over many lines, in colours, with native backtraces; the error of a task is wrapped twice, and
 that of Java stands below the number of an object.
@@ -155,7 +155,7 @@ def _with_line(message: str, trace: str) -> str:
 
 
 def remedy_for(error: BaseException) -> str | None:
-    """Return a sentence with the way out of a system failure, such as a full disk; None for any other error."""
+    """Return a sentence with the remedy for a system failure, such as a full disk; None for any other error."""
     text = str(error)
     return next((way for cause, way in _REMEDIES if cause.search(text)), None)
 

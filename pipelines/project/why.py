@@ -33,7 +33,7 @@ from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.time import Millis, show_duration, show_millis, show_watermark, to_millis
 
 _DAY = 86_400_000
-_PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "silent for", "")
+_PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "no rows for", "")
 
 
 @dataclass(frozen=True, slots=True)

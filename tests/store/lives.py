@@ -51,7 +51,7 @@ MARKS = {
 }
 """Fields of answers that tell of the run and not of the data."""
 
-_SILENCE = re.compile(r"silent for [\d.]+ \w+")
+_WITHOUT_ROWS = re.compile(r"(without rows|no rows) for [\d.]+ \w+")
 
 LIFE: tuple[tuple[str, ...], ...] = (
     ("setup",),
@@ -144,7 +144,7 @@ def scrubbed(answer: Any) -> Any:
     if isinstance(answer, dict):
         return {name: scrubbed(value) for name, value in answer.items() if name not in MARKS}
     if isinstance(answer, str):
-        return _SILENCE.sub("silent", answer)
+        return _WITHOUT_ROWS.sub("no rows", answer)
     return [scrubbed(value) for value in answer] if isinstance(answer, list) else answer
 
 

@@ -206,7 +206,7 @@ def _copy(tables: PipelineTables, place: PipelineTables, cut: Cut) -> int:
 def _check_pool(tables: PipelineTables, place: PipelineTables, cut: Cut, name: str) -> None:
     """Withdraw a backup with missing files: another command may have removed them before the backup became visible.
 
-    From then on, the description protects them.
+    Once the backup is visible, its description protects the files.
     """
     listed = f"{name}.parquet" in place.warehouse.names(place.path(BACKUPS))
     for table in cut.tables:

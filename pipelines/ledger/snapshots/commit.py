@@ -179,6 +179,6 @@ def quiet_manifest(
 
 
 def _uncounted(shard: Shard) -> Shard:
-    """Return a shard with all counters at 0 except open windows, because a quiet epoch counts nothing else."""
+    """Return a shard with all counters at 0 except open windows, for an epoch without new rows."""
     counters = {name: count if name == "open_windows" else 0 for name, count in shard.counters.items()}
     return shard.model_copy(update={"counters": counters})

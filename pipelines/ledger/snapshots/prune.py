@@ -1,4 +1,4 @@
-"""Remove late and rejected rows of old epochs. This is a quiet epoch that lists the old epochs, like a restore."""
+"""Remove late and rejected rows of old epochs. The epoch reads no new rows and lists the old epochs, like a restore."""
 
 from __future__ import annotations
 

@@ -152,8 +152,8 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
     for version in kept:
         if version < since[state.NAME]:
             needed[state.NAME] |= logs[state.NAME].files_at(version)
-    # Quiet epochs may publish files of other epochs, so their manifests are read. Files of other epochs have the
-    # epoch's number in their names, and a stream has too many epochs to read each manifest.
+    # Epochs that read no new rows may publish files of other epochs, so their manifests are read. Files of other epochs
+    # have the epoch's number in their names, and a stream has too many epochs to read each manifest.
     quiet = [entry.version for entry in entries if entry.version in kept and entry.manifest["kind"] in QUIET]
     for manifest in _manifests(tables, quiet):
         for table, work in manifest.publish.items():

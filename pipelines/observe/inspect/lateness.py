@@ -32,7 +32,7 @@ _MOST_UNITS = 1 << 24
 _SHARES = (0.5, 0.99)
 
 NEVER = -(1 << 62)
-"""Distance of a row that arrived before the first watermark, and so is late under no setting."""
+"""Distance of a row that arrived before the first watermark, and so is not late under any setting."""
 
 
 @dataclass(frozen=True, slots=True)

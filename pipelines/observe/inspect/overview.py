@@ -73,7 +73,7 @@ def report_page(config_file: str | Path, pipeline: str, epoch: int) -> bytes | N
 
 
 def page_beside_reports(config_file: str | Path, pipeline: str, page: str) -> bytes | None:
-    """Return a page stored beside a pipeline's run reports, or None if there is no such page.
+    """Return a page stored next to a pipeline's run reports, or None if there is no such page.
 
     Raises:
         UsageError: there is no such pipeline.

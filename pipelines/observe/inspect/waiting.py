@@ -243,7 +243,7 @@ def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) 
     who = f"source partition {slowest.name!r}" if slowest.name else "the source"
     if slowest.name in manifest.inputs:
         who = f"the {slowest.name} source"
-    silence = "" if slowest.quiet is None else f", silent for {show_duration(slowest.quiet)}"
+    silence = "" if slowest.quiet is None else f", without rows for {show_duration(slowest.quiet)}"
     if not slowest.holds:
         return f"{who} was idle and has to catch up first, from {show_millis(slowest.watermark)}{silence}"
     return f"{who} holds it back at {show_millis(slowest.watermark)}{silence}"

@@ -79,7 +79,7 @@ def _wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 def decimal(precision: int, scale: int) -> pa.DataType:
     """Return a decimal type. Raise Unproven if it has too many digits, so that Spark would drop some."""
     if precision > _PRECISION:
-        raise Unproven(f"a decimal of {precision} digits, of which Spark drops some, is not proven")
+        raise Unproven(f"a decimal of {precision} digits, some of which Spark drops, is not proven")
     return pa.decimal128(precision, scale)
 
 
