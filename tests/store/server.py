@@ -49,16 +49,15 @@ class S3Server:
 
     def make_bucket(self, name: str) -> None:
         """Make an empty bucket."""
-        request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")
-        urllib.request.urlopen(request, timeout=10).close()
+        place = "<CreateBucketConfiguration><LocationConstraint>eu-central-1</LocationConstraint>"
+        self._ask("PUT", name, f"{place}</CreateBucketConfiguration>".encode())
 
     def keys(self, bucket: str, prefix: str = "") -> list[str]:
         """Return the keys of a bucket's objects, in the order of the server."""
         keys, after = [], ""
         while True:
-            url = f"{self.endpoint}/{bucket}?list-type=2&prefix={quote(prefix)}&start-after={quote(after)}"
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                page = [unescape(key) for key in re.findall(r"<Key>([^<]*)</Key>", answer.read().decode())]
+            answer = self._ask("GET", f"{bucket}?list-type=2&prefix={quote(prefix)}&start-after={quote(after)}")
+            page = [unescape(key) for key in re.findall(r"<Key>([^<]*)</Key>", answer.decode())]
             if not page:
                 return keys
             keys += page
@@ -66,17 +65,11 @@ class S3Server:
 
     def write(self, bucket: str, key: str, content: bytes) -> None:
         """Write an object."""
-        # A form, which is what urllib says without a type, would be parsed.
-        headers = {"Content-Type": "application/octet-stream", "Authorization": _SIGNED}
-        url = f"{self.endpoint}/{bucket}/{quote(key)}"
-        urllib.request.urlopen(urllib.request.Request(url, content, headers, method="PUT"), timeout=10).close()
+        self._ask("PUT", f"{bucket}/{quote(key)}", content)
 
     def delete(self, bucket: str, key: str) -> None:
         """Remove an object."""
-        request = urllib.request.Request(
-            f"{self.endpoint}/{bucket}/{quote(key)}", headers={"Authorization": _SIGNED}, method="DELETE"
-        )
-        urllib.request.urlopen(request, timeout=10).close()
+        self._ask("DELETE", f"{bucket}/{quote(key)}")
 
     def content(self, bucket: str) -> dict[str, bytes]:
         """Return all objects of a bucket."""
@@ -91,11 +84,16 @@ class S3Server:
 
     def read(self, bucket: str, key: str) -> bytes:
         """Return what an object holds."""
-        # Moto lets nobody read without a signature, and takes any.
-        request = urllib.request.Request(f"{self.endpoint}/{bucket}/{quote(key)}", headers={"Authorization": _SIGNED})
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            content: bytes = answer.read()
-            return content
+        return self._ask("GET", f"{bucket}/{quote(key)}")
+
+    def _ask(self, method: str, path: str, content: bytes | None = None) -> bytes:
+        # Moto lets nobody read without a signature, and takes any. A form, which is what urllib says without a type,
+        # would be parsed.
+        headers = {"Content-Type": "application/octet-stream", "Authorization": _SIGNED}
+        request = urllib.request.Request(f"{self.endpoint}/{path}", content, headers, method=method)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            held: bytes = answer.read()
+            return held
 
 
 def options_of(endpoint: str) -> dict[str, str]:
