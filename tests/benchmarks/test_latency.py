@@ -22,8 +22,7 @@ from benchmarks.latency import P50, P99, Visible, figures, latencies, ours, visi
 from benchmarks.long_stream import Look, measure
 from benchmarks.long_stream import figures as figures_of_looks
 from benchmarks.report import Report, Section
-from tests.lake import Lake, at, hourly_pipeline
-from tests.pipelines.looping import available
+from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition.config.opened import warehouse_of
 
@@ -46,7 +45,7 @@ def test_an_epoch_is_visible_when_all_of_it_is_published(tmp_path: Path) -> None
     lake, pipeline = Lake(tmp_path), hourly_pipeline()
     for hour in (10, 11, 12):
         lake.append(("ann", at(f"{hour}:00"), 1))
-    available(lake, pipeline, commits=2)
+    lake.stream(LOCAL, pipeline, commits=2)
     tables = lake.tables(pipeline)
     assert [seen.version for seen in visible_epochs(tables)] == [1, 2]
     tables.open(epochs.NAME).create_checkpoint()

@@ -21,8 +21,7 @@ import pytest
 
 from tests.docs.step_tables import BLOCK, actual, tables
 from tests.expectations.broken import broken_in
-from tests.lake import Lake, hourly_pipeline
-from tests.pipelines.looping import available
+from tests.lake import LOCAL, Lake, hourly_pipeline
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.project.cli import cli
 
@@ -258,13 +257,13 @@ def test_each_load_of_the_page_publishes_the_rows_that_follow_it(
     text, lake, scope = LOADS_PAGE.read_text(encoding="utf-8"), Lake(tmp_path), dict[str, Any]()
     (begin,) = BEGIN.findall(text)
     exec(compile(begin, LOADS_PAGE.name, "exec"), scope)
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     assert sorted(published(lake, 0)) == [["ann", "10:00", "+", "0", "7"], ["bob", "10:00", "+", "0", "5"]]
     shown = list(loads(text))
     assert len(shown) == 5
     for code, expected in shown:
         before = lake.snapshot(HOURS).manifest.epoch
         exec(compile(code, LOADS_PAGE.name, "exec"), scope)
-        available(lake, HOURS)
+        lake.stream(LOCAL, HOURS)
         assert sorted(published(lake, before)) == sorted(expected), code
     assert broken_in(lake.tables(HOURS), HOURS) == set()

@@ -17,9 +17,8 @@ from deltalake import DeltaTable
 
 from tests.expectations.test_from_the_last_proof import TAKES_AWAY, a_forgotten_key, epoch
 from tests.expectations.test_quality_command import PIPELINES
-from tests.lake import Lake, at, hourly_pipeline
+from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand, Row
-from tests.pipelines.looping import available
 from tidegate import DeltaSource
 from tidegate.expectations import changed
 from tidegate.expectations.changed import Changed, Mark, changed_partitions
@@ -242,12 +241,12 @@ def test_rows_that_change_in_the_source_are_told_of_by_the_hours_of_their_window
             (draw.choice(("ann", "bob")), at("00:00") + timedelta(minutes=draw.randrange(720)), 1) for _ in range(8)
         ]
         lake.append(*rows, ("eve", at("12:00") + timedelta(hours=number), 1))
-        available(lake, pipeline)
+        lake.stream(LOCAL, pipeline)
         told_exactly(readers)
         table = DeltaTable(lake.path("events"))
         if number % 2:
             table.update({"value": "value + 1"}, predicate="user = 'ann'")
         else:
             table.delete("user = 'bob'")
-        available(lake, pipeline)
+        lake.stream(LOCAL, pipeline)
         told_exactly(readers)

@@ -26,9 +26,8 @@ from tests.expectations.quality_lake import (
 )
 from tests.expectations.test_planted_commits import OURS, REWRITTEN, SAME_ROWS
 from tests.expectations.test_planted_commits import PLANTED as COMMITTED
-from tests.lake import DAY0, Lake, hourly_pipeline, session_pipeline
+from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.looping import available
 from tidegate.expectations.invariants.windows import ExpectPanesToBeDense
 from tidegate.expectations.pinned import CHECKSUMS, pin
 from tidegate.expectations.suites import suites
@@ -309,7 +308,7 @@ def test_no_rule_takes_one_key_for_another(tmp_path: Path, kind: pa.DataType, ke
         "value": pa.array([1] * (len(keys) + 1)),
     }
     lake.write(pa.table(columns))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     pinned = pin(lake.tables(pipeline), pipeline)
     assert broken_by_rules(pinned) == set()
     windows = pinned.fresh

@@ -55,7 +55,3 @@ def continuous(
         stream = Stream(driver, keep, EpochLimits(**limits), pause=waits.pause, timer=waits.timer)
         stream.run_continuously(interval, should_stop)
     return made
-
-
-def available(lake: Lake, pipeline: Pipeline, **limits: int) -> list[Manifest]:
-    return lake.stream(LOCAL, pipeline, **limits)

@@ -16,7 +16,6 @@ from deltalake import CommitProperties, DeltaTable
 from tests.hand_made import HandMade, mapped, struct
 from tests.lake import DAY0, EVENTS, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.counting import HOURS, counting
-from tests.pipelines.looping import available
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.definition import late
 from tidegate.pipelines.definition.binding import BoundPipeline, bind
@@ -377,10 +376,10 @@ def test_late_rows_from_before_a_change_of_columns_are_read_with_the_columns_of_
     source = Source(lake)
     source.commit(("ann", at("09:00"), 1, "x"), written=at("09:00"))
     source.commit(("ann", at("01:00"), 2, "y"), written=at("09:10"))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     source.change(CHANGES[change], at("10:00"))
     source.commit(("ann", at("02:00"), 3, "z"), written=at("10:10"))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     with lake.driver(LOCAL, pipeline) as driver:
         bound = OpenInput.open(LOCAL, driver.tables, pipeline).bound
         rows = lake.rows(pipeline, "late").sort_by("value")

@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.lake import DAY0, EVENTS, LOCAL, Lake, Row, at, hourly_pipeline, session_pipeline
-from tests.pipelines.looping import Waits, available, continuous
+from tests.pipelines.looping import Waits, continuous
 from tests.recovery.arrivals import PIPELINE, Crash, commit_to, copy_of, differences, outcome, rows_of, run, source_of
 from tests.recovery.test_equality import commits_come_hourly
 from tidegate.pipelines import DeltaSource, Pipeline
@@ -154,9 +154,9 @@ def streamed(lake: Lake, pipeline: Pipeline, draw: random.Random) -> None:
 
         continuous(lake, here, Waits(at_times), should_stop, on_epoch=while_at_work, **limits)
         if draw.random() < 0.5:
-            available(lake, here, **limits)
+            lake.stream(LOCAL, here, **limits)
         source.happen()
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
 
 
 QUICK = ("hours, commits may be cut", "two inputs")
@@ -277,7 +277,7 @@ def test_a_request_to_stop_lets_the_epoch_end_and_leaves_the_rest_to_the_next_ru
             stream.run_continuously(HOUR, lambda: bool(asked))
     assert [manifest.position_in("events").version for manifest in made] == [0]
     assert len(lake.rows(hourly_pipeline(), "epochs")) == 1, "it is published"
-    assert available(lake, hourly_pipeline())[0].position_in("events").version == 3
+    assert lake.stream(LOCAL, hourly_pipeline())[0].position_in("events").version == 3
 
 
 def test_nothing_is_begun_after_a_request_that_came_before(lake: Lake) -> None:

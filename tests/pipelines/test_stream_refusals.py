@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from tests.lake import EVENTS, Lake, at, hourly_pipeline
-from tests.pipelines.looping import Waits, available, continuous
+from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline
+from tests.pipelines.looping import Waits, continuous
 from tests.recovery.arrivals import rows_of
 from tidegate.pipelines.errors import Refused
 from tidegate.windowing.time import to_millis
@@ -103,7 +103,7 @@ def test_a_source_that_can_not_be_read_on_ends_the_stream_and_changes_nothing(
             harm(lake)
 
     if not at_work:
-        available(lake, pipeline)
+        lake.stream(LOCAL, pipeline)
         harm(lake)
     before = rows_of(lake, pipeline) if not at_work else None
     waits = Waits(happens if at_work else lambda number: None)
@@ -115,18 +115,18 @@ def test_a_source_that_can_not_be_read_on_ends_the_stream_and_changes_nothing(
 
 def test_what_can_not_be_read_is_refused_before_what_comes_before_it_is_read(lake: Lake) -> None:
     lake.append(("ann", at("10:00"), 1))
-    available(lake, hourly_pipeline())
+    lake.stream(LOCAL, hourly_pipeline())
     lake.append(("ann", at("11:00"), 2))
     deleted_from(lake)
     with pytest.raises(Refused, match="version 2"):
-        available(lake, hourly_pipeline())
+        lake.stream(LOCAL, hourly_pipeline())
     assert lake.snapshot(hourly_pipeline()).manifest.position_in("events").version == 0
 
 
 def test_commits_without_data_are_read_over(lake: Lake) -> None:
     lake.append(("ann", at("10:00"), 1))
     lake.append(("ann", at("10:30"), 1))
-    available(lake, hourly_pipeline())
+    lake.stream(LOCAL, hourly_pipeline())
     handle = DeltaTable(lake.path("events"))
     handle.optimize.compact()
     handle.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
@@ -136,7 +136,7 @@ def test_commits_without_data_are_read_over(lake: Lake) -> None:
         mode="append",
         commit_properties=CommitProperties(custom_metadata={"by": "a test"}),
     )
-    (made,) = [manifest for manifest in available(lake, hourly_pipeline()) if manifest.kind == "stream"]
+    (made,) = [manifest for manifest in lake.stream(LOCAL, hourly_pipeline()) if manifest.kind == "stream"]
     assert made.counters["events_in"] == 1
     assert made.position_in("events").version == 4
     assert to_millis(at("14:00")) > made.watermark

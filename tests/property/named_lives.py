@@ -20,7 +20,6 @@ from deltalake import write_deltalake
 
 from tests.expectations.broken import broken_by_rules
 from tests.lake import LOCAL, Clock, Lake, at
-from tests.pipelines.looping import available
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch.recompute_plan import Selection
@@ -198,12 +197,12 @@ class Life:
     def read(self, *events: Event) -> None:
         """Append rows to the source, and run the stream over them."""
         self.lake.write(self.rows(*events))
-        available(self.lake, self.pipeline)
+        self.lake.stream(LOCAL, self.pipeline)
 
     def correct(self, *events: Event) -> None:
         """Replace the rows of the source, and run the stream over what that changed."""
         write_deltalake(self.lake.path("events"), self.rows(*events), mode="overwrite")
-        available(self.lake, self.pipeline)
+        self.lake.stream(LOCAL, self.pipeline)
 
     def reopen(self, *key: str) -> None:
         with self.lake.driver(LOCAL, self.pipeline) as driver:

@@ -27,7 +27,6 @@ from hypothesis import strategies as st
 
 from tests.expectations.broken import broken_by_rules
 from tests.lake import DAY0, LOCAL, Clock, Lake
-from tests.pipelines.looping import available
 from tests.twins import twin_of
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
@@ -133,7 +132,7 @@ class Life:
         new = [*((key, min(minute, self.time), value) for key, minute, value in rows), (CLOCK, self.time, 1)]
         self.rows += new
         self.lake.write(self._table(new))
-        available(self.lake, self.pipeline)
+        self.lake.stream(LOCAL, self.pipeline)
 
     def change(self, number: int, value: int) -> None:
         """Give a row another value, or remove it."""
@@ -142,7 +141,7 @@ class Life:
         if key != CLOCK:
             self.rows[place : place + 1] = [(key, minute, value)] if value else []
             write_deltalake(self.lake.path("events"), self._table(self.rows), mode="overwrite")
-            available(self.lake, self.pipeline)
+            self.lake.stream(LOCAL, self.pipeline)
 
     def reopen(self, key: int | None, start: int | None) -> None:
         texts = None if key is None else tuple(map(text_of, self.keys[key]))
@@ -155,7 +154,7 @@ class Life:
         newest = self.lake.snapshot(self.pipeline).manifest.epoch
         if newest > back and not self.forgotten:
             restore(self.tables, find_snapshot(self.tables, str(newest - back)), self.lake.clock())
-            available(self.lake, self.pipeline)
+            self.lake.stream(LOCAL, self.pipeline)
 
     def forget(self, key: int) -> None:
         done = forget(self.tables, self.pipeline, tuple(map(text_of, self.keys[key])), self.lake.clock())

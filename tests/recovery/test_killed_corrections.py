@@ -20,7 +20,6 @@ from tests.lake import DAY0, LOCAL, Clock, Lake
 from tests.pipelines.changes.lakes import HOURS, overwritten, two_users
 from tests.pipelines.changes.pipelines import HOUR, PIPELINES
 from tests.pipelines.changes.walks import Walk
-from tests.pipelines.looping import available
 from tests.pipelines.sources.changing import Changing
 from tests.recovery.arrivals import STEPS
 from tests.recovery.correcting import HOURS_BEFORE, Task, killed, pipeline_of, work
@@ -173,15 +172,15 @@ def test_a_correction_by_spark_that_is_killed_loses_and_doubles_nothing(
     spark: SparkSession, tmp_path: Path, step: str
 ) -> None:
     lake = two_users(tmp_path)
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     lake.append(("bob", DAY0 + 10 * HOUR, 7))
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     DeltaTable(lake.path("events")).delete("value = 7")
     overwritten(lake, ("ann", DAY0 + 10 * HOUR, 8), ("cem", DAY0 + 18 * HOUR, 7))
     undisturbed = Lake(tmp_path / "undisturbed", lake.clock)
     shutil.copytree(lake.folder, undisturbed.folder)
     assert victim(lake, "change", step, epoch=2) == -signal.SIGKILL
     for each in (lake, undisturbed):
-        available(each, HOURS)
+        each.stream(LOCAL, HOURS)
 
     assert outcome(lake, HOURS) == outcome(undisturbed, HOURS)

@@ -18,8 +18,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import Lake, at, hourly_pipeline
-from tests.pipelines.looping import available
+from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.observe.reading.targets import project
 from tests.pipelines.project.test_branches import HOUR, WIDE, compared, more, shown, totals
 from tidegate import Pipeline, Project
@@ -117,7 +116,7 @@ def test_the_examples_of_the_page_run_and_a_correction_goes_through_all_of_them(
     visits: Any = scope["visits"]
     clicks = [("ann", at("10:00"), 1), ("ann", at("10:20"), 2), ("bob", at("10:00"), 3), ("ann", at("12:00"), 4)]
     lake.append(*clicks, ("zoë", at("15:00"), 9))
-    available(lake, visits)
+    lake.stream(LOCAL, visits)
     exec(read_all, scope)
     assert sorted(row["total"] for row in scope["of_ann"].collect()) == [3, 4]
     assert {(row["user"], row["count"]) for row in scope["by_day"].collect()} == {("ann", 2), ("bob", 1)}
@@ -140,7 +139,7 @@ def test_the_examples_of_the_page_run_and_a_correction_goes_through_all_of_them(
     def all_agree() -> list[tuple[Any, ...]]:
         final = of(lake.final(visits), "user", "window_start", "clicks", "total")
         assert kept(scope) == final
-        available(lake, daily)
+        lake.stream(LOCAL, daily)
         counts: dict[str, list[int]] = {}
         for user, _, clicks, _ in final:
             sessions = counts.setdefault(user, [0, 0])
@@ -155,7 +154,7 @@ def test_the_examples_of_the_page_run_and_a_correction_goes_through_all_of_them(
     before = lake.snapshot(visits)
     assert all_agree() == []
     lake.append(("eve", at("12:00", day=2), 1), ("eve", at("18:00", day=2), 1))
-    available(lake, visits)
+    lake.stream(LOCAL, visits)
     keep.ends = True
     with pytest.raises(Exception, match="the target died"):
         run_on()
@@ -164,7 +163,7 @@ def test_the_examples_of_the_page_run_and_a_correction_goes_through_all_of_them(
     assert keep.numbers == [0, 1, 1]
     assert all_agree() == [("ann", 2, 3), ("bob", 1, 1), ("zoë", 1, 1)]
     DeltaTable(lake.path("events")).delete("user = 'ann' AND value = 4")
-    available(lake, visits)
+    lake.stream(LOCAL, visits)
     run_on()
     assert all_agree() == [("ann", 1, 2), ("bob", 1, 1), ("zoë", 1, 1)]
     exec(duckdb_, scope)

@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 from tests.expectations.broken import broken_in
 from tests.lake import LOCAL, Lake, at
 from tests.pipelines.changes.lakes import HOURS, SESSIONS, newest, two_users
-from tests.pipelines.looping import available
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
 
@@ -74,7 +73,7 @@ def test_files_of_versions_in_between_may_be_gone(lake: Lake) -> None:
 def test_files_that_were_compacted_and_vacuumed_since_the_last_run_are_not_missed(lake: Lake, kind: str) -> None:
     def run() -> None:
         if kind == "stream":
-            available(lake, HOURS)
+            lake.stream(LOCAL, HOURS)
         else:
             backfilled(lake, HOURS, "10:00", "11:00")
 
@@ -117,9 +116,9 @@ def test_an_interval_behind_a_change_is_not_run_again_with_new_code_unless_all_a
 def test_a_stream_takes_over_from_a_backfill_and_corrects_what_changed_in_between(lake: Lake) -> None:
     backfilled(lake, HOURS, "10:00", "11:00")
     DeltaTable(lake.path("events")).delete("value in (3, 5)")
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     lake.append(("ann", at("20:00"), 1))
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     assert {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()} == {
         ("ann", 3),
         ("bob", 4),

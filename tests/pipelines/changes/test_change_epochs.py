@@ -25,7 +25,6 @@ from tests.pipelines.changes.lakes import (
     panes,
     two_users,
 )
-from tests.pipelines.looping import available
 from tests.recovery.arrivals import STEPS
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch import shard
@@ -47,10 +46,10 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def test_an_update_retracts_the_pane_that_stands_and_publishes_the_new(lake: Lake) -> None:
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     before = newest(lake, HOURS)
     DeltaTable(lake.path("events")).update({"value": "20"}, predicate="value = 2")
-    (manifest, *_) = available(lake, HOURS)
+    (manifest, *_) = lake.stream(LOCAL, HOURS)
     assert manifest.kind == "change"
     assert panes(lake, HOURS, before) == [("ann", "10:00", 0, "-", 6), ("ann", "10:00", 1, "+", 24)]
     counted = {
@@ -60,13 +59,13 @@ def test_an_update_retracts_the_pane_that_stands_and_publishes_the_new(lake: Lak
 
 
 def test_a_window_that_loses_all_its_rows_is_retracted_and_may_come_again(lake: Lake) -> None:
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     before = newest(lake, HOURS)
     DeltaTable(lake.path("events")).delete("user = 'bob'")
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     assert panes(lake, HOURS, before) == [("bob", "10:00", 0, "-", 4)]
     DeltaTable(lake.path("events")).restore(1)
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     assert panes(lake, HOURS, before)[1:] == [("bob", "10:00", 1, "+", 4)]
     assert {row["user"]: row["total"] for row in lake.final(HOURS).to_pylist()} == {"ann": 6, "bob": 4}
 
@@ -74,11 +73,11 @@ def test_a_window_that_loses_all_its_rows_is_retracted_and_may_come_again(lake: 
 def came_again(lake: Lake) -> Pipeline:
     """Bob's session fires, vanishes from the source, and late rows bring it back, twice in the end."""
     pipeline = session_pipeline(source=CORRECTING, allowed_lateness=timedelta(hours=9))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     DeltaTable(lake.path("events")).delete("user = 'bob'")
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     lake.append(("bob", at("10:30"), 7))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     return pipeline
 
 
@@ -88,16 +87,16 @@ def test_a_session_that_vanished_comes_again_by_late_rows_with_newer_panes(lake:
     of_bob = [pane[1:] for pane in panes(lake, pipeline, 0) if pane[0] == "bob"]
     assert of_bob == [("10:30", 0, "+", 4), ("10:30", 0, "-", 4), ("10:30", 1, "+", 7)]
     lake.append(("bob", at("10:30"), 1))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert {row["user"]: row["total"] for row in lake.latest(pipeline).to_pylist()}["bob"] == 8
     assert lake.snapshot(pipeline).manifest.next_panes, "until no element can bring it back"
     assert broken_in(lake.tables(pipeline), pipeline) == set()
     DeltaTable(lake.path("events")).delete("user = 'bob'")
     lake.append(("bob", at("10:30"), 2))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert {row["user"]: row["total"] for row in lake.latest(pipeline).to_pylist()}["bob"] == 2
     lake.append(("ann", at("21:00"), 1))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     manifest = lake.snapshot(pipeline).manifest
     assert (manifest.next_panes, "next_panes" in manifest.model_dump_json()) == ((), False)
     assert broken_in(lake.tables(pipeline), pipeline) == set()
@@ -110,11 +109,11 @@ def test_a_session_that_comes_again_with_pane_0_is_noticed(lake: Lake, monkeypat
 
 
 def test_rows_that_are_written_anew_publish_nothing(lake: Lake) -> None:
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     before = lake.versions(HOURS)
     rows = DeltaTable(lake.path("events")).to_pyarrow_table()
     write_deltalake(lake.path("events"), rows.cast(EVENTS), mode="overwrite")
-    (manifest, *_) = available(lake, HOURS)
+    (manifest, *_) = lake.stream(LOCAL, HOURS)
     assert (manifest.counters["rows_gone"], manifest.counters["events_in"]) == (0, 0)
     after = lake.versions(HOURS)
     assert {name: after[name] for name in ("results", "late", "rejects")} == {
@@ -123,9 +122,9 @@ def test_rows_that_are_written_anew_publish_nothing(lake: Lake) -> None:
 
 
 def test_rows_that_an_overwrite_brings_move_the_watermark(lake: Lake) -> None:
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     overwritten(lake, ("ann", at("10:00"), 1), ("cem", at("14:00"), 5), ("dan", at("18:00"), 7))
-    kinds = [manifest.kind for manifest in available(lake, HOURS)]
+    kinds = [manifest.kind for manifest in lake.stream(LOCAL, HOURS)]
     assert kinds[:2] == ["change", "stream"]
     totals = {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()}
     assert totals == {("ann", 1), ("cem", 5)}
@@ -146,14 +145,14 @@ QUICK = {(STEPS.index("operated"), 1), (STEPS.index("committed"), 0)}
     ],
 )
 def test_a_crash_after_any_step_of_a_correction_does_no_harm(lake: Lake, pipeline: Pipeline, step: str) -> None:
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     overwritten(lake, ("ann", at("10:40"), 8), ("bob", at("10:30"), 4), ("cem", at("18:00"), 7))
     beside = Lake(lake.folder.parent / "beside", lake.clock)
     shutil.copytree(lake.folder, beside.folder)
-    available(beside, pipeline)
+    beside.stream(LOCAL, pipeline)
 
     crashed_after(lake, pipeline, step)
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     columns = ["user", "window_start", "window_end", "window_id", "pane", "op", "total"]
     for name, of_table in (("results", columns), ("late", ["user", "at", "value"]), ("epochs", ["kind", "events_in"])):
         left, right = (each.rows(pipeline, name).select(of_table).to_pylist() for each in (lake, beside))
@@ -161,15 +160,15 @@ def test_a_crash_after_any_step_of_a_correction_does_no_harm(lake: Lake, pipelin
 
 
 def test_late_rows_are_reopened_between_a_correction_and_its_watermark(lake: Lake) -> None:
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     lake.append(("bob", at("10:45"), 7))
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     overwritten(lake, ("ann", at("10:40"), 8), ("bob", at("10:45"), 7), ("cem", at("18:00"), 7))
     crashed_after(lake, HOURS, "published epochs")
     assert lake.snapshot(HOURS).manifest.position_in("events").files
     lake.reopen(LOCAL, HOURS)
     assert {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()} == {("ann", 8), ("bob", 7)}
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     assert {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()} == {("ann", 8), ("bob", 7)}
     assert broken_in(lake.tables(HOURS), HOURS) == set()
 
@@ -187,16 +186,16 @@ def test_a_first_interval_that_is_run_again_needs_no_correction(lake: Lake) -> N
 
 
 def test_files_that_are_gone_before_a_change_is_read_are_refused_with_a_way_on_that_works(lake: Lake) -> None:
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     table = DeltaTable(lake.path("events"))
     table.delete("user = 'bob'")
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     with pytest.raises(Refused, match=r"VACUUM removed them .* compared the versions 1 and 2\. .*changes='ignore'"):
-        available(lake, HOURS)
+        lake.stream(LOCAL, HOURS)
     lake.append(("ann", at("20:00"), 1))
-    available(lake, replace(HOURS, source=replace(CORRECTING, changes="ignore")))
+    lake.stream(LOCAL, replace(HOURS, source=replace(CORRECTING, changes="ignore")))
     DeltaTable(lake.path("events")).delete("value = 3")
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     assert ("ann", 3) in {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()}
 
 
@@ -241,7 +240,7 @@ def test_what_can_not_be_corrected_is_told_when_the_pipeline_is_made(make: Calla
 
 def test_a_source_that_spark_reads_is_not_corrected(lake: Lake) -> None:
     with pytest.raises(Refused, match=r"can't correct changes of source events: .*changes='ignore'"):
-        available(lake, hourly_pipeline(source=replace(CORRECTING, reader="spark")))
+        lake.stream(LOCAL, hourly_pipeline(source=replace(CORRECTING, reader="spark")))
 
 
 @pytest.mark.first(1)
@@ -253,11 +252,11 @@ def test_a_key_whose_name_begins_with_a_dot_is_corrected(
     renamed = EVENTS.set(0, EVENTS.field("user").with_name(".user"))
     monkeypatch.setattr("tests.lake.EVENTS", renamed)
     lake, pipeline = two_users(tmp_path), replace(pipeline, key=(".user",))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     lake.append(("ann", at("10:50"), 50))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert lake.rows(pipeline, "late").num_rows == 1
     DeltaTable(lake.path("events")).update({"value": "20"}, predicate="value = 2")
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     totals = {(row[".user"], row["total"]) for row in lake.final(pipeline).to_pylist()}
     assert totals == {("ann", 74), ("bob", 4)}, "a correction takes the late row of its window in"

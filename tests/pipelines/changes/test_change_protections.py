@@ -21,7 +21,6 @@ from tests.pipelines.changes.lakes import (
     panes,
     two_users,
 )
-from tests.pipelines.looping import available
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.epoch import panes as panes_of_plans
 from tidegate.pipelines.epoch.panes import NearPanes
@@ -62,18 +61,18 @@ def bytes_of(lake: Lake, pipeline: Pipeline) -> bytes:
 def test_a_key_that_is_deleted_in_the_source_and_forgotten_is_nowhere_and_the_stream_goes_on(
     lake: Lake, pipeline: Pipeline
 ) -> None:
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     lake.append(("bob", at("10:31"), 9))
     lake.append(("bob", at("01:00"), 9))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     DeltaTable(lake.path("events")).delete("user = 'bob'")
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert b"bob" in bytes_of(lake, pipeline)
     erased(lake, pipeline, "bob")
     assert b"bob" not in bytes_of(lake, pipeline)
     lake.append(("ann", at("21:00"), 1))
     DeltaTable(lake.path("events")).delete("value = 3")
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert b"bob" not in bytes_of(lake, pipeline)
     assert {(row["user"], row["total"]) for row in lake.latest(pipeline).to_pylist()} == {("ann", 3), ("cem", 11)}
     assert broken_in(lake.tables(pipeline), pipeline) == set()
@@ -82,13 +81,13 @@ def test_a_key_that_is_deleted_in_the_source_and_forgotten_is_nowhere_and_the_st
 @pytest.mark.first(1)
 @pytest.mark.parametrize("pipeline", [HOURS, SESSIONS, WAITING], ids=lambda pipeline: pipeline.name)
 def test_a_key_that_is_forgotten_before_its_deletion_is_read_does_not_come_back(lake: Lake, pipeline: Pipeline) -> None:
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     DeltaTable(lake.path("events")).delete("user = 'bob'")
     erased(lake, pipeline, "bob")
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert b"bob" not in bytes_of(lake, pipeline)
     lake.append(("ann", at("21:00"), 1))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert b"bob" not in bytes_of(lake, pipeline)
     assert {row["user"] for row in lake.latest(pipeline).to_pylist()} == {"ann", "cem"}
 
@@ -96,7 +95,7 @@ def test_a_key_that_is_forgotten_before_its_deletion_is_read_does_not_come_back(
 def test_forget_refuses_unread_versions_that_could_bring_the_key_back_with_a_way_on_that_works(lake: Lake) -> None:
     tables, events = lake.tables(HOURS), DeltaTable(lake.path("events"))
     check_read_before_forgetting(tables, HOURS)
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     lake.append(("ann", at("21:00"), 1))
     lake.append(("bob", at("22:00"), 1))
     check_read_before_forgetting(tables, HOURS)
@@ -105,16 +104,16 @@ def test_forget_refuses_unread_versions_that_could_bring_the_key_back_with_a_way
     events.delete("user = 'bob'")
     with pytest.raises(Refused, match=r"not read versions 2 to 5 of source events yet.*stream hours --available-now"):
         check_read_before_forgetting(tables, HOURS)
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     events.delete("user = 'cem'")
     check_read_before_forgetting(tables, HOURS)
     erased(lake, HOURS, "bob")
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     assert b"bob" not in bytes_of(lake, HOURS)
 
 
 def test_forget_does_not_ask_for_a_source_that_is_gone_or_for_more_than_the_watermark(lake: Lake) -> None:
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     overwritten(lake, ("ann", at("10:40"), 8), ("cem", at("18:00"), 7))
     DeltaTable(lake.path("events")).delete("user = 'cem'")
     with pytest.raises(Refused):
@@ -130,9 +129,9 @@ def test_forget_does_not_ask_for_a_source_that_is_gone_or_for_more_than_the_wate
 
 
 def test_the_number_of_a_vanished_sessions_next_pane_is_a_trace_of_its_key(lake: Lake) -> None:
-    available(lake, WAITING)
+    lake.stream(LOCAL, WAITING)
     DeltaTable(lake.path("events")).delete("user = 'bob'")
-    available(lake, WAITING)
+    lake.stream(LOCAL, WAITING)
     assert lake.snapshot(WAITING).manifest.next_panes
     assert erased(lake, WAITING, "bob").epoch is not None
     assert lake.snapshot(WAITING).manifest.next_panes == ()
@@ -150,7 +149,7 @@ def while_it_hangs(lake: Lake, step: str) -> None:
         is_planned = is_planned or name == "planned"
         if is_planned and name == step:
             lake.clock.now += TIME_TO_LIVE + 1
-            available(lake, HOURS)
+            lake.stream(LOCAL, HOURS)
 
     with lake.driver(LOCAL, HOURS, tell) as driver:
         Stream(driver, lambda manifest: None).run_available()
@@ -160,7 +159,7 @@ def while_it_hangs(lake: Lake, step: str) -> None:
 def correcting(lake: Lake) -> Lake:
     """A stream that has a correction to make."""
     lake.clock = Clock()
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     overwritten(lake, ("ann", at("10:40"), 8), ("bob", at("10:30"), 4), ("cem", at("18:00"), 7))
     return lake
 
@@ -200,14 +199,14 @@ def test_a_correction_that_recovery_does_not_roll_forward_is_noticed(
     before = newest(correcting, HOURS)
     crashed_after(correcting, HOURS, "committed")
     monkeypatch.setattr(Driver, "recover", lambda self: read_snapshot(self.tables))
-    available(correcting, HOURS)
+    correcting.stream(LOCAL, HOURS)
     assert ("ann", "10:00", 0, "-", 6) not in panes(correcting, HOURS, before)
 
 
 def test_a_correction_that_is_published_twice_is_noticed(correcting: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     crashed_after(correcting, HOURS, "published epochs")
     monkeypatch.setattr(publish_step, "is_published", lambda *ignored: False)
-    available(correcting, HOURS)
+    correcting.stream(LOCAL, HOURS)
     kinds = [row["epoch"] for row in correcting.rows(HOURS, "epochs").to_pylist() if row["kind"] == "change"]
     assert len(kinds) > len(set(kinds))
 
@@ -222,7 +221,7 @@ def test_a_correction_reads_the_published_panes_near_the_rows_that_changed(
 ) -> None:
     for hour in range(15, 21):
         lake.append(("ann", at(f"{hour}:30"), 1), ("bob", at(f"{hour}:31"), 1))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     DeltaTable(lake.path("events")).delete("user = 'ann' and value = 3")
     lengths, read = list[int](), NearPanes.read
 
@@ -232,7 +231,7 @@ def test_a_correction_reads_the_published_panes_near_the_rows_that_changed(
         return rows
 
     monkeypatch.setattr(NearPanes, "read", noted)
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert len(lake.rows(pipeline, "results")) > 8
     assert max(lengths) <= 2
     assert {row["total"] for row in lake.final(pipeline).to_pylist() if row["window_start"].hour == 10} == {3, 4}
@@ -242,7 +241,7 @@ def test_a_correction_reads_the_open_sessions_of_the_keys_that_changed(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.append(*((f"user {number}", at("14:05"), 1) for number in range(60)))
-    available(lake, SESSIONS)
+    lake.stream(LOCAL, SESSIONS)
     DeltaTable(lake.path("events")).delete("value = 6")
     rows = list[int]()
 
@@ -251,8 +250,8 @@ def test_a_correction_reads_the_open_sessions_of_the_keys_that_changed(
         return read
 
     monkeypatch.setattr(panes_of_plans, "state_rows", noted)
-    available(lake, SESSIONS)
+    lake.stream(LOCAL, SESSIONS)
     assert 0 < max(rows) <= 6
     lake.append(("ann", at("21:00"), 1))
-    available(lake, SESSIONS)
+    lake.stream(LOCAL, SESSIONS)
     assert ("cem", 5) in {(row["user"], row["total"]) for row in lake.final(SESSIONS).to_pylist()}

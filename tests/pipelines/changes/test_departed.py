@@ -15,7 +15,6 @@ from deltalake import DeltaTable
 from tests.expectations.broken import broken_by_rules
 from tests.lake import LOCAL, Clock, Lake, at
 from tests.pipelines.changes.lakes import HOURS, SESSIONS, crashed_after, newest, two_users
-from tests.pipelines.looping import available
 from tests.recovery.arrivals import STEPS
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
@@ -44,15 +43,15 @@ def lake(tmp_path: Path) -> Lake:
 
 def with_late_rows(lake: Lake, pipeline: Pipeline) -> Lake:
     """Stream over it: two equal late rows of bob, one of ann, and a rejected row."""
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     lake.append(("bob", at("10:45"), 7), ("bob", at("10:45"), 7), ("ann", at("10:50"), 8), (None, at("10:00"), 9))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     return lake
 
 
 def deleted(lake: Lake, pipeline: Pipeline, what: str) -> None:
     DeltaTable(lake.path("events")).delete(what)
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
 
 
 def held(lake: Lake, pipeline: Pipeline) -> list[tuple[str | None, int]]:
@@ -93,16 +92,16 @@ def test_a_reopened_row_that_was_deleted_leaves_table_late_and_its_window(lake: 
 
 def test_a_row_that_was_ahead_leaves_table_rejects_and_is_accepted_when_it_comes_again(lake: Lake) -> None:
     pipeline = replace(HOURS, max_ahead=timedelta(hours=1))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     ahead = at("00:30", day=20_000)
     lake.append(("dan", ahead, 5))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert held(lake, pipeline) == [("dan", 5)]
     deleted(lake, pipeline, "value = 5 and user = 'dan'")
     assert held(lake, pipeline) == []
     later = replace(pipeline, max_ahead=timedelta(days=30_000))
     lake.append(("dan", ahead, 5))
-    available(lake, later)
+    lake.stream(LOCAL, later)
     deleted(lake, later, "user = 'cem'")
     assert held(lake, later) == []
     assert broken(lake, later) == set()
@@ -126,7 +125,7 @@ def test_a_crash_after_any_step_of_their_leaving_does_no_harm(lake: Lake, step: 
     with_late_rows(lake, HOURS)
     DeltaTable(lake.path("events")).delete("value in (7, 9)")
     crashed_after(lake, HOURS, step)
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     assert held(lake, HOURS) == [("ann", 8)]
     assert broken(lake, HOURS) == set()
 
@@ -154,12 +153,12 @@ def test_a_restore_brings_them_back_and_a_restore_on_again_takes_them_away(lake:
         assert held(lake, HOURS) == [("ann", 8)]
         assert broken(lake, HOURS) == set()
     back_to(lake, before)
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     assert held(lake, HOURS) == [("ann", 8)]
     back_to(lake, after)
     back_to(lake, before)
     assert held(lake, HOURS) == ALL
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     assert held(lake, HOURS) == [("ann", 8)]
     assert broken(lake, HOURS) == set()
 
@@ -191,7 +190,7 @@ def test_a_restore_refuses_to_lose_rows_that_left_after_a_savepoint_and_are_not_
     create_savepoint(tables, find_snapshot(tables, "latest"), "kept", 1)
     deleted(lake, HOURS, "value = 7")
     lake.append(("ann", at("20:00"), 1))
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     vacuum(tables, Retention(snapshots=1, age=0), lake.clock() + DAY)
     with pytest.raises(Refused, match=r"epoch 3 removed from tables late and rejects of hours.*--give-up-results"):
         restore(tables, read_savepoint(tables, "kept"), lake.clock())

@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 
 from tests.expectations.broken import broken_in
 from tests.lake import LOCAL, Lake, at, hourly_pipeline
-from tests.pipelines.looping import available
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
@@ -122,7 +121,7 @@ def test_a_discarding_window_that_is_open_for_late_rows_is_corrected(tmp_path: P
     pipeline = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"), compute=compute)
     lake.append(("ann", at("10:00"), 1), ("ann", at("10:20"), 2), ("bob", at("10:30"), 4))
     lake.append(("cem", at("14:00"), 5))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
 
     def totals() -> dict[str, int]:
         """Total of all panes that stand, by user."""
@@ -134,16 +133,16 @@ def test_a_discarding_window_that_is_open_for_late_rows_is_corrected(tmp_path: P
 
     table = DeltaTable(lake.path("events"))
     table.update({"user": "'dan'"}, predicate="value = 1")
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert totals() == {"ann": 2, "bob": 4, "dan": 1}, "dan has a window that is open and has fired"
     lake.append(("dan", at("10:05"), 10), ("ann", at("10:10"), 20))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert totals() == {"ann": 22, "bob": 4, "dan": 11}
     DeltaTable(lake.path("events")).delete("value = 10 or user = 'bob'")
     lake.append(("bob", at("10:31"), 7))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert totals() == {"ann": 22, "bob": 7, "dan": 1}
     lake.append(("cem", at("23:59"), 5))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert totals() == {"ann": 22, "bob": 7, "dan": 1, "cem": 5}
     assert broken_in(lake.tables(pipeline), pipeline) == set()

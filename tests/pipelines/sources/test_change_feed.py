@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.lake import DAY0, EVENTS, Clock, Lake, at
+from tests.lake import DAY0, EVENTS, LOCAL, Clock, Lake, at
 from tests.pipelines.changes.lakes import HOURS
-from tests.pipelines.looping import available
 from tests.pipelines.sources.changing import Changing
 from tests.pipelines.sources.test_changed_rows import opened, seen
 from tidegate.pipelines.definition.event_columns import STATUS
@@ -133,10 +132,10 @@ def test_without_the_files_of_the_feed_those_of_the_table_are_compared(lake: Lak
 def test_with_the_feed_the_files_of_the_older_version_may_be_gone(lake: Lake) -> None:
     table = many(lake)
     (old,) = table.file_uris()
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     table.update({"value": "-7"}, predicate="user = 'user7'")
     Path(old).unlink()
-    (manifest,) = available(lake, HOURS)
+    (manifest,) = lake.stream(LOCAL, HOURS)
     assert (manifest.kind, manifest.counters["rows_gone"], manifest.counters["events_in"]) == ("change", 1, 1)
 
 

@@ -14,7 +14,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.commit_times import date_commit
 from tests.lake import EVENTS, LOCAL, Lake, assert_same_windows, at, hourly_pipeline, session_pipeline
-from tests.pipelines.looping import available
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
@@ -268,7 +267,7 @@ def merged(lake: Lake) -> None:
 
 def put_back(lake: Lake) -> None:
     lake.append(("cem", at("10:40"), 4))
-    available(lake, hourly_pipeline(source=IGNORING))
+    lake.stream(LOCAL, hourly_pipeline(source=IGNORING))
     DeltaTable(lake.path("events")).restore(0)
 
 
@@ -280,10 +279,10 @@ CHANGES = {change.__name__: change for change in (deleted, updated, overwritten,
 def test_a_stream_passes_over_a_whole_version_and_counts_it(
     lake: Lake, change: Callable[[Lake], Any], pipeline: Pipeline
 ) -> None:
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     change(lake)
     lake.append(("ann", at("14:00"), 3))
-    manifests = available(lake, pipeline)
+    manifests = lake.stream(LOCAL, pipeline)
     assert sum(manifest.counters["versions_skipped"] for manifest in manifests) == 1
     assert sum(row["versions_skipped"] for row in lake.rows(pipeline, "epochs").to_pylist()) == 1
     totals = {
@@ -295,18 +294,18 @@ def test_a_stream_passes_over_a_whole_version_and_counts_it(
 
 def test_a_stream_that_meets_nothing_but_such_versions_goes_on_after_them(lake: Lake) -> None:
     pipeline = hourly_pipeline(source=IGNORING)
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     deleted(lake)
-    (clock,) = available(lake, pipeline)
+    (clock,) = lake.stream(LOCAL, pipeline)
     assert (clock.kind, clock.counters["versions_skipped"]) == ("clock", 1)
     assert clock.position_in("events").version == 1
-    assert available(lake, pipeline) == []
+    assert lake.stream(LOCAL, pipeline) == []
 
 
 def test_a_stream_from_the_beginning_passes_over_them_too(lake: Lake) -> None:
     deleted(lake)
     lake.append(("cem", at("11:00"), 3))
-    (manifest, *_) = available(lake, hourly_pipeline(source=IGNORING))
+    (manifest, *_) = lake.stream(LOCAL, hourly_pipeline(source=IGNORING))
     assert (manifest.counters["events_in"], manifest.counters["versions_skipped"]) == (3, 1)
 
 
@@ -328,30 +327,30 @@ def test_a_stream_takes_over_from_a_backfill_behind_such_a_version(lake: Lake) -
     lake.backfill(LOCAL, pipeline, at("10:00"), at("11:00"))
     lake.append(("cem", at("12:00"), 3))
     deleted(lake)
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     lake.append(("cem", at("15:00"), 3))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert sorted(row["total"] for row in lake.final(pipeline).to_pylist()) == [1, 2, 3]
 
 
 def test_the_choice_may_change_between_two_runs(lake: Lake) -> None:
-    available(lake, hourly_pipeline())
+    lake.stream(LOCAL, hourly_pipeline())
     deleted(lake)
     lake.append(("ann", at("14:00"), 3))
     with pytest.raises(Refused, match=r"version 1 \(DELETE\) .*changes='ignore', which skips such versions"):
-        available(lake, hourly_pipeline())
-    (manifest, *_) = available(lake, hourly_pipeline(source=IGNORING))
+        lake.stream(LOCAL, hourly_pipeline())
+    (manifest, *_) = lake.stream(LOCAL, hourly_pipeline(source=IGNORING))
     assert manifest.counters["versions_skipped"] == 1
     before = lake.final(hourly_pipeline())
-    available(lake, hourly_pipeline())
+    lake.stream(LOCAL, hourly_pipeline())
     assert_same_windows(lake.final(hourly_pipeline()), before)
 
 
 def test_the_choice_is_no_part_of_the_fingerprint(lake: Lake) -> None:
-    available(lake, hourly_pipeline())
+    lake.stream(LOCAL, hourly_pipeline())
     before = lake.snapshot(hourly_pipeline()).manifest.fingerprint
     lake.append(("ann", at("14:00"), 3))
-    available(lake, hourly_pipeline(source=IGNORING))
+    lake.stream(LOCAL, hourly_pipeline(source=IGNORING))
     assert lake.snapshot(hourly_pipeline()).manifest.fingerprint == before
 
 

@@ -152,18 +152,6 @@ def test_neither_cuts_nor_parallelism_change_anything(compute: Windows | None, s
     assert played(compute, commits, {3, 4, 11}, 3) == at_once
 
 
-def test_a_session_over_three_epochs_is_one_window() -> None:
-    harness = PipelineHarness(pipeline(), SOURCE)
-    for number, minute in enumerate([0, 8, 16]):
-        harness.commit([row("ann", minute, 10)], NOON + minutes(minute))
-        harness.run(parallelism=number + 1)
-    harness.commit([row("bob", 60)], NOON + minutes(60))
-    harness.run()
-    (session,) = harness.final()
-    assert (session["user"], session["n"], session["sum"]) == ("ann", 3, 30)
-    assert (session["window_start"], session["window_end"]) == (NOON, NOON + minutes(26))
-
-
 def test_a_late_row_is_kept_with_its_reason_and_all_its_columns() -> None:
     harness = PipelineHarness(pipeline(), SOURCE)
     harness.commit([row("ann", 0), row("bob", 60)], NOON + minutes(60))
@@ -172,13 +160,6 @@ def test_a_late_row_is_kept_with_its_reason_and_all_its_columns() -> None:
     (late,) = harness.late()
     assert (late["user"], late["shop"], late["reason"]) == ("ann", "corner", "late")
     assert harness.counters["usable"] == harness.counters["on_time"] + harness.counters["late"] == 3
-
-
-def test_a_row_of_the_same_commit_is_not_late() -> None:
-    harness = PipelineHarness(pipeline(), SOURCE)
-    harness.commit([row("bob", 60), row("ann", 1)], NOON + minutes(60))
-    harness.run()
-    assert harness.late() == []
 
 
 def test_rows_that_can_not_be_used_are_rejected_with_the_reason() -> None:

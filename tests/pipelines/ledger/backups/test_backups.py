@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow.compute as pc
 import pytest
@@ -195,44 +194,39 @@ def test_a_backup_that_clean_ups_always_disturb_is_given_up(
     assert list_backups(place) == []
 
 
+def restored_until(tables: PipelineTables, place: PipelineTables, made: Backup, number: int) -> None:
+    """Restore a backup in a process that ends within the entry after so many of the tables' logs."""
+    put, written = Warehouse.replace_file, list[str]()
+
+    def put_until(warehouse: Warehouse, path: str, name: str, content: bytes) -> None:
+        if len(written) == number:
+            Path(path).mkdir(parents=True, exist_ok=True)
+            Path(path, f"{name}.tmp").write_bytes(content[:10])
+            raise Crash
+        written.append(name)
+        put(warehouse, path, name, content)
+
+    with pytest.MonkeyPatch.context() as planted:
+        planted.setattr(Warehouse, "replace_file", put_until)
+        with pytest.raises(Crash):
+            restore_backup(tables, place, made)
+
+
 def test_an_interrupted_restore_is_continued_and_no_command_takes_it_for_complete(
-    runs: Runs, lake: Lake, place: PipelineTables, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, lake: Lake, place: PipelineTables
 ) -> None:
     tables, made = lake.tables(PIPELINE), back_up(lake, place)
     entries = len(content_of(place, made.name, ["content"]).drop_null())
-    put = Warehouse.replace_file
     for number in (0, entries // 2, entries - 2, entries - 1):
         lose_tables(lake)
-        written: list[str] = []
-
-        def put_until(
-            warehouse: Warehouse,
-            path: str,
-            name: str,
-            content: bytes,
-            number: int = number,
-            written: list[str] = written,
-        ) -> None:
-            if len(written) == number:
-                Path(path).mkdir(parents=True, exist_ok=True)
-                Path(path, f"{name}.tmp").write_bytes(content[:10])
-                raise Crash
-            written.append(name)
-            put(warehouse, path, name, content)
-
-        with monkeypatch.context() as planted:
-            planted.setattr(Warehouse, "replace_file", put_until)
-            with pytest.raises(Crash):
-                restore_backup(tables, place, made)
+        restored_until(tables, place, made, number)
         assert not tables.exist or _opens_not(tables)
         restore_backup(tables, place, made)
     run(LOCAL, lake)
     assert differences(outcome(lake), outcome(runs.ended)) == {}
 
 
-def test_no_command_takes_half_a_log_with_checkpoints_for_all_of_it(
-    runs: Runs, lake: Lake, place: PipelineTables, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_command_takes_half_a_log_with_checkpoints_for_all_of_it(lake: Lake, place: PipelineTables) -> None:
     """A clean-up left a checkpoint in place of the oldest entries, and older snapshots before a gap."""
     tables = lake.tables(PIPELINE)
     run(LOCAL, lake)
@@ -242,21 +236,9 @@ def test_no_command_takes_half_a_log_with_checkpoints_for_all_of_it(
     made, before = back_up(lake, place), [entry.epoch for entry in list_snapshots(tables)]
     entries = len(content_of(place, made.name, ["content"]).drop_null())
     of_state = content_of(place, made.name).filter(pc.field("table") == state.NAME)["content"].drop_null()
-    put = Warehouse.replace_file
     for number in range(entries - len(of_state), entries):
         lose_tables(lake)
-        written: list[str] = []
-
-        def put_until(*file: Any, number: int = number, written: list[str] = written) -> None:
-            if len(written) == number:
-                raise Crash
-            written.append(file[2])
-            put(*file)
-
-        with monkeypatch.context() as planted:
-            planted.setattr(Warehouse, "replace_file", put_until)
-            with pytest.raises(Crash):
-                restore_backup(tables, place, made)
+        restored_until(tables, place, made, number)
         assert not tables.exist or _opens_not(tables) or [entry.epoch for entry in list_snapshots(tables)] == before
         restore_backup(tables, place, made)
     assert [entry.epoch for entry in list_snapshots(tables)] == before

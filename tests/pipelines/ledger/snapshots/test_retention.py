@@ -16,9 +16,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable
 
-from tests.lake import Clock, Lake, at, hourly_pipeline
+from tests.lake import LOCAL, Clock, Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.looping import available
 from tidegate.pipelines.airflow.tasks import WatermarkWatch
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.epoch.commit import commit
@@ -320,7 +319,7 @@ def test_final_is_what_the_clock_has_passed(tmp_path: Path, capsys: pytest.Captu
     committed = DeltaTable(lake.path("events")).history(1)[0]["timestamp"]
     begin = committed // HOUR * HOUR
     lake.clock.now = committed
-    available(lake, PIPELINE)
+    lake.stream(LOCAL, PIPELINE)
 
     def why() -> Any:
         assert run(["why", "hours", "--json", "--config", str(toml)]) == 0
@@ -337,7 +336,7 @@ def test_final_is_what_the_clock_has_passed(tmp_path: Path, capsys: pytest.Captu
     assert status.lag(from_millis(committed + 999)) == pytest.approx(1.0)
 
     lake.clock.now = begin + HOUR
-    available(lake, PIPELINE)
+    lake.stream(LOCAL, PIPELINE)
     assert why()["windows"] == []
     assert why()["final_through"] == begin + HOUR - 1
     assert read_status(toml, "hours").is_past(end)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.lake import DAY0, EVENTS, at
 from tests.pipelines.by_hand import ByHand
-from tidegate.pipelines.definition import epochs, late, rejects
+from tidegate.pipelines.definition import late, rejects
 from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.ledger.manifest import Reopening
 from tidegate.pipelines.ledger.tables.keys import digests, key_hashes
@@ -39,11 +39,6 @@ def test_an_input_column_that_is_named_like_one_of_ours_gets_a_prefix() -> None:
     clashing = pa.schema([("epoch", pa.string()), ("watermark", pa.int64())])
     assert late.schema(clashing).names[:2] == ["input_epoch", "input_watermark"]
     assert rejects.schema(clashing).names[:2] == ["input_epoch", "watermark"]
-
-
-def test_every_column_that_counts_or_judges_is_explained() -> None:
-    for columns in (late.TRAILING, rejects.TRAILING, tuple(epochs.SCHEMA)):
-        assert all(field.metadata and field.metadata[b"comment"] for field in columns)
 
 
 def test_what_went_in_is_on_time_late_or_filtered_in_every_epoch(by_hand: ByHand) -> None:

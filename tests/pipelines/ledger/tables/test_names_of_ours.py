@@ -14,7 +14,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.expectations.broken import broken_by_rules
 from tests.lake import LOCAL, Lake, at, hourly_pipeline
-from tests.pipelines.looping import available
 from tidegate.expectations.changed import Changed, changed_partitions
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
@@ -55,15 +54,15 @@ def a_life(lake: Lake, pipeline: Pipeline, kind: str) -> dict[str, list[dict[str
     """Five late rows are reopened in epoch 3, then rows go on; return all tables after epoch 4, and restore it."""
     append(lake, kind, "08:00", "10:00")
     append(lake, kind, "08:01", user=None)
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     append(lake, kind, *["08:30"] * 5)
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     lake.reopen(LOCAL, pipeline)
     append(lake, kind, "11:30")
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     before = tables(lake, pipeline)
     append(lake, kind, "12:30")
-    assert [manifest.epoch for manifest in available(lake, pipeline)] == [5]
+    assert [manifest.epoch for manifest in lake.stream(LOCAL, pipeline)] == [5]
     restore(lake.tables(pipeline), find_snapshot(lake.tables(pipeline), "4"), lake.clock())
     return before
 
@@ -95,10 +94,10 @@ def test_of_two_rejected_rows_that_differ_in_it_the_deleted_one_leaves(tmp_path:
     arrow, value = VALUES[kind]
     rows = DeltaTable(lake.path("events")).to_pyarrow_table()
     lake.write(rows.filter(pc.is_null(rows["user"])).set_column(2, "reopened", pa.nulls(1, arrow)))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert len(lake.rows(pipeline, "rejects")) == 2
     write_deltalake(lake.path("events"), rows, mode="overwrite")
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert [row["reopened"] for row in lake.rows(pipeline, "rejects").to_pylist()] == [value]
     newest = max(lake.rows(pipeline, "epochs").to_pylist(), key=lambda row: row["epoch"])
     assert [(each["reopened"], each["rejected"]) for each in newest["departed"]] == [(0, 1)]
@@ -119,7 +118,7 @@ def test_late_rows_with_a_key_of_such_a_name_go_into_their_windows(tmp_path: Pat
             "value": pa.array([value for _, value in rows], pa.int64()),
         }
         write_deltalake(lake.path("events"), pa.table(columns), **options)
-        available(lake, pipeline)
+        lake.stream(LOCAL, pipeline)
 
     write(("08:00", 1), ("08:10", 2), ("10:00", 4))
     write(("08:30", 8), mode="append")
@@ -137,11 +136,11 @@ def test_a_name_that_is_kept_for_ours_is_refused_and_a_table_without_it_is_read(
     rows = {"user": ["ann"], "at": pa.array([at("10:00")], pa.timestamp("us", tz="UTC")), "value": [1]}
     lake.write(pa.table({**rows, "Tidegate:Time": [1]}))
     with pytest.raises(Refused, match=r"has a column 'Tidegate:Time', .* rename the column in the table, or read a"):
-        available(lake, pipeline)
+        lake.stream(LOCAL, pipeline)
     assert not lake.tables(pipeline).exist
     lake.write(pa.table(rows), "others")
     others = hourly_pipeline(source=DeltaSource("others", timestamp="at"))
-    available(lake, others)
+    lake.stream(LOCAL, others)
     assert len(lake.rows(others, "epochs")) == 1
 
 
@@ -159,6 +158,6 @@ def test_readers_are_told_of_the_rows_of_a_function_whose_results_have_the_names
     told: Changed | None = None
     for hour in ("10:00", "11:00"):
         lake.append(("ann", at(hour), 7))
-        available(lake, pipeline)
+        lake.stream(LOCAL, pipeline)
         told = changed_partitions(pin(lake.tables(pipeline), pipeline), "hour", None if told is None else told.mark)
         assert told.to_dict()["keys"] == [f"2024-03-01T{hour}:00"]

@@ -16,12 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.lake import Clock, Lake, at, hourly_pipeline, session_pipeline
+from tests.lake import LOCAL, Clock, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.looping import available
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.definition import results
-from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.ledger.tables.commits import commit
 from tidegate.pipelines.ledger.tables.files import add_action, write_file
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
@@ -158,12 +156,6 @@ def test_two_sessions_that_a_late_element_joins_count_once(by_hand: ByHand) -> N
     assert [(row["window_start"], row["window_end"], row["total"]) for row in latest] == [(at("10:00"), at("11:20"), 7)]
 
 
-def test_every_time_is_a_utc_timestamp() -> None:
-    times = [field for field in SCHEMA if pa.types.is_timestamp(field.type)]
-    assert len(times) == 5
-    assert {field.type for field in times} == {TIMESTAMP}
-
-
 def panes(count: int) -> pa.Table:
     """Panes of a few keys, all windows of a key together."""
     numbers = np.arange(count)
@@ -228,12 +220,12 @@ def test_every_view_and_check_waits_for_the_clock(tmp_path: Path, monkeypatch: p
 
     # The event lies beyond the end of the window, and the watermark with it.
     lake.append(("ann", from_millis(begin + HOUR - 60_000), 1))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert len(told("--view", "latest")) == 1
     assert final() == [0, 0, 0, 0]
     lake.append(("ann", from_millis(begin), 1))
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert [row["events"] for row in told("--view", "latest")] == [2]
     lake.clock.now += HOUR
-    available(lake, pipeline)
+    lake.stream(LOCAL, pipeline)
     assert final() == [1, 1, 1, 1]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.lake import LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.observe.metrics.measuring import Read, counted, measured_driver
-from tests.recovery.arrivals import STEPS
+from tests.recovery.arrivals import STEPS, Crash
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import counters
 from tidegate.pipelines.definition.config import WindowsTable
@@ -29,10 +29,6 @@ from tidegate.windowing.time import to_millis
 from tidegate.windowing.triggers import CountTrigger
 
 HOUR = timedelta(hours=1)
-
-
-class Crash(Exception):
-    """A death between two steps."""
 
 
 @pytest.fixture

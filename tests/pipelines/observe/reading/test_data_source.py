@@ -207,25 +207,6 @@ def test_columns_of_a_frame_may_be_fewer_and_of_other_types(visits: ByHand) -> N
     assert {batch.schema.field("total").type for batch in batches} == {pa.int32()}  # type: ignore[union-attr]
 
 
-@pytest.mark.long
-def test_a_query_follows_corrections_restores_and_returns(visits: ByHand) -> None:
-    query = query_of(visits)
-    query.run()
-    assert query.total() == final_of(visits)
-    before = visits.head()
-    visits.epoch(("dan", at("13:20"), 9), watermark=at("15:00"))
-    newest = visits.head()
-    query.run()
-    assert query.total() == final_of(visits)
-    for target, keep_stale in ((before, True), (newest, True), (before, True), (newest, False), (before, False)):
-        restore(visits.tables, target, to_millis(at("20:00")), keep_stale=keep_stale)
-        query.run()
-        assert query.total() == final_of(visits)
-    visits.epoch(("dan", at("13:20"), 10), watermark=at("15:00"))
-    query.run()
-    assert query.total() == final_of(visits)
-
-
 @pytest.mark.first(1)
 @pytest.mark.parametrize(("before", "after"), [({}, {"view": "latest"}), ({"where": "user = 'bob'"}, {})])
 def test_a_query_does_not_go_on_with_other_rows(visits: ByHand, before: dict[str, str], after: dict[str, str]) -> None:

@@ -11,7 +11,6 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline
-from tests.pipelines.looping import available
 from tests.pipelines.observe.reading.query import Query, values_of
 from tests.pipelines.observe.reading.targets import project
 from tidegate.pipelines import DeltaSource, Pipeline
@@ -37,15 +36,15 @@ def assert_followed(query: Query, lake: Lake, pipeline: Pipeline, totals: list[i
 
 def test_late_rows_that_are_reopened_and_rows_that_change_are_corrections(lake: Lake, query: Query) -> None:
     lake.append(("ann", at("10:00"), 1), ("bob", at("10:10"), 2), ("ann", at("12:30"), 4))
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     assert_followed(query, lake, HOURS, [1, 2])
     lake.append(("ann", at("10:20"), 8))
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     assert_followed(query, lake, HOURS, [1, 2])
     lake.reopen(LOCAL, HOURS)
     assert_followed(query, lake, HOURS, [2, 9])
     DeltaTable(lake.path("events")).delete("user = 'bob'")
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     assert_followed(query, lake, HOURS, [9])
 
 
@@ -53,9 +52,9 @@ def test_a_stream_of_epochs_has_their_counts_of_reopened_rows(lake: Lake, query:
     """Late rows have a mark of that name, which is that of an epoch."""
     follower = Query(query.checkpoint, query.target, {**query.options, "view": "epochs"})
     lake.append(("ann", at("10:00"), 1), ("ann", at("12:30"), 4))
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     lake.append(*[("ann", at("10:20"), 8)] * 9)
-    available(lake, HOURS)
+    lake.stream(LOCAL, HOURS)
     lake.reopen(LOCAL, HOURS)
     follower.run()
     assert sorted(lake.rows(HOURS, "epochs")["reopened"].to_pylist()) == [0, 0, 9]
@@ -68,7 +67,7 @@ def test_a_column_op_of_the_source_is_none_of_ours(lake: Lake, query: Query) -> 
 
     def arrive(*rows: tuple[Any, ...]) -> None:
         lake.write(pa.Table.from_pylist([dict(zip(columns.names, row, strict=True)) for row in rows], columns))
-        available(lake, HOURS)
+        lake.stream(LOCAL, HOURS)
 
     arrive(("ann", at("10:00"), 1, 1), ("ann", at("12:30"), 4, None))
     arrive(("ann", at("10:20"), 8, 3), ("bob", at("10:20"), 8, None))
