@@ -23,9 +23,10 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from tidegate.pipelines.airflow.connections import environment_of
+from tidegate.pipelines.airflow.operator import CommandFailed
 from tidegate.pipelines.airflow.process import without_airflow
 from tidegate.pipelines.airflow.report_link import docs_url, report_url, run_url
-from tidegate.pipelines.airflow.tasks import HELD
+from tidegate.pipelines.airflow.tasks import HELD, StreamsFailed
 from tidegate.pipelines.definition.config import Config, Notifier, load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError, UsageError
@@ -145,6 +146,35 @@ class AlarmEnds(_Callback):
             alarm = describe(context, config, self.pipeline, self.prefix, self.owner)
             alarm |= {"status": "ended", "since": ended["since"], "severity": "info"}
             raise_alarm(config, self.pipeline, alarm, context)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAlarm:
+    """Failure callback of a group's tasks: it raises an alarm for each failed pipeline, and ends the others' incidents.
+
+    If the command failed as a whole, each pipeline has its own alarm, because owners and notifiers differ. `owners` has
+    the owner of each pipeline.
+    """
+
+    config: str
+    owners: Mapping[str, str]
+    prefix: str = ""
+
+    def __call__(self, context: Any) -> None:
+        """Raise the alarms of a failed task."""
+        # The context of a task whose worker died has no exception.
+        error = context.get("exception")
+        failed = error.failed if isinstance(error, StreamsFailed) else None
+        for name, owner in self.owners.items():
+            alarm = Alarm(self.config, name, self.prefix, owner)
+            if failed is None:
+                alarm(context)
+            elif name not in failed:
+                AlarmEnds(self.config, name, self.prefix, owner)(context)
+            else:
+                message = str(failed[name]["message"])
+                of_one = CommandFailed(f"{name}: {message}", failed[name]["exit_code"], message)
+                alarm({**context, "exception": of_one})
 
 
 def raise_alarm(config: Config, pipeline: str, alarm: dict[str, Any], context: Any) -> None:

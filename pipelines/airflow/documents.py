@@ -1,29 +1,9 @@
-"""The texts of the DAGs in Airflow: a one-line description, and a page of Markdown."""
+"""The texts of the DAGs in Airflow: a one-line description, and a page of Markdown.
+
+In them, `{name}` is the prefix of the DAG ids, `{pipeline}` the name for commands, and `{limit}` that of the watch.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """The texts of one kind of DAG, with placeholders `{name}`, `{pipeline}` and `{limit}`.
-
-    `name` is the prefix of the DAG ids, `pipeline` the name to use in commands, and `limit` the limit of the watch.
-
-    Args:
-        line: description in the list of DAGs.
-        page: Markdown text of the DAG's page.
-    """
-
-    line: str
-    page: str
-
-    def about(self, name: str, pipeline: str, limit: float | None) -> dict[str, str]:
-        """Return description and page of a pipeline's DAG, under the names of Airflow's arguments."""
-        given = {"name": name, "pipeline": pipeline, "limit": limit}
-        return {"description": self.line.format(**given), "doc_md": self.page.format(**given)}
-
 
 _BACKFILL = """
 ### Backfill of `{name}`
@@ -135,14 +115,14 @@ the newest epoch is older than that. `tidegate why {pipeline}` says what windows
 """
 
 DOCUMENTS = {
-    "backfill": Document("Windows of {name}, one data interval after another", _BACKFILL),
-    "stream": Document("{name} over its source's commits, as they arrive", _STREAM),
-    "streams": Document("Streams of {pipeline} in one process", _STREAMS),
-    "restart": Document("{name} from another snapshot, or replacing a running stream", _RESTART),
-    "maintenance": Document("Savepoints, small files and old files of {name}", _MAINTENANCE),
-    "late": Document("Adds late rows of {name} to their windows", _LATE),
-    "quality": Document("Suites and report of {name}", _QUALITY),
-    "full_check": Document("Every window and every file of {name}", _FULL_CHECK),
-    "watch": Document("Fails when the watermark of {name} is too far behind", _WATCH),
+    "backfill": ("Windows of {name}, one data interval after another", _BACKFILL),
+    "stream": ("{name} over its source's commits, as they arrive", _STREAM),
+    "streams": ("Streams of {pipeline} in one process", _STREAMS),
+    "restart": ("{name} from another snapshot, or replacing a running stream", _RESTART),
+    "maintenance": ("Savepoints, small files and old files of {name}", _MAINTENANCE),
+    "late": ("Adds late rows of {name} to their windows", _LATE),
+    "quality": ("Suites and report of {name}", _QUALITY),
+    "full_check": ("Every window and every file of {name}", _FULL_CHECK),
+    "watch": ("Fails when the watermark of {name} is too far behind", _WATCH),
 }
-"""The texts by kind of DAG."""
+"""Description and page by kind of DAG."""

@@ -22,7 +22,7 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from tidegate.pipelines.airflow import params
-from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds, deadline_missed
+from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds, GroupAlarm, deadline_missed
 from tidegate.pipelines.airflow.assets import (
     FAILED,
     GroupEvents,
@@ -32,7 +32,6 @@ from tidegate.pipelines.airflow.assets import (
     source_assets,
 )
 from tidegate.pipelines.airflow.documents import DOCUMENTS
-from tidegate.pipelines.airflow.groups import FailedStreams, GroupAlarm
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.airflow.params import (
     BY_ITSELF,
@@ -50,7 +49,15 @@ from tidegate.pipelines.airflow.params import (
 )
 from tidegate.pipelines.airflow.report_link import DocsLink, PageLink, ReportLink
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
-from tidegate.pipelines.airflow.tasks import HELD, HeldPartitions, ReadStatus, StaleNote, StopStream, WatermarkWatch
+from tidegate.pipelines.airflow.tasks import (
+    HELD,
+    FailedStreams,
+    HeldPartitions,
+    ReadStatus,
+    StaleNote,
+    StopStream,
+    WatermarkWatch,
+)
 from tidegate.pipelines.definition.config import Config, PipelineEntry
 from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import UsageError
@@ -426,6 +433,9 @@ class PipelineDags:
     def _dag(self, kind: str, *, name: str = "", members: Sequence[str] = (), **options: Any) -> DAG:
         theirs = dict(self.options.dag_args)
         tags = ["tidegate", self.full_name, kind, *self.entry.tags, *theirs.pop("tags", ())]
+        named = {"name": name or self.full_name, "pipeline": ", ".join(members) or self.name}
+        named["limit"] = f"{self.entry.max_lag_minutes}"
+        line, page = DOCUMENTS[kind]
         shared: dict[str, Any] = {
             "start_date": self.entry.start,
             "catchup": False,
@@ -437,9 +447,8 @@ class PipelineDags:
             "tags": list(dict.fromkeys(tags)),
             "deadline": self._deadline(kind, members),
             "default_args": self._default_args(kind, options.get("params", ()), members),
-            **DOCUMENTS[kind].about(
-                name or self.full_name, ", ".join(members) or self.name, self.entry.max_lag_minutes
-            ),
+            "description": line.format(**named),
+            "doc_md": page.format(**named),
         }
         return DAG(**shared | options)
 

@@ -1,8 +1,8 @@
-"""Small tasks of the DAGs that need no command: they read a status, stop a driver, or watch a watermark."""
+"""Small tasks of the DAGs that need no command: they read a status or a result, stop a driver, or watch a watermark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from tidegate.pipelines.airflow.operator import CommandRefused
-from tidegate.pipelines.errors import QUALITY
+from tidegate.pipelines.airflow.assets import FAILED
+from tidegate.pipelines.airflow.operator import CommandFailed, CommandRefused
+from tidegate.pipelines.errors import LEASE_HELD, QUALITY
 from tidegate.pipelines.observe.inspect.overview import failed_expectations
 from tidegate.pipelines.observe.inspect.status import read_status
 from tidegate.pipelines.run.stopping import stop_driver
@@ -164,3 +165,38 @@ class StaleNote:
             f"that this run replaced. Rerun them with: airflow tasks clear {self.prefix}{self.pipeline}__backfill "
             f"--task-regex windows --downstream --start-date {first} --end-date {last} --yes"
         )
+
+
+class StreamsFailed(CommandFailed):
+    """Streams of a group failed. The message has the error and the exit code of each pipeline."""
+
+    def __init__(self, failed: Mapping[str, Mapping[str, Any]]) -> None:
+        super().__init__("; ".join(f"{name}: {error['message']}" for name, error in failed.items()), None)
+        self.failed = failed
+
+
+class FailedStreams(BaseOperator):
+    """Fails if streams of the group failed. The preceding task succeeds, so that the other streams' events are sent.
+
+    Args:
+        streams: id of the task that runs them.
+        skip_if_held: a template; if it renders to `True`, a lease held by another driver is not a failure.
+    """
+
+    template_fields: Sequence[str] = ("skip_if_held",)
+
+    def __init__(self, *, streams: str, skip_if_held: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.streams = streams
+        self.skip_if_held = skip_if_held
+
+    def execute(self, context: Context) -> None:
+        """Check the result of the command.
+
+        Raises:
+            StreamsFailed: streams failed.
+        """
+        failed = context["ti"].xcom_pull(task_ids=self.streams)[FAILED]
+        passed_over = LEASE_HELD if str(self.skip_if_held) == "True" else None
+        if failed := {name: error for name, error in failed.items() if error["exit_code"] != passed_over}:
+            raise StreamsFailed(failed)
