@@ -27,10 +27,9 @@ from tests.dags.project import OutletEvents, task_instance, write_project
 from tests.expectations.quality_lake import hour_lake, session_lake
 from tidegate.pipelines.airflow import project_dags
 from tidegate.pipelines.airflow.alarms import open_incidents
-from tidegate.pipelines.airflow.groups import FailedStreams, StreamsFailed
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.airflow.process import without_airflow
-from tidegate.pipelines.airflow.tasks import ReadStatus, StaleNote
+from tidegate.pipelines.airflow.tasks import FailedStreams, ReadStatus, StaleNote, StreamsFailed
 from tidegate.pipelines.definition.config import ENVIRONMENT, load_config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.observe.inspect.overview import pipeline_names, pipeline_overview
