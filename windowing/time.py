@@ -133,8 +133,10 @@ def unit_of(duration: float) -> tuple[str, Millis]:
     return next(((name, unit) for name, unit in _UNITS if abs(duration) >= unit), _UNITS[-1])
 
 
-def show_duration(duration: float) -> str:
-    """Return a duration in milliseconds as readable text, in the largest unit that fits into it: `3 h`, `2.5 d`."""
+def show_duration(duration: float | None) -> str:
+    """Return a duration in milliseconds as text in the largest unit that fits, such as `2.5 d`; `-` for None."""
+    if duration is None:
+        return "-"
     name, unit = unit_of(duration)
     number = duration / unit
     return f"{number:.3g} {name}" if abs(number) < 999.5 else f"{number:,.0f} {name}"

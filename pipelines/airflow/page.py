@@ -27,14 +27,9 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
 from tidegate.pipelines.definition.config import ENVIRONMENT, find_config
 from tidegate.pipelines.errors import TidegateError, UsageError
-from tidegate.pipelines.observe.inspect.overview import (
-    docs_page,
-    page_beside_reports,
-    pipeline_names,
-    pipeline_overview,
-    report_page,
-)
+from tidegate.pipelines.observe.inspect.overview import docs_page, pipeline_names, pipeline_overview, stored_page
 from tidegate.pipelines.observe.report.plain_text import look
+from tidegate.pipelines.storage.artifacts import page_name, report_name
 from tidegate.pipelines.storage.credentials import masked
 
 _PAGE = Path(__file__).parent / "page.html"
@@ -190,7 +185,7 @@ def overview(pipeline: Readable, user: GetUserDep) -> dict[str, Any]:
 @app.get("/pipelines/{pipeline}/reports/{epoch:int}")
 def report(pipeline: Readable, epoch: Annotated[int, PathParameter(ge=1)]) -> HTMLResponse:
     """Serve the run report of an epoch."""
-    text = report_page(pipeline.config, pipeline.pipeline, epoch)
+    text = stored_page(pipeline.config, pipeline.pipeline, report_name(pipeline.pipeline, epoch))
     if text is None:
         raise HTTPException(
             404, f"no report of epoch {epoch}: `tidegate report {pipeline.pipeline} --epoch {epoch}` writes it"
@@ -203,7 +198,7 @@ def beside_reports(
     pipeline: Readable, page: Annotated[str, PathParameter(pattern=r"^[a-z][a-z0-9-]{0,100}\.html$")]
 ) -> HTMLResponse:
     """Serve a page next to the run reports, such as the lateness curve."""
-    text = page_beside_reports(pipeline.config, pipeline.pipeline, page)
+    text = stored_page(pipeline.config, pipeline.pipeline, page_name(pipeline.pipeline, page))
     if text is None:
         raise HTTPException(
             404, f"no such page: `tidegate advise {pipeline.pipeline} --page` writes the lateness curve"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from math import floor
 from pathlib import Path
@@ -164,13 +164,13 @@ class Advice(Answer):
         share = f"{100 * point.late / self.rows:.3g} %" if self.rows else "-"
         return (
             "now" if point is self.present else "",
-            duration(getattr(point, varied)),
+            show_duration(getattr(point, varied)),
             point.late,
             share,
             f"{point.wrong} of {point.windows}",
-            duration(point.wait),
-            duration(point.wait_99),
-            duration(point.wait_by_clock),
+            show_duration(point.wait),
+            show_duration(point.wait_99),
+            show_duration(point.wait_by_clock),
             point.open_most,
             point.open_now,
         )
@@ -186,30 +186,23 @@ _COLUMNS = ("late", "share", "wrong at first", "waits", "waits (99 %)", "by the 
 _RIGHT = ("late", "share", "wrong at first", "open at most", "open now")
 
 
-def duration(value: Millis | None) -> str:
-    """Return a length of time as text; `-` for None."""
-    return "-" if value is None else show_duration(value)
-
-
 def _ordered(value: Millis | None) -> float:
     return float("inf") if value is None else value
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Setting values to evaluate, milliseconds; without any, values are chosen from the rows."""
+def advise(
+    config: Config,
+    pipeline: str,
+    values: Mapping[str, Sequence[Millis]],
+    from_version: int,
+    page: bool,
+    to: Path | None,
+) -> Advice:
+    """Read the rows of a pipeline's source, and return the effects of other settings.
 
-    bound: Sequence[Millis] = ()
-    lateness: Sequence[Millis] = ()
-    idleness: Sequence[Millis] = ()
-    gap: Sequence[Millis] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.bound or self.lateness or self.idleness or self.gap)
-
-
-def advise(config: Config, pipeline: str, asked: Asked, from_version: int, page: bool, to: Path | None) -> Advice:
-    """Read the rows of a pipeline's source, and return the effects of other settings."""
+    `values` has, by field of `Setting`, values to evaluate, milliseconds; without any, some are chosen from the rows.
+    """
+    asked = {name: each for name, each in values.items() if each}
     value = load_pipeline(config, pipeline)
     if page or to is not None:
         require("the page of the lateness curve", "jinja2", "matplotlib")
@@ -293,11 +286,10 @@ def _advised(varied: str, setting: Setting, bound: Millis | None, figures: Figur
     )
 
 
-def _asked(asked: Asked, present: Setting) -> Iterator[tuple[str, Setting]]:
-    """Yield every combination of the given values. A field without values keeps its current one."""
-    given = {field.name: getattr(asked, field.name) for field in fields(asked) if getattr(asked, field.name)}
-    for values in product(*given.values()):
-        yield next(iter(given)), replace(present, **dict(zip(given, values, strict=True)))
+def _asked(asked: Mapping[str, Sequence[Millis]], present: Setting) -> Iterator[tuple[str, Setting]]:
+    """Yield every combination of the given values; a field without values keeps its current one."""
+    for values in product(*asked.values()):
+        yield next(iter(asked)), replace(present, **dict(zip(asked, values, strict=True)))
 
 
 def _distances(lateness: Lateness, settings: Sequence[Setting]) -> tuple[list[Int64s], npt.NDArray[np.int32]]:

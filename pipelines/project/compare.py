@@ -126,7 +126,7 @@ def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Com
     windows = [window for window in {**before, **after} if not _same(before.get(window), after.get(window), names)]
     close = len({**before, **after}) - len(windows)
     windows.sort(key=lambda window: tuple(map(str, (*window[-2:], *window))))
-    reasons = _Reasons(ours, theirs, by, _late_by_key(ours), _late_by_key(theirs))
+    reasons = _Reasons(ours, theirs, _late_by_key(ours), _late_by_key(theirs))
     shown = windows if rows is None else windows[:rows]
     return _comparison(
         reasons,
@@ -150,7 +150,7 @@ def _compared_rows(ours: _Side, theirs: _Side, note: BranchNote, rows: int | Non
     before, after = (
         rows_of(each.filter(pa.array(one)).select(names)) for each, one in zip(emitted, differ, strict=True)
     )
-    by, reasons = [*ours.key, "event_time", "window_end"], _Reasons(ours, theirs, [], {}, {})
+    by, reasons = [*ours.key, "event_time", "window_end"], _Reasons(ours, theirs, {}, {})
     found = [(row, None) for row in before] + [(None, row) for row in after]
     found.sort(key=lambda each: tuple(str((each[0] or each[1] or {}).get(name)) for name in ("event_time", *names)))
     shown = [
@@ -260,7 +260,6 @@ class _Reasons:
 
     ours: _Side
     theirs: _Side
-    by: Sequence[str]
     late: Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]
     late_in_branch: Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]
 

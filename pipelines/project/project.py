@@ -428,16 +428,16 @@ class Project:
         Raises:
             Refused: which rows are late depends on the user's code, or rows can't be late.
         """
-        from tidegate.pipelines.project.advise import Asked, advise
+        from tidegate.pipelines.project.advise import advise
         from tidegate.pipelines.project.given import lengths_of
 
-        asked = Asked(
-            lengths_of(bound, "--bound", or_zero=True),
-            lengths_of(lateness, "--lateness", or_zero=True),
-            lengths_of(idleness, "--idleness"),
-            lengths_of(gap, "--gap"),
-        )
-        return advise(self._config, pipeline, asked, from_version, page, to)
+        values = {
+            "bound": lengths_of(bound, "--bound", or_zero=True),
+            "lateness": lengths_of(lateness, "--lateness", or_zero=True),
+            "idleness": lengths_of(idleness, "--idleness"),
+            "gap": lengths_of(gap, "--gap"),
+        }
+        return advise(self._config, pipeline, values, from_version, page, to)
 
     def trace(
         self,

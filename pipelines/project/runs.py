@@ -65,11 +65,6 @@ def runs(config: Config, pipeline: str, limit: int | None, stale: bool) -> Runs:
     return Runs(pipeline, tuple({**row, "phases": dict(row["phases"] or ())} for row in rows), total)
 
 
-def lag(millis: int | None) -> str:
-    """Return a watermark lag as text, in the largest unit that fits into it, or `-` for None."""
-    return "-" if millis is None else show_duration(millis)
-
-
 def _cells(row: dict[str, Any]) -> list[object]:
     start, end = row["interval_start"], row["interval_end"]
     return [
@@ -85,7 +80,7 @@ def _cells(row: dict[str, Any]) -> list[object]:
         row["open_windows"],
         moment(row["watermark"]),
         # The user chose the interval of a backfill, so its age does not indicate lag.
-        "-" if row["kind"] == "backfill" else lag(row.get("watermark_lag_ms")),
+        show_duration(None if row["kind"] == "backfill" else row.get("watermark_lag_ms")),
         cell(row["phases"].get("job")),
         moment(row["started_at"]),
     ]

@@ -30,7 +30,6 @@ from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Shown
 from tidegate.pipelines.project.backfill import check_first_run, corrected, put_out, read
 from tidegate.pipelines.project.progress import Teller
-from tidegate.pipelines.project.runs import lag
 from tidegate.pipelines.run.driver import Driver, Patience, drive
 from tidegate.pipelines.run.epoch_log import EpochLog
 from tidegate.pipelines.run.next_commits import EpochLimits
@@ -39,7 +38,7 @@ from tidegate.pipelines.run.stream import ENDS_BY_ITSELF, Stream, Upkeep
 from tidegate.pipelines.run.work_folder import HourlyCleaning
 from tidegate.pipelines.sources.watched import note_sources
 from tidegate.pipelines.storage.credentials import masked
-from tidegate.windowing.time import show_millis
+from tidegate.windowing.time import show_duration, show_millis
 
 _LOOK_AT_LEASE_SECONDS = 2.0
 _SECOND = 1.0
@@ -200,7 +199,7 @@ class StreamRun:
         line = self._log.write(manifest, driver.times.newest)
         self._teller.say(
             f"epoch {manifest.epoch}: {_done(manifest, driver.pipeline)}, {line['open_windows']} open, "
-            f"watermark {show_millis(manifest.watermark)}, lag {lag(manifest.watermark_lag)}, "
+            f"watermark {show_millis(manifest.watermark)}, lag {show_duration(manifest.watermark_lag)}, "
             f"took {line['seconds']:.1f} s, {line['rows_per_second'] or 0} rows/s",
             line,
         )

@@ -97,7 +97,7 @@ class Why(Answer):
                 [
                     *map(text_of_value, window.key.values()),
                     *([_span(window), window.fired] if of_windows else []),
-                    *([_left(window)] if closing else []),
+                    *([show_duration(window.lateness_left)] if closing else []),
                     window.reason.removesuffix(self._for_all),
                 ]
                 for window in self.windows
@@ -280,7 +280,7 @@ def _partition(status: PartitionStatus) -> tuple[Any, ...]:
         status.name or "(all)",
         show_watermark(status.watermark),
         show_millis(status.last_commit),
-        "-" if status.quiet is None else show_duration(status.quiet),
+        show_duration(status.quiet),
         _role(status),
     )
 
@@ -295,10 +295,6 @@ def _role(status: PartitionStatus) -> str:
     behind = f" by {show_duration(status.behind)}" if status.behind else ""
     until = "its next event; no idle timeout is set" if status.idle_from is None else show_millis(status.idle_from)
     return f"holds the watermark back{behind}, until {until}"
-
-
-def _left(window: Waiting) -> str:
-    return "-" if window.lateness_left is None else show_duration(window.lateness_left)
 
 
 def _span(window: Waiting) -> str:

@@ -217,7 +217,7 @@ def test_a_store_that_does_not_answer_is_no_error_of_the_page(
     def failing(*place: object) -> None:
         raise StoreFailed("can't read s3://lake/x: 503")
 
-    monkeypatch.setattr(page, "report_page", failing)
+    monkeypatch.setattr(page, "stored_page", failing)
     log_in("sessions__stream")
     answer = client.get("/pipelines/sessions/reports/2")
     assert (answer.status_code, answer.json()["detail"]) == (503, "can't read s3://lake/x: 503")

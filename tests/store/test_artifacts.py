@@ -24,7 +24,7 @@ from tidegate.pipelines.airflow.operator import CommandRefused
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import StoreFailed
-from tidegate.pipelines.observe.inspect.overview import docs_page, pipeline_overview, report_page
+from tidegate.pipelines.observe.inspect.overview import docs_page, pipeline_overview, stored_page
 from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.run.work_folder import DAY, clean_artifacts
 from tidegate.pipelines.storage.artifacts import ALARMS, Artifacts, ArtifactsInFolder, ArtifactsInStore, report_name
@@ -205,8 +205,11 @@ def test_pages_of_one_host_are_shown_by_another(server: S3Server, bucket: str, t
     artifacts_of(load_config(files[0])).write(report_name("sessions", 2), b"<html>a report")
     pages = {f"check-000002-{number:012x}.html" for number in range(2)}
     assert [shown(file) for file in files] == [(True, [True], pages)] * 2
-    assert report_page(files[1], "sessions", 2) == b"<html>a report"
-    assert (report_page(files[1], "sessions", 1), docs_page(files[1], "sessions", "checks.json")) == (None, None)
+    assert stored_page(files[1], "sessions", report_name("sessions", 2)) == b"<html>a report"
+    assert (
+        stored_page(files[1], "sessions", report_name("sessions", 1)),
+        docs_page(files[1], "sessions", "checks.json"),
+    ) == (None, None)
 
 
 @pytest.mark.long
@@ -223,7 +226,7 @@ def test_what_one_host_writes_for_people_the_page_of_another_shows(
     for file in (first, second):
         has_docs, reports, pages = shown(file)
         assert (has_docs, reports, len(pages)) == (True, [True], 2), "the check of each host"
-        assert b"<html" in (report_page(file, "sessions", 2) or b"")
+        assert b"<html" in (stored_page(file, "sessions", report_name("sessions", 2)) or b"")
     left = {path.name for path in (tmp_path / "second" / ".work").rglob("*.html")}
     assert left == set(), "nothing of it is on the host's own disk"
 

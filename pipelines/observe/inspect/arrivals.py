@@ -69,9 +69,7 @@ class Arrived:
         times: event time, int64 epoch milliseconds.
         commits: number of the commit.
         partitions: number of the source partition, an index of `Arrivals.partitions`.
-        gaps: session gap in milliseconds if a column has it; otherwise empty.
-        parts: number of the file in the slice.
-        places: position of the row in its file.
+        gaps: gap of a session, if a column has it, milliseconds; otherwise empty.
     """
 
     keys: Int64s
@@ -79,8 +77,6 @@ class Arrived:
     commits: Int64s
     partitions: Int64s
     gaps: Int64s
-    parts: Int64s
-    places: Int64s
 
     def __len__(self) -> int:
         return len(self.times)
@@ -228,17 +224,17 @@ class Arrivals:
                 _observe(times, holding, behind)
         return Watermarks(np.array(before[1:], np.int64), np.array(after[1:], np.int64), holding, behind)
 
-    def rows(self, with_places: bool = False) -> Arrived:
-        """Return the usable rows. `with_places` adds the position of each row."""
-        found = list(self._read(with_places))
+    def rows(self) -> Arrived:
+        """Return the usable rows."""
+        found = list(self._read())
         columns = ([getattr(each, name) for each in found] for name in Arrived.__slots__)
         return Arrived(*(np.concatenate(column) if found else np.empty(0, np.int64) for column in columns))
 
-    def divided(self, shares: int, with_places: bool = False) -> Divided:
+    def divided(self, shares: int) -> Divided:
         """Read the source once, and return its usable rows on disk, divided into shares of the keys."""
-        return Divided(self._read(with_places), shares, self._work)
+        return Divided(self._read(), shares, self._work)
 
-    def _read(self, with_places: bool) -> Iterator[Arrived]:
+    def _read(self) -> Iterator[Arrived]:
         nothing = np.empty(0, np.int64)
         tables = [table.columns for table in self.files.tables]
         names = [
@@ -260,8 +256,6 @@ class Arrivals:
                 np.full(len(kept), part.commit),
                 self._partitions_of(part.input, columns.partitions(table))[kept],
                 nothing if columns.gap is None else np.asarray(plain(table[columns.gap]).fill_null(0))[kept],
-                np.full(len(kept), judged.number) if with_places else nothing,
-                judged.places[kept] if with_places else nothing,
             )
 
     def _keys(self, table: pa.Table) -> Int64s:
@@ -288,10 +282,6 @@ class Arrivals:
     def shares(self) -> int:
         """Number of shares of the keys, such that a share has about `ROWS_AT_ONCE` rows."""
         return max(1, -(-self.measures.usable // ROWS_AT_ONCE))
-
-    def source_rows(self, parts: Int64s, places: Int64s) -> pa.Table:
-        """Return rows with all columns of the source."""
-        return self.files.source_rows(parts, places)
 
 
 def _observe(times: EventTimes, holding: dict[str, int], behind: dict[str, Millis]) -> None:

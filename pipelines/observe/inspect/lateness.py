@@ -169,26 +169,14 @@ class Lateness:
             taken += len(arrived)
         return distances, partitions
 
-    def late_rows(self, setting: Setting) -> tuple[Int64s, Int64s]:
-        """Return the file (an index of `arrivals.files.parts`) and the position of each late row."""
-        parts, places = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for arrived in self._arrived(with_places=True):
-            grouped = self._group(arrived, setting.gap)
-            late, _ = grouped.late(setting.lateness, self.watermarks(setting))
-            rows = grouped.order[late]
-            parts.append(arrived.parts[rows])
-            places.append(arrived.places[rows])
-        return np.concatenate(parts), np.concatenate(places)
-
-    def _arrived(self, with_places: bool = False) -> Iterator[Arrived]:
+    def _arrived(self) -> Iterator[Arrived]:
         if self.shares == 1:
-            yield self.arrivals.rows(with_places) if with_places else self._whole
+            yield self._whole
             return
-        divided = self.arrivals.divided(self.shares, with_places) if with_places else self._divided
         for share in range(self.shares):
             # The rows of a share are freed before the next ones are read.
             self._ordered = None
-            yield divided.rows(share)
+            yield self._divided.rows(share)
 
     @cached_property
     def _whole(self) -> Arrived:
@@ -207,10 +195,9 @@ class Lateness:
         return self._of_all
 
     def _grouped(self, arrived: Arrived, gap: Millis | None) -> Grouped:
-        nothing = np.empty(0, np.int64)
         if self._assigner is None:
-            every = np.arange(len(arrived))
-            return Grouped(arrived.commits, arrived.partitions, arrived.times, every, nothing, nothing, nothing)
+            nothing = np.empty(0, np.int64)
+            return Grouped(arrived.commits, arrived.partitions, arrived.times, nothing, nothing, nothing)
         if not self._assigner.forms_sessions:
             return aligned(arrived, _codes(arrived), self._assigner)
         if self._ordered is None or self._ordered[0] is not arrived:

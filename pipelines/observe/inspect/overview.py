@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.storage.artifacts import docs_folder, incidents_name, page_name, report_name
+from tidegate.pipelines.storage.artifacts import docs_folder, incidents_name, report_name
 from tidegate.pipelines.storage.credentials import masked
 
 if TYPE_CHECKING:
@@ -63,24 +63,6 @@ def pipeline_overview(config_file: str | Path, pipeline: str, clock: Callable[[]
         return {"pipeline": pipeline, "error": masked(str(error))}
 
 
-def report_page(config_file: str | Path, pipeline: str, epoch: int) -> bytes | None:
-    """Return the run report of an epoch as HTML, or None if none was written.
-
-    Raises:
-        UsageError: there is no such pipeline.
-    """
-    return _page(config_file, pipeline, report_name(pipeline, epoch))
-
-
-def page_beside_reports(config_file: str | Path, pipeline: str, page: str) -> bytes | None:
-    """Return a page stored next to a pipeline's run reports, or None if there is no such page.
-
-    Raises:
-        UsageError: there is no such pipeline.
-    """
-    return _page(config_file, pipeline, page_name(pipeline, page))
-
-
 def docs_page(config_file: str | Path, pipeline: str, page: str) -> bytes | None:
     """Return a page of a pipeline's Data Docs as HTML, or None if there is no such page.
 
@@ -89,14 +71,18 @@ def docs_page(config_file: str | Path, pipeline: str, page: str) -> bytes | None
     """
     # Only files that a check wrote are served, not other files in the folder.
     is_page = page == "index.html" or re.fullmatch(r"check-\d{6,}-[0-9a-f]{12}\.html", page)
-    return _page(config_file, pipeline, f"{docs_folder(pipeline)}/{page}" if is_page else None)
+    return stored_page(config_file, pipeline, f"{docs_folder(pipeline)}/{page}") if is_page else None
 
 
-def _page(config_file: str | Path, pipeline: str, name: str | None) -> bytes | None:
-    """Return a pipeline's artifact, or None if there is no file or no name."""
+def stored_page(config_file: str | Path, pipeline: str, name: str) -> bytes | None:
+    """Return a page of a pipeline as HTML by its name among the artifacts; None if there is no such page.
+
+    Raises:
+        UsageError: there is no such pipeline.
+    """
     config = load_config(Path(config_file))
     config.entry(pipeline)
-    return None if name is None else artifacts_of(config).read(name)
+    return artifacts_of(config).read(name)
 
 
 def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:

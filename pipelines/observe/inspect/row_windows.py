@@ -26,7 +26,6 @@ class Grouped:
         commits: commit of each row.
         partitions: source partition of each row.
         lasts: last millisecond of the last window of each row.
-        order: for each row, its number in the given order.
         ends: end of each window.
         first: commit that opened each window, unless it was late.
         last: last commit with a row of the window.
@@ -36,7 +35,6 @@ class Grouped:
     commits: Int64s
     partitions: Int64s
     lasts: Int64s
-    order: Int64s
     ends: Int64s
     first: Int64s
     last: Int64s
@@ -167,8 +165,7 @@ def aligned(arrived: Arrived, codes: Int64s, assigner: WindowAssigner) -> Groupe
     bounds = np.flatnonzero(first)
     commits = arrived.commits[assigned.rows[order]]
     opened, closed = _extremes(commits, bounds)
-    ends, every = assigned.ends[order[bounds]], np.arange(len(arrived))
-    return Grouped(arrived.commits, arrived.partitions, lasts, every, ends, opened, closed)
+    return Grouped(arrived.commits, arrived.partitions, lasts, assigned.ends[order[bounds]], opened, closed)
 
 
 @dataclass(frozen=True)
@@ -176,7 +173,6 @@ class Ordered:
     """Rows in the order of key, time and commit, which is the same for every gap.
 
     Args:
-        order: for each row, its number in the given order.
         codes: key of each row, as a number.
         times: event time of each row.
         commits: commit of each row.
@@ -184,7 +180,6 @@ class Ordered:
         gaps: gap of each row, if a column has it, milliseconds.
     """
 
-    order: Int64s
     codes: Int64s
     times: Int64s
     commits: Int64s
@@ -197,7 +192,7 @@ class Ordered:
         order = sort_order(codes, arrived.times, arrived.commits)
         gaps = arrived.gaps[order] if len(arrived.gaps) else arrived.gaps
         times, commits, partitions = arrived.times[order], arrived.commits[order], arrived.partitions[order]
-        return cls(order, codes[order], times, commits, partitions, gaps)
+        return cls(codes[order], times, commits, partitions, gaps)
 
 
 def sessions(rows: Ordered, gap: Millis | None) -> Grouped:
@@ -212,7 +207,7 @@ def sessions(rows: Ordered, gap: Millis | None) -> Grouped:
     starts = np.append(bounds, len(times))
     (opened, closed), (soonest, whole) = _extremes(commits, bounds), _extremes(ends, bounds)
     clusters = Clusters(times, ends, commits, starts, opened, closed, soonest, one_gap)
-    return Grouped(commits, rows.partitions, ends - 1, rows.order, whole, opened, closed, clusters)
+    return Grouped(commits, rows.partitions, ends - 1, whole, opened, closed, clusters)
 
 
 def _extremes(values: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s]:

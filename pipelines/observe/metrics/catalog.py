@@ -71,10 +71,6 @@ class Metric:
         name = self.name.replace(".", "_") + _SUFFIXES.get(self.unit, "")
         return f"{name}_total" if self.kind == "counter" else name
 
-    def attributes_of(self, value: str) -> dict[str, str]:
-        """Return the attributes of a counter for a value of its attribute."""
-        return dict.fromkeys(self.attributes, value)
-
 
 def _counter(name: str, unit: str, meaning: str, counter: str) -> Metric:
     return Metric(name, unit, "counter", meaning, (), (("", counter),))

@@ -62,7 +62,7 @@ class Meter(Observer):
         )
         meter = self._provider.get_meter("tidegate", version("tidegate"))
         self._counters = [
-            (counter, name, self._pipeline | metric.attributes_of(value))
+            (counter, name, self._pipeline | dict.fromkeys(metric.attributes, value))
             for metric in catalog.COUNTERS
             for counter in [meter.create_counter(metric.name, metric.unit, metric.meaning)]
             for value, name in metric.counts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -191,11 +191,11 @@ class StreamReader(DataSourceStreamReader):
             yield from _cast(self._target.read(partition.view, self._pushed), self._wanted)
 
     def _offset(self, at: Reached) -> dict[str, Any]:
-        return at.as_offset() | self._read
+        return asdict(at) | self._read
 
     def _moment(self, offset: dict[str, Any]) -> Reached:
-        """Return the position of an offset of this query. Older offsets don't record what was read."""
-        at = Reached.from_offset({name: value for name, value in offset.items() if name not in self._read})
+        """Return the position of an offset of this query; older offsets don't record what was read."""
+        at = Reached(**{name: value for name, value in offset.items() if name not in self._read})
         for option, now in self._read.items():
             before = offset.get(option, now)
             if at.epoch and before != now:

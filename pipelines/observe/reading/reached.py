@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
@@ -36,6 +36,8 @@ class Reached:
     Within a timeline, epochs only add rows. So the rows at an earlier position of the same timeline are those up to its
     epoch. For a position in an earlier timeline, the rows are in the version of the table that the position names.
 
+    Its fields are the offset of a stream that has read everything up to here.
+
     Args:
         epoch: the newest epoch that every table has; 0 before the first.
         watermark: the time through which windows are final, int64 epoch milliseconds: the watermark up to which the
@@ -57,15 +59,6 @@ class Reached:
     def nothing(cls) -> Reached:
         """Return the position before the first epoch."""
         return cls(0, MIN_TIMESTAMP, 0, 0, "", "")
-
-    @classmethod
-    def from_offset(cls, offset: dict[str, Any]) -> Reached:
-        """Read a stream's offset, the result of `as_offset`."""
-        return cls(**offset)
-
-    def as_offset(self) -> dict[str, Any]:
-        """Return the JSON offset of a stream that has read everything up to here."""
-        return asdict(self)
 
     def shows(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         """Return a flag for each row: whether it is published and not stale, by `epoch` and `stale`."""
@@ -97,18 +90,13 @@ def reached(tables: PipelineTables, table: str) -> tuple[Reached, Files]:
     return at, files
 
 
-def settled(tables: PipelineTables, table: str, patience: float | None = None) -> tuple[Reached, Files]:
-    """Return what `reached` returns, once no restore or other epoch that changes published rows is being published.
-
-    Args:
-        tables: the pipeline's tables.
-        table: name of the table.
-        patience: seconds to wait for it; None for the default.
+def settled(tables: PipelineTables, table: str) -> tuple[Reached, Files]:
+    """Return the same, once no restore or other epoch that changes published rows is being published.
 
     Raises:
         Refused: such an epoch was not published to all tables in time; its driver died.
     """
-    until = time.monotonic() + (PATIENCE if patience is None else patience)
+    until = time.monotonic() + PATIENCE
     while True:
         at, files, unpublished = _look(tables, table)
         if unpublished is None:

@@ -94,14 +94,13 @@ def render(
     """Return the page as HTML that loads nothing from elsewhere."""
     environment, manifest = _environment(), run.manifest
     row = run.epoch
-    # If the clock ends the windows, the watermark is irrelevant to them.
-    behind = None if manifest.ends_by_clock else lag(row)
     return environment.get_template("page.html").render(
         run=run,
         epoch=row,
         time="Clock" if manifest.ends_by_clock else "Watermark",
         reached=(show_millis if manifest.ends_by_clock else show_watermark)(manifest.final_through),
-        lag="-" if behind is None else show_duration(behind),
+        # If the clock ends the windows, the watermark is irrelevant to them.
+        lag=show_duration(None if manifest.ends_by_clock else lag(row)),
         interval=_interval(run),
         counters=[
             (counter.label, counter.name, row.get(counter.name), run.total(counter.name))

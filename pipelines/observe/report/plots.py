@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -255,23 +255,12 @@ def _trace(axes: Axes, elements: Sequence[Any], events: Sequence[Any]) -> None:
 _CURVE_SIZE = (7.5, 2.6)
 
 
-class Point(Protocol):
-    """A point of the curve: late rows and waits in milliseconds, as in `Advised`."""
-
-    @property
-    def late(self) -> int: ...
-    @property
-    def wrong(self) -> int: ...
-    @property
-    def wait(self) -> Millis | None: ...
-
-
-def curve(title: str, points: Sequence[tuple[Millis, Point]], present: Millis | None) -> dict[str, str]:
+def curve(title: str, points: Sequence[tuple[Millis, Any]], present: Millis | None) -> dict[str, str]:
     """Return the plots of a curve over one setting as SVG, by title: late rows and wrong windows, and waits.
 
     Args:
         title: the setting.
-        points: the setting's values in milliseconds, ascending, each with its effect.
+        points: its values in milliseconds, ascending, each with its effect, as `Advised`.
         present: the current value, which is marked.
     """
     name, unit = unit_of(max((value for value, _ in points), default=0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -40,7 +41,7 @@ def changes(
     target: Target, start: Reached, end: Reached, counted: Callable[[pa.Table], Counted]
 ) -> tuple[Counted, Counted]:
     """The rows that came between two moments, and those that left."""
-    first, last = (Reached.from_offset(moment.as_offset()) for moment in (start, end))
+    first, last = (Reached(**asdict(moment)) for moment in (start, end))
     rows = rows_of(target, target.changes(first, last))
     signs = rows["op"].to_pylist()
     came, left = (counted(rows.filter(pa.array([sign == op for sign in signs], pa.bool_()))) for op in "+-")

@@ -14,7 +14,7 @@ from tests.pipelines.project.cli.project import Project
 from tidegate.pipelines.observe.report.answer import Grid
 from tidegate.pipelines.project.clean import spans
 from tidegate.pipelines.project.cli.screen import Screen, as_table, command
-from tidegate.pipelines.project.runs import lag
+from tidegate.windowing.time import show_duration
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_row_takes_a_line_for_each_field_where_a_terminal_is_too_narrow(
     [(None, "-"), (7_400, "7.4 s"), (-7_400, "-7.4 s"), (3_600_000 * 25, "1.04 d"), (86_400_000 * 5_066, "5,066 d")],
 )
 def test_a_lag_is_shown_in_units_that_people_read(millis: int | None, shown: str) -> None:
-    assert lag(millis) == shown
+    assert show_duration(millis) == shown
 
 
 @pytest.mark.parametrize(
