@@ -82,7 +82,7 @@ def snapshot_list(config: Config, pipeline: str) -> Snapshots:
                 "version": entry.version,
                 "committed_at": entry.committed_at,
                 **entry.manifest,
-                "results": whole[entry.manifest["epoch"]],
+                "results": whole[entry.epoch],
             }
             for entry in entries
         ),
@@ -396,9 +396,6 @@ def restore(config: Config, pipeline: str, target: str, keep_stale: bool, give_u
     given_up: list[str] = []
 
     def schemas() -> dict[str, pa.Schema]:
-        from tidegate.pipelines.definition.load import load_pipeline
-        from tidegate.pipelines.epoch.open_input import bind_to_source
-
         return bind_to_source(config, load_pipeline(config, pipeline)).table_schemas
 
     if not tables.exist:

@@ -164,6 +164,7 @@ class Trace(Answer):
             ("row", "event time", "version", "file", "place", "value"),
             [(e.row, show_millis(e.time), e.version, e.file, e.place, cell(e.value)) for e in self.elements],
         )
+        hidden = {*results.RESERVED, *self.key}
         yield Grid(
             "panes",
             ("epoch", "pane", "timing", "op", "rows", "result"),
@@ -171,17 +172,13 @@ class Trace(Answer):
                 (
                     *(traced.pane[name] for name in ("epoch", "pane", "timing", "op")),
                     "-" if traced.rows is None else " ".join(map(str, traced.rows)),
-                    cell({name: value for name, value in traced.pane.items() if name not in _hidden(self.key)}),
+                    cell({name: value for name, value in traced.pane.items() if name not in hidden}),
                 )
                 for traced in self.panes
             ],
         )
         if self.file is not None:
             yield f"page: {self.file}"
-
-
-def _hidden(key: dict[str, Any]) -> set[str]:
-    return {*results.RESERVED, *key}
 
 
 def _span(start: Millis | None, end: Millis | None) -> str:

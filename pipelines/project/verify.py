@@ -189,7 +189,8 @@ def verify(
             # Rows from before that epoch were read only in part, so the whole history is used.
             found = _windows(config, snapshot, tables, share, seed, None)
     except Refused as error:
-        found = WindowFaults(unverifiable=Counter({str(error): _drawn_windows(tables, manifest, share, seed)}))
+        windows, _ = _drawn(tables, manifest, share, seed, 0)
+        found = WindowFaults(unverifiable=Counter({str(error): len(windows)}))
     outcome = Verified(
         pipeline,
         manifest.epoch,
@@ -291,8 +292,3 @@ def _drawn(tables: PipelineTables, manifest: Manifest, share: float, seed: int, 
     rows = read_table(tables.warehouse, tables.open(results.NAME), where=where)
     draw = Draw.of(rows, key, share, seed)
     return results.latest(rows.filter(pa.array(draw.flags(rows))), key), draw
-
-
-def _drawn_windows(tables: PipelineTables, manifest: Manifest, share: float, seed: int) -> int:
-    """Return the number of current windows of sampled keys."""
-    return len(_drawn(tables, manifest, share, seed, 0)[0])

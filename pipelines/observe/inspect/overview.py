@@ -186,14 +186,13 @@ def _open_alarms(artifacts: Artifacts, pipeline: str) -> list[dict[str, Any]]:
 def _snapshot(tables: PipelineTables, entry: SnapshotEntry, reports: Collection[str]) -> dict[str, Any]:
     from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 
-    epoch = entry.manifest["epoch"]
     about = {
         "version": entry.version,
         "committed_at": entry.committed_at,
-        "epoch": epoch,
+        "epoch": entry.epoch,
         "timeline": entry.manifest["timeline"],
         "watermark": entry.manifest["watermark"],
-        "has_report": report_name(tables.pipeline, epoch) in reports,
+        "has_report": report_name(tables.pipeline, entry.epoch) in reports,
     }
     snapshot = read_snapshot(tables, entry.version)
     if snapshot is None:

@@ -6,9 +6,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -30,10 +28,10 @@ from tidegate.pipelines.project.cli.demo_changes import (
     BY_DAY,
     BY_MONTH,
     PIPELINE,
+    READERS,
     change_source,
     returned,
     show_summary,
-    write_readers,
 )
 from tidegate.pipelines.project.cli.init import STARTER
 from tidegate.pipelines.project.cli.screen import Screen, command, engine_option
@@ -78,31 +76,31 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     began = time.perf_counter()
     if with_spark:
         _set_up(screen)
-    project = _Project.make(folder, screen.engine or "spark")
+    config = _make_project(folder, screen.engine or "spark")
     console = screen.console
-    about = f": {days} day(s) of flights from New York, from {FIRST_DAY}, in {project.folder}"
+    about = f": {days} day(s) of flights from New York, from {FIRST_DAY}, in {config.root}"
     console.print(Text.assemble(("Tidegate demo", "bold"), about))
     airflow = EmbeddedAirflow(
-        home=project.folder / "airflow",
-        dags=project.folder / "dags",
-        runs=project.config.work_folder / "runs",
+        home=config.root / "airflow",
+        dags=config.root / "dags",
+        runs=config.work_folder / "runs",
         slots=4,
         # While the page is open, a user may start a continuous stream, whose `first_epoch` task waits in the triggerer.
         triggerer=serve,
     )
     try:
-        with console.status("starting Airflow (real scheduler, SQLite)") as status, _beside(airflow.start) as started:
-            rows = _load(screen, project.config, days)
-            status.update("starting Airflow (real scheduler, SQLite)")
-            started.wait()
+        with console.status("starting Airflow (real scheduler, SQLite)"):
+            starting = ThreadPoolExecutor(1).submit(airflow.start)
+            rows = _load(screen, config, days)
+            starting.result()
             airflow.wait_for_dags([*(f"{name}__backfill" for name in PIPELINES), BY_DAY, BY_MONTH])
         for name, about in zip(PIPELINES, _ABOUT, strict=True):
             console.print(f"{name:14} {about}")
         console.print(f"Airflow is up at {airflow.url} (user {USER}, password {airflow.password})")
-        _run_backfills(console, airflow, project, days)
+        _run_backfills(console, airflow, config, days)
         # After one day no shift has ended, so nothing could be corrected.
-        changes = change_source(console, airflow, project.config) if days > 1 else None
-        show_summary(screen, project.config, PIPELINES, rows, changes, time.perf_counter() - began)
+        changes = change_source(console, airflow, config) if days > 1 else None
+        show_summary(screen, config, PIPELINES, rows, changes, time.perf_counter() - began)
         if serve:
             console.print(f"\nAirflow's page stays open at {airflow.url}; Ctrl-C ends it")
             threading.Event().wait()
@@ -111,34 +109,24 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
             airflow.stop()
 
 
-@dataclass(frozen=True)
-class _Project:
-    """The project folder of the demo, laid out like any other project."""
-
-    folder: Path
-    config: Config
-
-    @classmethod
-    def make(cls, folder: Path, engine: EngineName) -> _Project:
-        folder = folder.absolute()
-        try:
-            if folder.exists() and any(folder.iterdir()):
-                if not (folder / _MARKER).exists():
-                    raise UsageError(f"--folder {folder}: the folder has other files; give an empty or a new one")
-                shutil.rmtree(folder)
-            (folder / "dags").mkdir(parents=True)
-        except OSError as error:
-            raise UsageError(f"--folder {folder}: it can't be created: {error.strerror}") from error
-        (folder / _MARKER).touch()
-        shutil.copy(STARTER / "dags" / "tidegate_dags.py.txt", folder / "dags" / "tidegate_dags.py")
-        write_readers(folder / "dags")
-        (folder / FILE_NAME).write_text(f'engine = "{engine}"\n{_template().read_text()}')
-        return cls(folder, load_config(folder / FILE_NAME))
-
-
-def _template() -> Path:
-    """Return tidegate.toml of the example, which is next to its pipelines. In a checkout it is a link."""
-    return Path(__file__).parents[2] / "examples" / "flights" / FILE_NAME
+def _make_project(folder: Path, engine: EngineName) -> Config:
+    """Create the project folder of the demo, laid out like any other project."""
+    folder = folder.absolute()
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            if not (folder / _MARKER).exists():
+                raise UsageError(f"--folder {folder}: the folder has other files; give an empty or a new one")
+            shutil.rmtree(folder)
+        (folder / "dags").mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(f"--folder {folder}: it can't be created: {error.strerror}") from error
+    (folder / _MARKER).touch()
+    shutil.copy(STARTER / "dags" / "tidegate_dags.py.txt", folder / "dags" / "tidegate_dags.py")
+    (folder / "dags" / "readers.py").write_text(READERS)
+    # The file of the example is next to its pipelines; in a checkout it is a link.
+    template = Path(__file__).parents[2] / "examples" / "flights" / FILE_NAME
+    (folder / FILE_NAME).write_text(f'engine = "{engine}"\n{template.read_text()}')
+    return load_config(folder / FILE_NAME)
 
 
 def _set_up(screen: Screen) -> None:
@@ -148,35 +136,6 @@ def _set_up(screen: Screen) -> None:
     if not any(jars_folder().glob("*.jar")):
         with screen.console.status("fetching Delta's jars for Spark, once"):
             resolve_jars()
-
-
-@contextmanager
-def _beside(act: Any) -> Iterator[_Started]:
-    """Run `act` in a thread alongside the body. `wait` joins the thread and raises its error."""
-    started = _Started()
-
-    def run() -> None:
-        try:
-            act()
-        except BaseException as error:
-            started.error = error
-        finally:
-            started.done.set()
-
-    threading.Thread(target=run, daemon=True).start()
-    yield started
-    started.wait()
-
-
-@dataclass
-class _Started:
-    done: threading.Event = field(default_factory=threading.Event)
-    error: BaseException | None = None
-
-    def wait(self) -> None:
-        self.done.wait()
-        if self.error is not None:
-            raise self.error
 
 
 def _load(screen: Screen, config: Config, days: int) -> int:
@@ -194,7 +153,7 @@ def _load(screen: Screen, config: Config, days: int) -> int:
     return rows
 
 
-def _run_backfills(console: Console, airflow: EmbeddedAirflow, project: _Project, days: int) -> None:
+def _run_backfills(console: Console, airflow: EmbeddedAirflow, config: Config, days: int) -> None:
     first = datetime.combine(FIRST_DAY, datetime.min.time(), UTC)
     for name in PIPELINES:
         airflow.create_backfill(f"{name}__backfill", first, first + timedelta(days=days - 1))
@@ -214,7 +173,7 @@ def _run_backfills(console: Console, airflow: EmbeddedAirflow, project: _Project
             for name, bar in bars.items():
                 for run in airflow.runs_of(f"{name}__backfill"):
                     if run["state"] == "failed":
-                        raise TidegateError(_failure(airflow, project, name, run))
+                        raise TidegateError(_failure(airflow, config, name, run))
                     if run["state"] == "success" and (name, run["dag_run_id"]) not in shown:
                         shown.add((name, run["dag_run_id"]))
                         progress.advance(bar)
@@ -233,8 +192,8 @@ def _describe(airflow: EmbeddedAirflow, name: str, run: dict[str, Any]) -> str:
     )
 
 
-def _failure(airflow: EmbeddedAirflow, project: _Project, name: str, run: dict[str, Any]) -> str:
+def _failure(airflow: EmbeddedAirflow, config: Config, name: str, run: dict[str, Any]) -> str:
     failed = [task for task in airflow.tasks_of(f"{name}__backfill", run["dag_run_id"]) if task["state"] == "failed"]
     names = ", ".join(task["task_id"] for task in failed) or "no task"
-    logs = project.config.work_folder / "runs" / f"{name}__backfill"
+    logs = config.work_folder / "runs" / f"{name}__backfill"
     return f"run {run['dag_run_id']} of {name}__backfill failed in {names}; the logs of its commands are in {logs}"

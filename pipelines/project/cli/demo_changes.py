@@ -144,11 +144,6 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
     )
 
 
-def write_readers(dags: Path) -> None:
-    """Write the DAG file of the readers."""
-    (dags / "readers.py").write_text(READERS)
-
-
 def _unpause(airflow: EmbeddedAirflow, dag: str) -> None:
     airflow.call("PATCH", f"dags/{dag}", json={"is_paused": False})
 
