@@ -59,10 +59,7 @@ class Hosts:
         """Return the run of an earlier attempt of a task that is still running on another host, if there is one.
 
         Airflow has no handle of it if the worker died before storing one. A run that was asked to end is not returned;
-        instead, this waits for its end.
-
-        Args:
-            task: DAG, run and task, as the names of runs have them.
+        instead, this waits for its end. The task is named by DAG, run and task, as the names of runs have them.
         """
         if self.artifacts is None:
             return None
@@ -93,14 +90,10 @@ class Hosts:
         return handle
 
     def end(self, run: Run, number: int) -> None:
-        """Request the end of a command from its supervisor or, if that has ended, through the lease.
+        """Request the end of attempt `number` of a command from its supervisor or, if that has ended, by the lease.
 
         Through the lease, a command ends after its current epoch. If a later attempt follows the command, it continues:
         when a worker that Airflow gave up on reaches Airflow again, Airflow ends that worker's task.
-
-        Args:
-            run: the run of the command.
-            number: the attempt to end.
         """
         if self._claimed_by(run) > number:
             return

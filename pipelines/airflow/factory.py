@@ -115,14 +115,7 @@ _IN_FILE = {
 
 @dataclass(frozen=True)
 class PipelineDags:
-    """The DAGs of one pipeline, each built by a method.
-
-    Args:
-        config: the project.
-        name: name of the pipeline.
-        entry: its entry in tidegate.toml.
-        options: the options that code passes for all DAGs.
-    """
+    """The DAGs of one pipeline, each built by a method, from its entry in tidegate.toml and options of code."""
 
     config: Config
     name: str

@@ -41,15 +41,9 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @dataclass(frozen=True, slots=True)
 class CommandLineage:
-    """Lineage of one command.
+    """Lineage of one command; without a pipeline, only the arguments name it.
 
-    Args:
-        arguments: arguments of the command.
-        pipeline: name of the pipeline; None if only the arguments have it.
-        config: path of tidegate.toml.
-        python: interpreter that the command runs with.
-        warn: writes a line into the task's log.
-        run: runs a command, as `subprocess.run` does.
+    A line about a failure goes to `warn`. `run` runs a command, as `subprocess.run` does.
     """
 
     arguments: Sequence[str]
@@ -60,18 +54,13 @@ class CommandLineage:
     run: Run = subprocess.run
 
     def before(self, is_skipped: bool = False) -> Any:
-        """Return the tables that the command is about to read and write, as far as known.
-
-        Args:
-            is_skipped: True if the task will not run the command.
-        """
+        """Return the tables that the command is about to read and write, as far as known; none if the task skips it."""
         return self._guarded((lambda: _NOTHING) if is_skipped else self._datasets)
 
     def after(self, files: RunFiles | None) -> Any:
         """Return the tables that the command read and wrote, as far as known, even if it failed.
 
-        Args:
-            files: files of its run; None if it never started.
+        It has no files if it never started.
         """
         return self._guarded((lambda: _NOTHING) if files is None else (lambda: self._datasets(files)))
 
@@ -151,12 +140,7 @@ def _time_of(driven: str | None) -> list[str]:
 
 
 def with_check(plain: dict[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the datasets of a check with its outcomes and the versions that it read.
-
-    Args:
-        plain: the datasets, from `tidegate lineage`.
-        result: the JSON of `tidegate quality`.
-    """
+    """Return the datasets of a check with its outcomes, from the JSON of `tidegate quality`, and the versions read."""
     if "checks" not in result:
         return plain
     fields = {each["table"]: each["facets"].get("schema", {}).get("fields", ()) for each in plain["inputs"]}
@@ -171,11 +155,7 @@ def with_check(plain: dict[str, Any], result: Mapping[str, Any]) -> dict[str, An
 
 
 def operator_lineage(plain: Mapping[str, Any]) -> Any:
-    """Return datasets as the value that the provider expects from an operator.
-
-    Args:
-        plain: the datasets, from `tidegate lineage`.
-    """
+    """Return datasets of `tidegate lineage` as the value that the provider expects from an operator."""
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import InputDataset, OutputDataset
 

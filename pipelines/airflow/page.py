@@ -71,13 +71,7 @@ def config_file() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A pipeline of the page.
-
-    Args:
-        name: its name on the page, which is the prefix of its DAG ids.
-        config: tidegate.toml of its project.
-        pipeline: its name there.
-    """
+    """A pipeline of the page: its name there, which is the prefix of its DAG ids, and its project and name in it."""
 
     name: str
     config: Path

@@ -254,10 +254,7 @@ def streams_arguments(pipelines: Sequence[str]) -> list[str]:
 def restart_arguments(pipeline: str, before: str) -> list[str]:
     """Return `tidegate stream` with the Params of a stream, and from the snapshot that `restore` names.
 
-    Args:
-        pipeline: its name.
-        before: the task that recorded the pipeline's status: a retry continues what the first attempt restored and
-            began.
+    Task `before` recorded the pipeline's status: a retry continues what the first attempt restored and began.
     """
     timeline = f"ti.xcom_pull(task_ids='{before}')['timeline']"
     command, name, mode, *others = stream_arguments(pipeline)

@@ -85,11 +85,8 @@ class Run:
     """A run of a command, seen from this host.
 
     Args:
-        handle: its handle.
         artifacts: artifacts of the project; needed on other hosts if the handle has a place among them.
         is_driver: returns True if the run's command, as the files describe it, holds the lease of its pipeline.
-        clock: returns the current time, in seconds since 1970.
-        pause: waits for a number of seconds.
     """
 
     handle: ProcessHandle

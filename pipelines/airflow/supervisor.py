@@ -40,13 +40,7 @@ themselves.
 
 
 class Supervisor:
-    """Runs one command in its own session.
-
-    Args:
-        handle: handle of this process; followers of the command read and write files in its folder.
-        grace: seconds for the command to end when asked to, more than 0.
-        copying_of: returns the copier of the files.
-    """
+    """Runs one command in its own session; followers read and write files in the folder of the handle."""
 
     def __init__(
         self, handle: ProcessHandle, grace: float, copying_of: CopyRun = lambda supervisor, command: None
@@ -122,12 +116,9 @@ class Copying:
     """Keeps the copy of a run's files up to date.
 
     Args:
-        files: the files of the run.
-        copy: their copy.
-        about: what other hosts need to know about the run: its handle, and the process id and start time of its
-            command.
+        about: what other hosts need to know about the run: its handle, and process id and start of its command.
         on_end: called if somebody requested the end of the command.
-        tell: called with the error each time the store begins to fail.
+        tell: called with the error each time that the store begins to fail.
     """
 
     files: FolderOfRun
@@ -148,10 +139,7 @@ class Copying:
     def beat(self, exit_code: int | None = None) -> None:
         """Copy new output of the log, write a heartbeat, and check whether somebody requested the end of the command.
 
-        A store that fails now may work at the next heartbeat.
-
-        Args:
-            exit_code: exit code of a command that has ended.
+        A store that fails now may work at the next heartbeat. A command that has ended has an exit code.
         """
         try:
             self._copied = self.copy.copy_log(self.files.log, self._copied)

@@ -183,14 +183,7 @@ def _comparison(
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """The published windows of the pipeline, or of the branch.
-
-    Args:
-        tables: its tables.
-        manifest: the manifest of the newest epoch that every table has.
-        since: the newest epoch that both share.
-        columns: columns of table `results`.
-    """
+    """The published windows of the pipeline, or of the branch; `since` is the newest epoch that both share."""
 
     tables: PipelineTables
     manifest: Manifest

@@ -109,14 +109,10 @@ def status(
     committed: Millis | None,
     input_: BoundInput | None = None,
 ) -> str:
-    """Return `ok`, `dropped`, or the reason why a row of an input is rejected.
+    """Return `ok`, `dropped`, or the reason why a row of an input (None: the first) is rejected.
 
-    Args:
-        bound: the pipeline.
-        row: the row after `columns=`; None if `where` drops it.
-        time: its event time.
-        committed: commit time; None if rows can't be ahead of it, as in a backfill.
-        input_: the input; None for the first.
+    The row has its columns after `columns=`; None if `where` drops it. Without a commit time, as in a backfill, rows
+    can't be ahead of it.
     """
     if row is None:
         return DROPPED

@@ -55,12 +55,7 @@ def silent(progress: Progress) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Teller:
-    """Reports the progress of calls for one pipeline.
-
-    Args:
-        pipeline: its name.
-        on_progress: the caller's function.
-    """
+    """Reports the progress of calls for one pipeline to the caller's function."""
 
     pipeline: str
     on_progress: OnProgress = silent

@@ -154,14 +154,7 @@ def results_sql(config: Config, pipeline: str, view: View, dialect: str, schema:
 
 @dataclass(frozen=True, slots=True)
 class _Stand:
-    """The published state of a pipeline.
-
-    Args:
-        tables: its tables.
-        head: the newest snapshot.
-        snapshot: the newest snapshot that every table has.
-        columns: columns of table `results`.
-    """
+    """The published state of a pipeline: the newest snapshot, and the newest one that every table has."""
 
     tables: PipelineTables
     head: Snapshot

@@ -120,15 +120,7 @@ def entered(
 
 
 class StreamRun:
-    """A running stream.
-
-    Args:
-        config: the project.
-        driver: the driver, which holds the lease.
-        options: how it runs.
-        stop: the request to stop.
-        teller: reports epochs and steps.
-    """
+    """A running stream; its driver holds the lease."""
 
     def __init__(
         self, config: Config, driver: Driver, options: StreamOptions, stop: StopRequest, teller: Teller

@@ -188,16 +188,7 @@ def _span(start: Millis | None, end: Millis | None) -> str:
 def trace(
     config: Config, pipeline: str, key: tuple[str, ...], window: Millis | None, page: bool, to: Path | None
 ) -> Trace:
-    """Return the trace of a key.
-
-    Args:
-        config: the project.
-        pipeline: name of the pipeline.
-        key: the key's values as strings.
-        window: only the window that starts at this time, and those that merged into it.
-        page: True to write it as a page next to the run reports.
-        to: file for the page.
-    """
+    """Return the trace of a key, from its values as strings."""
     traced = _trace(config, pipeline, key, window)
     if traced.remark is not None or not (page or to is not None):
         return traced

@@ -145,15 +145,8 @@ def verify(
 ) -> Verified:
     """Verify the tables of a pipeline as of its newest epoch, or of a sampled epoch.
 
-    Args:
-        config: the project.
-        pipeline: name of the pipeline.
-        share: share of the keys to sample, above 0 and at most 1.
-        seed: seed of the sample; the same seed samples the same keys. None for the number of the newest epoch.
-        new: True verifies only what was published since the newest such verification that found no difference, and
-            records itself as such in table `quality`.
-        budget: verifies only what one of the newest epochs published, and only if the processor time of the last such
-            verification is at most this share of the time of the epochs since then. None verifies all epochs.
+    With `new`, table `quality` notes that the verification was one. With a budget, the processor time of the last such
+    verification counts.
     """
     began = process_time()
     tables = PipelineTables.of(config, pipeline)
@@ -214,13 +207,9 @@ def verify(
 
 
 def _due_in(tables: PipelineTables, manifest: Manifest, budget: float, last: tuple[int, float] | None) -> float:
-    """Return how many more seconds of epochs must run before the budget allows a verification; 0 if it does already.
+    """Return how many more seconds of epochs must run before the budget allows a verification; 0 if none.
 
-    Args:
-        tables: the tables of the pipeline.
-        manifest: the newest manifest.
-        budget: the share.
-        last: the epoch as of which the last verification ran, and its processor time, seconds; None if there was none.
+    `last` is the epoch as of which the last verification ran, and its processor time, seconds; None if there was none.
     """
     if last is None:
         return 0.0

@@ -88,13 +88,7 @@ class Arrived:
 
 
 class Divided:
-    """Rows on disk, divided into shares of the keys: files in a temporary folder, which is removed with this value.
-
-    Args:
-        pieces: the rows.
-        shares: number of shares.
-        work: folder in which the temporary folder is created; None for that of the system.
-    """
+    """Rows on disk, divided into shares of the keys: files in a temporary folder, which is removed with this value."""
 
     def __init__(self, pieces: Iterator[Arrived], shares: int, work: Path | None) -> None:
         if work is not None:
@@ -145,12 +139,7 @@ class Arrivals:
 
     @classmethod
     def open(cls, config: Config, pipeline: Pipeline, from_version: int = 0) -> Arrivals:
-        """List the commits of a pipeline's sources, and measure their rows.
-
-        Args:
-            config: the project.
-            pipeline: the pipeline.
-            from_version: first version of the source to read.
+        """List the commits of a pipeline's sources from a version on, and measure their rows.
 
         Raises:
             Refused: Spark would have to read a source, or a version can no longer be read.
@@ -200,11 +189,9 @@ class Arrivals:
         return np.maximum.accumulate(np.array([read.commit.time for read in self.reads], np.int64))
 
     def watermarks(self, strategy: WatermarkStrategy | None = None, observe: bool = False) -> Watermarks:
-        """Return the watermarks of a strategy; None uses the strategies of the pipeline.
+        """Return the watermarks of a strategy for all inputs; None uses the strategies of the pipeline.
 
-        Args:
-            strategy: strategy for all inputs.
-            observe: True to record after each commit which source partitions hold the watermark back.
+        With `observe`, they say after how many commits each source partition held the watermark back, and by how much.
         """
         pipeline = self.pipeline
         if strategy is not None:

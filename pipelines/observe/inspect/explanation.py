@@ -48,10 +48,7 @@ class Explanation:
 def explain(pipeline: Pipeline, choices: Sequence[Choice] | None = None, engine: EngineName = "spark") -> Explanation:
     """Explain how a pipeline is run.
 
-    Args:
-        pipeline: the pipeline.
-        choices: what reads each input; None if there is no table yet; then both ways to read it are named.
-        engine: the engine that runs its tasks.
+    `choices` says what reads each input. Without them there is no table yet, and both ways to read it are named.
     """
     choice = choose_operator(pipeline.compute)
     steps = tuple(_steps(pipeline, choice, choices, engine))

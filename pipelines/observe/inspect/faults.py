@@ -110,14 +110,7 @@ class Draw:
 
 @dataclass
 class WindowFaults:
-    """The result of comparing sampled windows with their recomputed lives.
-
-    Args:
-        faults: the differences.
-        windows: number of windows that were recomputed.
-        keys: number of keys.
-        unverifiable: number of windows that can't be recomputed, by reason.
-    """
+    """Differences of sampled windows from their recomputed lives, and by reason how many can't be recomputed."""
 
     faults: list[Fault] = field(default_factory=list)
     windows: int = 0
@@ -130,11 +123,8 @@ def faults_of_windows(
 ) -> WindowFaults:
     """Compare the windows, state and late rows of sampled keys with their lives.
 
-    Args:
-        history: the history. If it starts at an epoch, only windows with a later pane are compared.
-        snapshot: the snapshot.
-        rows_of: current windows of sampled keys, and all late rows.
-        draw: the sample.
+    `rows_of` has the current windows of sampled keys, and all late rows. If the history starts at an epoch, only
+    windows with a later pane are compared.
 
     Raises:
         Refused: no window can be recomputed.
@@ -204,13 +194,7 @@ _ORDER_UNKNOWN = "they have rows from before epoch {}, whose order of arrival is
 class _Compared:
     """The comparison of what is published for a key with its life.
 
-    Args:
-        history: the history.
-        rows: the rows of the key.
-        life: the life of its windows.
-        key: the key, by column.
-        is_cut: True if an unknown part of the rows may be from before the key was forgotten.
-        found: the result so far.
+    `is_cut` is True if an unknown part of the rows may be from before the key was forgotten.
     """
 
     history: History
@@ -270,10 +254,7 @@ class _Compared:
     def _add(self, fault: Fault, bounds: Bounds, *published: int) -> bool:
         """Record a difference and return True, or count the window as one that can't be recomputed.
 
-        Args:
-            fault: the difference.
-            bounds: the span of its rows.
-            published: the epochs that published them, in addition to the fault's epoch.
+        Its rows are within `bounds`, and `published` has further epochs that published them.
         """
         history, reason = self.history, None
         assigner, begins = history.windows.assigner, history.begins
@@ -379,10 +360,7 @@ def faults_of_late_rows(rows: pa.Table, epoch_rows: pa.Table) -> Iterator[Fault]
 def faults_of_epochs(epoch_rows: pa.Table, late_rows: pa.Table, erased: bool) -> Iterator[Fault]:
     """Check that every element of each epoch is accounted for, and that its late rows are in the table.
 
-    Args:
-        epoch_rows: rows of table epochs.
-        late_rows: rows of table late.
-        erased: True if late rows of these epochs have been pruned or forgotten, so that fewer may be left.
+    If rows of table late were `erased`, by pruning or forgetting, there may be fewer.
     """
     rows = epoch_rows.to_pylist()
     gone: dict[int, int] = {}
@@ -402,14 +380,7 @@ def faults_of_epochs(epoch_rows: pa.Table, late_rows: pa.Table, erased: bool) ->
 def faults_of_manifests(
     tables: PipelineTables, newest: Manifest, epoch_rows: pa.Table, after: int = 0
 ) -> tuple[int, list[Fault]]:
-    """Compare each retained manifest on the lineage with its row in table epochs, and with its parent.
-
-    Args:
-        tables: the tables of the pipeline.
-        newest: the newest manifest.
-        epoch_rows: rows of table epochs.
-        after: only manifests of later epochs are compared.
-    """
+    """Compare each retained manifest after an epoch with its row in table epochs, and with its parent."""
     rows = {row["epoch"]: row for row in epoch_rows.to_pylist()}
     manifests: dict[int, Manifest] = {}
     for entry in list_snapshots(tables):

@@ -59,10 +59,6 @@ class History:
     """The steps that led to a snapshot, and the opened source.
 
     Args:
-        source: the source.
-        tables: the pipeline's tables.
-        manifest: manifest of the snapshot.
-        steps: the steps, in order.
         after: only the output of later epochs is needed; None for everything.
         lower: event time from which the rows of the first step are read; other steps are read whole.
     """
@@ -112,15 +108,12 @@ class History:
             return later, later.rows(wanted, after)
 
     def rows(self, wanted: Callable[[pa.Table], npt.NDArray[np.bool_]], after: int = 0) -> Rows:
-        """Return the usable rows of some keys, in order of step and time.
+        """Return the usable rows of some keys that epochs after one have read, in order of step and time.
 
-        Args:
-            wanted: returns a flag for each row of a table with the key columns.
-            after: only rows that a later epoch read.
+        `wanted` returns a flag for each row of a table with the key columns.
 
         Raises:
-            FileGone: a file no longer exists. If the first step is a `BASE`, its missing files are listed in
-                `Rows.gone` instead.
+            FileGone: a file no longer exists, except for those of a `BASE`, which are in `Rows.gone`.
         """
         parts = [
             replace(part, commit=number)
@@ -181,13 +174,7 @@ class History:
         return tuple(spans)
 
     def lives(self, rows: Rows, late_rows: Sequence[Mapping[str, Any]], published: Iterable[Mapping[str, Any]]) -> Life:
-        """Return the life of the windows of one key.
-
-        Args:
-            rows: the rows of the key.
-            late_rows: the rows of the key in table `late`, with their event times in `TIME`.
-            published: the rows of the key in table `results`.
-        """
+        """Return the life of the windows of one key, from its rows, and from those in tables `late` and `results`."""
         newest, final_at = dict[Bounds, int](), dict[Bounds, Millis]()
         for row in published:
             window = to_millis(row["window_start"]), to_millis(row["window_end"])
@@ -268,10 +255,7 @@ class _Clock:
 class Rows:
     """Rows of the source, as dicts with the columns of events and `STEP`, `TIME`, `PART` and `PLACE`.
 
-    Args:
-        parts: the files.
-        rows: the rows.
-        gone: spans of event time whose rows can no longer be read, because their files no longer exist.
+    `gone` has the spans of event time whose rows can no longer be read, because their files no longer exist.
     """
 
     parts: tuple[FilePart, ...]
@@ -286,14 +270,9 @@ def read_history(
     lower: Millis = FIRST_TIME,
     manifest: Manifest | None = None,
 ) -> History:
-    """Return the history of a snapshot.
+    """Return the history of a snapshot, by its manifest; None for the newest.
 
-    Args:
-        config: the project.
-        pipeline: name of the pipeline.
-        since: manifest of the epoch at which it starts; None for as early as possible.
-        lower: with `since`, the event time from which the earlier rows are read.
-        manifest: manifest of the snapshot; None for the newest.
+    It starts at epoch `since`, with rows from event time `lower` on; None for as early as possible.
 
     Raises:
         Refused: it can't be reconstructed; the message says why.
@@ -363,12 +342,7 @@ def _steps(
 ) -> Iterator[Step]:
     """Yield the steps of the epochs on the lineage of a snapshot.
 
-    Args:
-        source: the source.
-        tables: the tables of the pipeline.
-        manifest: manifest of the snapshot.
-        base: manifest of the epoch at which the history starts; None to start with the first row.
-        lower: event time from which the rows of this epoch are read.
+    The history starts at the epoch `base`, with rows from event time `lower` on; None to start with the first row.
     """
     rows = _epochs(tables, manifest, 0 if base is None else base.epoch)
     shapes = {row["epoch"]: row.get(epochs.SHAPE) for row in rows}
@@ -470,13 +444,7 @@ def _commits(
 ) -> Iterator[Step]:
     """Yield the steps of the commits after a version, and advance event time over them.
 
-    Args:
-        source: the source.
-        times: the event times before, which are advanced.
-        epoch: the epoch.
-        read: the version up to which commits have moved the watermark, and the version up to which rows were read.
-        until: the last version.
-        watermark: the watermark before.
+    `read` has the version up to which commits have moved the watermark, and that up to which their rows were read.
     """
     for commit in source.log.unread(read[0], until):
         (alone,) = in_steps([ReadCommit(commit, commit.files, len(commit.files), True)], times)

@@ -84,9 +84,6 @@ class Figures:
 class Lateness:
     """Late rows and their consequences under different settings.
 
-    Args:
-        arrivals: the rows.
-
     Raises:
         Refused: only the pipeline's own code can tell which rows are late.
     """

@@ -75,7 +75,7 @@ def docs_page(config_file: str | Path, pipeline: str, page: str) -> bytes | None
 
 
 def stored_page(config_file: str | Path, pipeline: str, name: str) -> bytes | None:
-    """Return a page of a pipeline as HTML by its name among the artifacts; None if there is no such page.
+    """Return a page of a pipeline as HTML by its name among the artifacts, or None if there is no such page.
 
     Raises:
         UsageError: there is no such pipeline.

@@ -92,11 +92,8 @@ def partitions(
 ) -> list[PartitionStatus]:
     """Return the event time of every source partition, those that hold the watermark back first, then by watermark.
 
-    Args:
-        manifest: manifest of a snapshot.
-        now: int64 epoch milliseconds.
-        timeouts: milliseconds without a commit after which a partition becomes idle, by input: `""` for a single input,
-            otherwise the input's side.
+    `timeouts` has the milliseconds without a commit after which a partition becomes idle, by input: `""` for the only
+    one, otherwise the input's side.
     """
     sides = {name: name.partition(":")[0] if manifest.inputs else "" for name in manifest.partitions}
     watermarks = {name: manifest.inputs.get(side, manifest.watermark) for name, side in sides.items()}
@@ -141,16 +138,8 @@ def open_windows(
 ) -> tuple[list[Waiting], int]:
     """Return the first windows (or keys, or elements of a join) of a snapshot, and how many there are in all.
 
-    They are ordered by their end.
-
-    Args:
-        warehouse: the warehouse of the tables.
-        snapshot: the snapshot to read.
-        lateness: allowed lateness of the pipeline, milliseconds.
-        now: int64 epoch milliseconds.
-        key: the key columns' values as strings, in order; None for all keys.
-        limit: number of windows to return; None for all.
-        following: interval that a backfill runs next; None if none follows, and for a stream.
+    They are ordered by their end. A key is given by the strings of its columns' values. `following` is the interval that
+    a backfill runs next; None if none follows, or for a stream.
 
     Raises:
         UsageError: a string of the key is not a value of its column.

@@ -28,11 +28,9 @@ _NOT_NULL = "expect_column_values_to_not_be_null"
 
 
 def check_facets(result: Mapping[str, Any], columns: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return the input facets of each table that a check read, by the table's name.
+    """Return the input facets of each table that a check read, by its name, from the JSON of `tidegate quality`.
 
-    Args:
-        result: the JSON of `tidegate quality`.
-        columns: columns of table results, which show whether an expectation is about a column.
+    The columns of table results show whether an expectation is about a column.
     """
     assertions: dict[str, list[dict[str, Any]]] = {}
     for check in result["checks"]:

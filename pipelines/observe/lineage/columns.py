@@ -54,13 +54,7 @@ class Use:
 
 @dataclass(frozen=True)
 class LineageInput:
-    """An input of a pipeline, with the columns of its table.
-
-    Args:
-        part: the input.
-        dataset: name of its table.
-        names: columns of its table; empty if there is no table yet.
-    """
+    """An input of a pipeline, with the name of its table, and the table's columns; none if there is no table yet."""
 
     part: Input
     dataset: DatasetName
@@ -135,9 +129,7 @@ def is_plain(text: str) -> bool:
 def columns_of_sql(text: str, names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns of a table that an expression in Spark SQL names, in the order of the table.
 
-    Args:
-        text: the expression.
-        names: all columns of the table; empty if they are unknown, in which case columns are named as written.
+    If the table's columns are unknown (no names), columns are named as written.
     """
     # Pipelines without SQL should not wait for this import.
     from sqlglot import exp, parse_one

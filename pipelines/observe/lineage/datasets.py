@@ -57,12 +57,8 @@ def datasets_of_driver(
 ) -> Datasets:
     """Return the datasets of a command that drives a pipeline, such as `backfill` or `stream`.
 
-    Args:
-        config: the project.
-        pipeline: the pipeline.
-        since: the time from which a command that has ended held the lease: then its output is counted, and its source
-            has the version up to which it was read. None for a command that is about to start.
-        until: the time until which it held the lease; None if no end was recorded.
+    For a command that has ended, the output of its epochs is counted, and its source has the version up to which it was
+    read: it held the lease from `since` until a time, None if no end was recorded.
 
     Raises:
         Refused: a source or a table can't be read; the message names it.

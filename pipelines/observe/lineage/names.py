@@ -39,11 +39,7 @@ class DatasetName(NamedTuple):
 
 
 def dataset_name(path: str, options: Mapping[str, str] | None = None) -> DatasetName:
-    """Return the name of the table at a path or URI.
-
-    Args:
-        path: an absolute path, or a URI.
-        options: storage options of the warehouse, as in deltalake.
+    """Return the name of the table at an absolute path or URI; options are the warehouse's, as in deltalake.
 
     Example:
         >>> dataset_name("s3a://lake/raw/events/")

@@ -30,14 +30,9 @@ _INSTANCES = uuid.UUID("4d63009a-8d0f-11ee-aad7-4c796ed8e320")
 
 
 class Meter(Observer):
-    """An observer that measures one pipeline.
+    """An observer that measures one pipeline, whose windows an operator computes: `arrays` or `rows`.
 
-    Args:
-        pipeline: name of the pipeline.
-        operator: `arrays` or `rows`, the operator that computes its windows.
-        warehouse: the warehouse; it distinguishes two pipelines of the same name.
-        readers: the readers of the instruments.
-        clock: returns the current time, int64 epoch milliseconds; readers call it from their own threads.
+    The warehouse distinguishes two pipelines of the same name. Readers call the clock from their own threads.
     """
 
     is_on = True
@@ -119,11 +114,7 @@ class Meter(Observer):
         self._set(catalog.LOOKED_AT, self._clock() / 1000)
 
     def close(self, seconds: float) -> None:
-        """Pass the last values to the readers that send values, and stop all readers.
-
-        Args:
-            seconds: longest time to wait, seconds.
-        """
+        """Pass the last values to the readers that send values, within some seconds, and stop all readers."""
         try:
             self._provider.shutdown(seconds * 1000)
         except Exception as error:  # the SDK raises bare exceptions, and the run itself succeeded

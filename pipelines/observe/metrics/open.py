@@ -59,12 +59,6 @@ def measured(
 ) -> AbstractContextManager[Observer]:
     """Return a context manager for the observer of a run. Metrics that can't be sent are logged and don't stop the run.
 
-    Args:
-        config: the project.
-        pipeline: name of the pipeline.
-        compute: its computation.
-        clock: returns the current time, int64 epoch milliseconds.
-
     Raises:
         UsageError: a library that the metrics need is not installed.
     """

@@ -84,13 +84,7 @@ _SUMS = {metric.in_prometheus.removesuffix("_total"): metric for metric in (*COU
 
 
 class Textfile:
-    """The metrics file of a pipeline, written every few seconds and at the end of the run.
-
-    Args:
-        file: its path.
-        registry: the metrics of this run.
-        every: seconds between writes.
-    """
+    """The metrics file of a pipeline, written every few seconds and at the end of the run."""
 
     def __init__(self, file: Path, registry: CollectorRegistry, every: float) -> None:
         self._file, self._registry, self._every = file, registry, every
@@ -101,11 +95,7 @@ class Textfile:
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Write the file one last time.
-
-        Args:
-            seconds: longest time to wait, in seconds; a disk that hangs does not keep a run from ending.
-        """
+        """Write the file one last time; after some seconds, a disk that hangs does not keep the run from ending."""
         self._ended.set()
         self._thread.join(seconds)
 

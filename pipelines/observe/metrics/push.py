@@ -35,12 +35,7 @@ _READS_HEADERS = "opentelemetry.util.re"
 
 
 def pushing(collector: str, every: float) -> MetricReader:
-    """Return a reader that sends to a collector.
-
-    Args:
-        collector: address of the collector, without the path for metrics.
-        every: seconds between sends.
-    """
+    """Return a reader that sends to a collector, whose address lacks the path for metrics, every few seconds."""
     return PeriodicExportingMetricReader(Exporter(collector), every * 1000)
 
 

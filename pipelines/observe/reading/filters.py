@@ -159,12 +159,9 @@ def all_of(expressions: Iterable[pc.Expression | None]) -> pc.Expression | None:
 
 
 def files_that_may_match(files: Sequence[dict[str, Any]], schema: pa.Schema, where: pc.Expression | None) -> set[str]:
-    """Return the names of the files that may have a row for which an expression is true. No file is opened.
+    """Return the names of the files that may have a row for which an expression is true; None keeps all files.
 
-    Args:
-        files: the files of a table, with the statistics of its log.
-        schema: columns of the table.
-        where: the expression; None keeps all files.
+    No file is opened: the files of a table come with the statistics of its log.
     """
     if where is None:
         return {file["path"] for file in files}

@@ -26,14 +26,7 @@ Bits = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a table at one version.
-
-    Args:
-        warehouse: the warehouse of the table.
-        path: path of the table.
-        schema: its columns.
-        active: its files, as deltalake lists them.
-    """
+    """The files of a table at one version, as deltalake lists them."""
 
     warehouse: Warehouse
     path: str
@@ -73,10 +66,8 @@ class Files:
     ) -> pa.Table:
         """Return columns of the rows that a function selects, with their places.
 
-        Args:
-            columns: names of the columns, including those that the function reads.
-            where: function from rows of a file to a flag for each row.
-            numbers: indices of the files to read; None for all.
+        It gets the columns of a file's rows, and returns a boolean for each. `numbers` are the files to read; None for
+        all.
         """
         parts = [self._places(number, list(columns), where) for number in self._numbers(numbers)]
         if parts:

@@ -54,10 +54,7 @@ class ResultQueries:
     Args:
         results: table `results`, as SQL.
         epochs: table `epochs`, as SQL.
-        key: names of the key columns.
         columns: names of the columns of table results.
-        panes: True if the results are panes of windows.
-        dialect: the engine's dialect.
         by_clock: True if the clock ends the windows, False if the watermark does.
     """
 

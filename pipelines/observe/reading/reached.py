@@ -91,7 +91,7 @@ def reached(tables: PipelineTables, table: str) -> tuple[Reached, Files]:
 
 
 def settled(tables: PipelineTables, table: str) -> tuple[Reached, Files]:
-    """Return the same, once no restore or other epoch that changes published rows is being published.
+    """Return what `reached` returns, once no restore or other epoch that changes published rows is being published.
 
     Raises:
         Refused: such an epoch was not published to all tables in time; its driver died.

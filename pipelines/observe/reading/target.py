@@ -51,14 +51,7 @@ _APPENDED = tuple(view for view in STREAMED if view not in (FINAL, LATEST))
 
 @dataclass(frozen=True)
 class Target:
-    """A view of a pipeline, and its columns.
-
-    Args:
-        tables: the pipeline's tables.
-        view: name of the view.
-        schema: columns of the view.
-        key: names of the key columns.
-    """
+    """A view of a pipeline, with its columns."""
 
     tables: PipelineTables
     view: str
@@ -67,13 +60,7 @@ class Target:
 
     @classmethod
     def of(cls, pipeline: str | None, view: str = FINAL, config: Path | None = None) -> Target:
-        """Return a view of a pipeline that tidegate.toml names.
-
-        Args:
-            pipeline: name of the pipeline.
-            view: name of the view.
-            config: path of tidegate.toml; None for the one that TIDEGATE_CONFIG names, or the nearest one from this
-                folder up.
+        """Return a view of a pipeline in a tidegate.toml: that of TIDEGATE_CONFIG or the nearest one, without a path.
 
         Raises:
             UsageError: there is no such pipeline or view.
@@ -163,10 +150,7 @@ class Target:
     def changes(self, start: Reached, end: Reached, forgotten_through: int = 0) -> views.View:
         """Return what changed in the view between two offsets. Repeated calls return the same rows.
 
-        Args:
-            start: the offset up to which a query has read.
-            end: the offset up to which it reads now.
-            forgotten_through: newest `forget` whose keys were also erased in the query's target.
+        Keys of each `forget` up to an epoch (`forgotten_through`) were also erased in the query's target.
 
         Raises:
             Refused: the rows in between can no longer be determined, or a key was forgotten.
@@ -199,12 +183,9 @@ class Target:
         pushed: Sequence[pc.Expression] = (),
         columns: list[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield rows of the view.
+        """Yield rows of the view, or of some of its files, that also satisfy the expressions in `pushed`.
 
-        Args:
-            view: the rows, or a part of their files.
-            pushed: more expressions that the rows must satisfy.
-            columns: names of the columns; None for all.
+        If no columns are named, all are returned.
         """
         path = self.tables.path(self.table)
         where = all_of([view.where, *pushed])
@@ -213,11 +194,7 @@ class Target:
                 yield batch if view.until is None else without_later_marks(batch, view.until)
 
     def table_of(self, columns: Sequence[str] | None, where: str | pc.Expression | None) -> pa.Table:
-        """Return the current rows of the view.
-
-        Args:
-            columns: names of the columns; None for all.
-            where: a condition on the rows, as text or expression; None for all.
+        """Return the current rows of the view that satisfy a condition; None for all rows, or all columns.
 
         Raises:
             UsageError: the view has no such column, or the condition does not fit its columns.

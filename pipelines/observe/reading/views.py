@@ -152,13 +152,7 @@ def read_file(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file that belong to a view and satisfy an expression, with the view's `op`.
 
-    Args:
-        warehouse: the warehouse of the table.
-        path: path of the table.
-        file: the file.
-        schema: columns of the view.
-        where: the expression; None for all rows.
-        columns: the columns to return; None for all.
+    `schema` has the columns of the view; None for `columns` returns all of them.
     """
     # The bits refer to all rows of the file, and the file may lack `op`. In these cases, rows are filtered after
     # reading.

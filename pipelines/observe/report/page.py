@@ -35,12 +35,7 @@ def write_report(
 ) -> str:
     """Write the report of an epoch's run, and return its path or URI.
 
-    Args:
-        config: the project.
-        pipeline: its name.
-        run: the data of the page.
-        to: the file; None for a file among the artifacts.
-        more: plots as SVG by title, shown before the others.
+    `more` has plots as SVG by title, shown before the others. Without a file, the report is one of the artifacts.
     """
     has_advice = to is None and artifacts_of(config).written_at(page_name(pipeline, ADVICE)) is not None
     return _write(config, report_name(pipeline, run.manifest.epoch), to, render(run, has_advice=has_advice, more=more))
@@ -51,13 +46,7 @@ def write_answer(
 ) -> str:
     """Write an answer as a page, and return its path or URI.
 
-    Args:
-        config: the project.
-        name: name of the page among the artifacts.
-        answer: the answer.
-        title: title of the page.
-        plots: plots as SVG by title, shown before the answer's tables.
-        to: the file; None for a file among the artifacts.
+    The plots, as SVG by title, are shown before its tables. Without a file, the page has its name among the artifacts.
     """
     template = _environment().get_template("answer.html")
     page = template.render(title=title, plots=plots, shown=answer._repr_html_(), look=look())

@@ -198,12 +198,7 @@ _EMISSIONS = {"fired": (GREEN, "^"), "fired late": (ORANGE, "^"), "reopened": (O
 
 
 def time_line(elements: Sequence[Any], events: Sequence[Any]) -> str:
-    """Return the picture as SVG.
-
-    Args:
-        elements: the rows, as `Traced`.
-        events: what happened, as `Happened`, in order.
-    """
+    """Return the picture of a trace as SVG, from its rows (`Traced`) and what happened (`Happened`), in order."""
     return draw(lambda axes: _trace(axes, elements, events), (7.5, 4.0))
 
 
@@ -258,10 +253,7 @@ _CURVE_SIZE = (7.5, 2.6)
 def curve(title: str, points: Sequence[tuple[Millis, Any]], present: Millis | None) -> dict[str, str]:
     """Return the plots of a curve over one setting as SVG, by title: late rows and wrong windows, and waits.
 
-    Args:
-        title: the setting.
-        points: its values in milliseconds, ascending, each with its effect, as `Advised`.
-        present: the current value, which is marked.
+    The points are values in milliseconds, ascending, each with its effect (`Advised`); the current value is marked.
     """
     name, unit = unit_of(max((value for value, _ in points), default=0))
 

@@ -73,13 +73,9 @@ _TIMELINE_WINDOWS = 20
 
 
 def read_run(tables: PipelineTables, epoch: int | None = None, key: str | None = None) -> RunReport:
-    """Read the data of an epoch's report.
+    """Read the data of an epoch's report; None for the newest epoch.
 
-    Args:
-        tables: tables of the pipeline.
-        epoch: None for the newest.
-        key: key whose windows the timeline shows, with its columns joined by `/`; None for the key with the most
-            windows.
+    The timeline shows the windows of a key, its columns joined by `/`; None for the key with the most windows.
 
     Raises:
         UsageError: there is no snapshot of that epoch, or no window of that key.

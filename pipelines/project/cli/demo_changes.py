@@ -205,13 +205,7 @@ def show_summary(
 ) -> None:
     """Show the input and the output of each pipeline, what changed afterwards, and a chart of the days.
 
-    Args:
-        screen: where to show it.
-        config: the demo's project.
-        pipelines: names of the pipelines.
-        records: number of records that the source had for the backfill.
-        changes: the later changes of the source, which one pipeline follows; None if there were none.
-        seconds: duration of the demo.
+    The source had some records for the backfill; one pipeline follows its later changes, None if there were none.
 
     Raises:
         TidegateError: a row is missing: the input is not the sum of on time, late and filtered.
