@@ -153,7 +153,6 @@ def backfill(
     patience: float,
     teller: Teller,
 ) -> Backfilled:
-    """Run a pipeline over intervals of event time. With `end_of_input`, end event time after them."""
     value = load_pipeline(config, pipeline)
     intervals = span.intervals(config, pipeline)
     if not intervals and not end_of_input:
@@ -322,7 +321,6 @@ class Replayed(Answer):
 
 
 def replay(config: Config, pipeline: str, commits_per_epoch: int | None, teller: Teller) -> Replayed:
-    """Run a pipeline over all commits of its source, in the order in which a stream would have read them."""
     value = load_pipeline(config, pipeline)
     require_engine(config, "a backfill")
     check_first_run(config, value, teller)
@@ -383,7 +381,6 @@ class BackfillPlan(Answer):
 
 
 def plan_backfill(config: Config, pipeline: str, span: Span, again: bool) -> BackfillPlan:
-    """Return what a backfill would do. This reads only logs and the newest snapshot, and starts no JVM."""
     value = load_pipeline(config, pipeline)
     intervals = span.intervals(config, pipeline)
     if not intervals:

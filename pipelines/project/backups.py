@@ -142,7 +142,6 @@ class BackupDeleted(Answer):
 def backup_create(
     config: Config, pipeline: str, name: str | None, keep: int | None, place_uri: str | None = None
 ) -> BackupCreated:
-    """Copy all tables as of the newest published epoch. With `keep`, remove all but that many of the newest backups."""
     tables, place = _both(config, pipeline, place_uri)
     # If the pipeline's name or the warehouse is wrong, nothing must be left in the backup location.
     if not tables.exist:
@@ -159,7 +158,6 @@ def backup_create(
 
 
 def backup_list(config: Config, pipeline: str, place_uri: str | None = None) -> Backups:
-    """Return the backups of a pipeline."""
     tables, place = _both(config, pipeline, place_uri)
     backups = tuple(list_backups(place))
     never_run = None if backups or tables.exist else str(no_snapshot_yet(tables))
@@ -167,7 +165,6 @@ def backup_list(config: Config, pipeline: str, place_uri: str | None = None) -> 
 
 
 def backup_restore(config: Config, pipeline: str, name: str, place_uri: str | None = None) -> BackupRestored:
-    """Recreate lost tables from a backup, or from the newest one if the name is `latest`."""
     tables, place = _both(config, pipeline, place_uri)
     backup = find_backup(place, name)
     with Lease(tables, "backup restore", system_clock):
@@ -176,7 +173,6 @@ def backup_restore(config: Config, pipeline: str, name: str, place_uri: str | No
 
 
 def backup_delete(config: Config, pipeline: str, name: str, place_uri: str | None = None) -> BackupDeleted:
-    """Remove a backup, and the files that no other backup has."""
     _, place = _both(config, pipeline, place_uri)
     with Lease(place, "backup delete", system_clock) as lease:
         is_left = name in (*(each.name for each in list_backups(place)), "latest")

@@ -103,7 +103,6 @@ class BranchDeleted(Answer):
 
 
 def branch_create(config: Config, pipeline: str, name: str, settings: Mapping[str, Length], of: str) -> Branch:
-    """Create a branch of a pipeline; see `make_branch`."""
     tables, branch = _both(config, pipeline, name)
     changed = _millis(settings)
     # The values are checked before the folder is created.
@@ -129,7 +128,6 @@ def branch_create(config: Config, pipeline: str, name: str, settings: Mapping[st
 
 
 def branch_list(config: Config, pipeline: str) -> Branches:
-    """Return the branches of a pipeline."""
     tables = _tables(config, pipeline)
     names = sorted(branches_of(tables.warehouse, pipeline))
     complete = [name for name in names if read_note(tables.warehouse, name) is not None]
@@ -235,11 +233,6 @@ class Promoted(Answer):
 
 
 def promote(config: Config, pipeline: str, branch: str) -> Promoted:
-    """Make a branch's results and state the pipeline's. See the ledger's `promote` for further errors.
-
-    Raises:
-        Refused: the code of the pipeline does not have the branch's settings.
-    """
     tables, other, note = found_branch(config, pipeline, branch)
     if differ := differing(load_pipeline(config, pipeline), note.settings):
         has = ", ".join(f"{name} {_shown(value)}" for name, value in differ.items())

@@ -61,7 +61,6 @@ class Vacuumed(Answer):
 
 
 def vacuum(config: Config, pipeline: str, snapshots: int | None, days: int | None, dry_run: bool) -> Vacuumed:
-    """Remove files that no retained snapshot, published row or unpublished epoch needs, and old files of runs."""
     tables = PipelineTables.of(config, pipeline)
     retention = Retention.of(config.entry(pipeline), snapshots, days)
     if dry_run:
@@ -111,7 +110,6 @@ class Optimized(Answer):
 
 
 def optimize(config: Config, pipeline: str) -> Optimized:
-    """Merge the small files of a pipeline's tables."""
     tables = PipelineTables.of(config, pipeline)
     if not tables.exist:
         return Optimized(pipeline, {}, str(no_snapshot_yet(tables)))
@@ -140,7 +138,6 @@ class WindowsBuilt(Answer):
 
 
 def windows_build(config: Config, pipeline: str) -> WindowsBuilt:
-    """Rebuild table `windows` from table `results`."""
     wanted, value = config.entry(pipeline).windows, load_pipeline(config, pipeline)
     if (reason := no_windows(value.compute)) is not None:
         raise UsageError(f"pipeline {pipeline!r} has {reason}")
@@ -181,7 +178,6 @@ class StateUpgraded(Answer):
 
 
 def state_upgrade(config: Config, pipeline: str) -> StateUpgraded:
-    """Let the next epochs of a pipeline write state of version 2."""
     value, tables = load_pipeline(config, pipeline), PipelineTables.of(config, pipeline)
     if not tables.exist:
         raise no_snapshot_yet(tables)

@@ -107,7 +107,6 @@ class Comparison(Answer):
 
 
 def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Comparison:
-    """Compare a branch with its pipeline. Return at most this many differing windows or rows, or all for None."""
     tables, other, note = found_branch(config, pipeline, branch)
     sides = [_Side.of(each, note) for each in (tables, other)]
     ours, theirs = sides

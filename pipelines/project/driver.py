@@ -57,13 +57,11 @@ class Unlocked(Answer):
 
 
 def alive(config: Config, pipeline: str, within: float) -> Alive:
-    """Check that a stream on this host gave a heartbeat within this many seconds. No table is opened."""
     config.entry(pipeline)
     return Alive(pipeline, round(Heartbeat.of(config.work_folder, pipeline).check(within, time.time()), 3))
 
 
 def stop(config: Config, pipeline: str, patience: float, teller: Teller) -> StoppedDriver:
-    """Ask the driver of a pipeline to end after its current epoch, and wait until it has ended."""
     stopped = stop_driver(config, pipeline, patience, teller.say)
     if stopped is None:
         raise Refused(f"pipeline {pipeline!r} has no running driver")
@@ -71,7 +69,6 @@ def stop(config: Config, pipeline: str, patience: float, teller: Teller) -> Stop
 
 
 def unlock(config: Config, pipeline: str) -> Unlocked:
-    """Remove the lease of a pipeline from a driver that died."""
     from tidegate.pipelines.ledger.host import system_clock
     from tidegate.pipelines.ledger.lease import unlock as run
     from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables

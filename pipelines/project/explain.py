@@ -92,7 +92,6 @@ class Explained(Answer):
 
 
 def explain(config: Config, pipeline: str) -> Explained:
-    """Check a pipeline, and return how it runs."""
     value = load_pipeline(config, pipeline)
     check_windows(value, config.entry(pipeline).windows)
     explanation = explained(value, look_at_source(config, value), config.engine)

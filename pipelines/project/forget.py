@@ -80,7 +80,6 @@ def check_key(config: Config, pipeline: str, key: tuple[str, ...]) -> None:
 
 
 def forget(config: Config, pipeline: str, key: tuple[str, ...]) -> Erased:
-    """Erase a key; see `check_key` for the errors."""
     tables, value = PipelineTables.of(config, pipeline), load_pipeline(config, pipeline)
     head = find_snapshot(tables, "latest")
     schema = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))

@@ -123,7 +123,6 @@ class Pruned(Answer):
 
 
 def late_summary(config: Config, pipeline: str, by: str | None) -> LateSummary:
-    """Count the late rows by reason, and by another column of table `late`."""
     tables = PipelineTables.of(config, pipeline)
     rows = pa.table({})
     if tables.exist:
@@ -139,7 +138,6 @@ def late_summary(config: Config, pipeline: str, by: str | None) -> LateSummary:
 
 
 def late_reopen(config: Config, pipeline: str, selection: Selection, patience: float, teller: Teller) -> Reopened:
-    """Reprocess late rows into the windows that they missed, as one epoch."""
     value = load_pipeline(config, pipeline)
     if selection.key and len(selection.key) != len(value.key):
         raise UsageError(f"--key: the key has {len(value.key)} column(s), {', '.join(value.key)}")
@@ -163,7 +161,6 @@ def late_reopen(config: Config, pipeline: str, selection: Selection, patience: f
 
 
 def late_prune(config: Config, pipeline: str, days: int) -> Pruned:
-    """Remove late and rejected rows of epochs that are older than this many days."""
     tables = PipelineTables.of(config, pipeline)
     find_snapshot(tables, "latest")
     now = system_clock()

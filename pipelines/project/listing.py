@@ -76,7 +76,6 @@ class Pipelines(Answer):
 
 
 def list_pipelines(config: Config, now: datetime) -> Pipelines:
-    """Return the pipelines of a project in their current state."""
     return Pipelines(tuple(_listed(config, name, now) for name in sorted(config.declared)))
 
 

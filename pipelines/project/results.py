@@ -94,7 +94,6 @@ class Results(Answer):
 def results(
     config: Config, pipeline: str, view: View, where: str | None, limit: int | None, sort: str | None, zone: str | None
 ) -> Results:
-    """Return the rows of a view."""
     local = None if zone is None else _zone(zone)
     stand = _Stand.of(config, pipeline)
     # Rows of an epoch that is not yet published to every table are left out.
@@ -136,7 +135,6 @@ def _matching(rows: pa.Table, where: str) -> pa.Table:
 
 
 def results_sql(config: Config, pipeline: str, view: View, dialect: str, schema: str | None) -> str:
-    """Return a view as a query; see `results` for the errors."""
     stand, spelling = _Stand.of(config, pipeline), DIALECTS[dialect]
     if view == "windows":
         names = ", ".join(map(spelling.name, arrow_schema(stand.tables.look_windows()).names))

@@ -55,7 +55,6 @@ class Runs(Answer):
 
 
 def runs(config: Config, pipeline: str, limit: int | None, stale: bool) -> Runs:
-    """Return the newest epochs."""
     tables = PipelineTables.of(config, pipeline)
     if not tables.exist:
         return Runs(pipeline, (), 0, str(no_snapshot_yet(tables)))
@@ -103,7 +102,6 @@ class Report(Answer):
 def report(
     config: Config, pipeline: str, epoch: int | None, key: str | None, to: Path | None, window: Millis | None = None
 ) -> Report:
-    """Write the page of an epoch's run. If a window is given, add a picture of it."""
     config.entry(pipeline)
     if window is not None and key is None:
         raise UsageError("--window: give the key of the window with --key")

@@ -101,10 +101,6 @@ class SavepointDeleted(Answer):
 def savepoint_create(
     config: Config, pipeline: str, name: str, target: str, if_missing: bool, keep: int | None = None
 ) -> Savepoint:
-    """Copy a snapshot under a name. With `if_missing`, an existing savepoint of that name and snapshot is kept.
-
-    With `keep`, delete all but this many of the newest savepoints whose names equal this one up to its last dash.
-    """
     family, dash, _ = name.rpartition("-")
     if keep is not None and not dash:
         raise UsageError(f"--keep: {name!r} has no dash. Give one such as {name}-20240301, or add --with-tables")
@@ -124,14 +120,12 @@ def savepoint_create(
 
 
 def savepoint_list(config: Config, pipeline: str) -> Savepoints:
-    """Return the savepoints of a pipeline."""
     tables = PipelineTables.of(config, pipeline)
     never_run = None if tables.exist else str(no_snapshot_yet(tables))
     return Savepoints(pipeline, tuple(list_savepoints(tables)), tuple(broken_savepoints(tables)), never_run)
 
 
 def savepoint_delete(config: Config, pipeline: str, name: str) -> SavepointDeleted:
-    """Delete a savepoint permanently."""
     delete_savepoint(PipelineTables.of(config, pipeline), name)
     return SavepointDeleted(pipeline, name)
 

@@ -71,7 +71,6 @@ class Snapshots(Answer):
 
 
 def snapshot_list(config: Config, pipeline: str) -> Snapshots:
-    """Return the snapshots of a pipeline."""
     tables = PipelineTables.of(config, pipeline)
     entries = list_snapshots(tables)
     whole = come_back_whole(tables, entries)
@@ -155,7 +154,6 @@ class SnapshotContent(Answer):
 def snapshot_show(
     config: Config, pipeline: str, target: str, rows: int, key_group: int | None, checksums: bool
 ) -> SnapshotContent:
-    """Return the content of a snapshot. See `find_snapshot` for the errors."""
     tables = PipelineTables.of(config, pipeline)
     snapshot = find_snapshot(tables, target)
     windows = window_rows(tables, snapshot, key_group)
@@ -249,7 +247,6 @@ class SnapshotDiff(Answer):
 
 
 def snapshot_diff(config: Config, pipeline: str, first: str, second: str, limit: int | None) -> SnapshotDiff:
-    """Return the differences from the first snapshot to the second. See `find_snapshot` for the errors."""
     tables = PipelineTables.of(config, pipeline)
     before, after = find_snapshot(tables, first), find_snapshot(tables, second)
     difference = compare_snapshots(tables.warehouse, before, after)
@@ -292,7 +289,6 @@ class SnapshotCheck(Answer):
 
 
 def snapshot_check(config: Config, pipeline: str, target: str) -> SnapshotCheck:
-    """Check that the current code can continue from a snapshot."""
     value = load_pipeline(config, pipeline)
     tables = PipelineTables.of(config, pipeline)
     manifest = None if target == "none" else find_snapshot(tables, target).manifest
@@ -391,7 +387,6 @@ class Restored(Answer):
 
 
 def restore(config: Config, pipeline: str, target: str, keep_stale: bool, give_up_results: bool) -> Restored:
-    """Make a snapshot the newest one of a pipeline. See `find_snapshot` for how to name it."""
     tables = PipelineTables.of(config, pipeline)
     given_up: list[str] = []
 

@@ -51,7 +51,6 @@ class SourceReset(Answer):
 def source_reset(
     config: Config, pipeline: str, keep_results: bool, begin: Begin | None, force: bool, dry_run: bool
 ) -> SourceReset:
-    """Let a pipeline continue with a source table that was created again."""
     if not keep_results:
         raise UsageError(
             f"add --keep-results: state and results of {pipeline} are kept, and rows of the new table behind its "

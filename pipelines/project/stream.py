@@ -86,7 +86,6 @@ class StreamOptions:
 
 
 def stream(config: Config, pipeline: str, options: StreamOptions, stop: StopRequest, teller: Teller) -> Streamed:
-    """Run a pipeline as a stream until it has read what is available, or until somebody asks it to stop."""
     with entered(config, pipeline, options, stop, teller) as run:
         if not stop.is_made():
             run.to_its_end()

@@ -188,7 +188,6 @@ def _span(start: Millis | None, end: Millis | None) -> str:
 def trace(
     config: Config, pipeline: str, key: tuple[str, ...], window: Millis | None, page: bool, to: Path | None
 ) -> Trace:
-    """Return the trace of a key, from its values as strings."""
     traced = _trace(config, pipeline, key, window)
     if traced.remark is not None or not (page or to is not None):
         return traced

@@ -111,7 +111,6 @@ class Why(Answer):
 
 
 def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int | None) -> Why:
-    """Return what the open windows of a pipeline are waiting for."""
     tables = PipelineTables.of(config, pipeline)
     snapshot = require_snapshot(tables)
     manifest, now = snapshot.manifest, system_clock()
