@@ -138,8 +138,8 @@ def open_windows(
 ) -> tuple[list[Waiting], int]:
     """Return the first windows (or keys, or elements of a join) of a snapshot, and how many there are in all.
 
-    They are ordered by their end. A key is given by the strings of its columns' values. `following` is the interval that
-    a backfill runs next; None if none follows, or for a stream.
+    They are ordered by their end. A key is given as strings, one for each column. `following` is the interval that a
+    backfill runs next, or None if none follows, or for a stream.
 
     Raises:
         UsageError: a string of the key is not a value of its column.
