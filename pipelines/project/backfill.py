@@ -22,9 +22,9 @@ from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.explanation import look_at_source
 from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.project.explain import look_at_source
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.run.backfill import IntervalRun
 from tidegate.pipelines.run.backfill import backfill as run

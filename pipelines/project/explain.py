@@ -1,23 +1,36 @@
-"""The explanation of a pipeline: its operator, what reads its source, and the steps of an epoch."""
+"""The explanation of a pipeline: its operator, what reads its source, and the steps of an epoch, with their reasons.
+
+It is derived from the pipeline and its source's log, without Spark.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from tidegate.pipelines.definition.binding import check_windows
-from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.binding import check_windows, no_windows
+from tidegate.pipelines.definition.config import Config, EngineName
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.engine.local import needs_spark
+from tidegate.pipelines.epoch.open_input import bind_to_source, choices_of
+from tidegate.pipelines.epoch.plan import BYTES_PER_SHARD, ROWS_PER_SHARD
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.explanation import Explanation, look_at_source
-from tidegate.pipelines.observe.inspect.explanation import explain as explained
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain
 from tidegate.pipelines.run.backfill import way_back_to_backfill
+from tidegate.pipelines.sources.base import MissingSource
+from tidegate.pipelines.sources.choose_reader import Choice, asks_for_spark
 from tidegate.pipelines.sources.open_source import missing_sources, sources_of_panes
+from tidegate.windowing.aggregates import AggregateColumns
+from tidegate.windowing.columnar import OperatorChoice, choose_operator
+from tidegate.windowing.columnar.plan import early_interval
+from tidegate.windowing.columnar.slices import Slicing
+from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, KeyedProcess, WindowJoin, Windows
+from tidegate.windowing.time import Millis
 
 _CATCHUP = (
     "catchup = true lets Airflow backfill every interval since start. A stream takes over for good: from the first run "
@@ -94,7 +107,7 @@ class Explained(Answer):
 def explain(config: Config, pipeline: str) -> Explained:
     value = load_pipeline(config, pipeline)
     check_windows(value, config.entry(pipeline).windows)
-    explanation = explained(value, look_at_source(config, value), config.engine)
+    explanation = explanation_of(value, look_at_source(config, value), config.engine)
     warehouse = warehouse_of(config)
     notes = [_CATCHUP.format(name=pipeline)] if config.entry(pipeline).catchup and not config.values else []
     if (driver := _driven_by(config, pipeline)) is not None:
@@ -113,3 +126,275 @@ def _driven_by(config: Config, pipeline: str) -> str | None:
     if head.manifest.driven_by == "backfill":
         return _BY_BACKFILL.format(name=pipeline, epoch=head.manifest.epoch)
     return _BY_STREAM.format(name=pipeline, epoch=head.manifest.epoch, way=way_back_to_backfill(tables, head))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One physical step of an epoch: the process that runs it, and its work."""
+
+    where: str
+    does: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a pipeline is run.
+
+    Args:
+        pipeline: its name.
+        engine: engine that runs its tasks.
+        operator: operator that its events go through, and the reason for it.
+        order: a sentence that says whether results depend on the order of arrival.
+        steps: the steps of an epoch, in order.
+    """
+
+    pipeline: str
+    engine: EngineName
+    operator: OperatorChoice
+    order: str
+    steps: tuple[Step, ...]
+
+
+def explanation_of(
+    pipeline: Pipeline, choices: Sequence[Choice] | None = None, engine: EngineName = "spark"
+) -> Explanation:
+    """Explain how a pipeline is run.
+
+    `choices` says what reads each input. Without them there is no table yet, and both ways to read it are named.
+    """
+    choice = choose_operator(pipeline.compute)
+    steps = tuple(_steps(pipeline, choice, choices, engine))
+    return Explanation(pipeline.name, engine, choice, _order(pipeline.compute), steps)
+
+
+def look_at_source(config: Config, pipeline: Pipeline) -> list[Choice] | None:
+    """Return what reads each input of a pipeline, by its table's log and without Spark; None if there is no table yet.
+
+    Raises:
+        Refused: a column that the pipeline names is missing, or its type is unsuitable (not checked if Spark evaluates
+            one of `columns`, because only Spark knows its type); or an input needs Spark, and the engine is `local`.
+    """
+    try:
+        choices = choices_of(config, pipeline)
+    except MissingSource:
+        return None
+    if config.engine == "local":
+        for part, choice in zip(pipeline.inputs, choices, strict=True):
+            if choice.needs_spark:
+                raise needs_spark(pipeline, part.source.table, choice)
+    if all(choice.derived is not None for choice in choices):
+        bind_to_source(config, pipeline)
+    return choices
+
+
+def _steps(
+    pipeline: Pipeline, choice: OperatorChoice, choices: Sequence[Choice] | None, engine: EngineName
+) -> list[Step]:
+    return [
+        Step(
+            "driver", f"plan: the slice, the source's commits, the watermark before and after each{_merged(pipeline)}"
+        ),
+        *(Step("driver", _correcting(input_)) for input_ in pipeline.inputs if input_.corrects),
+        *_reading(pipeline, choices, engine),
+        *(
+            Step("driver", _pass(input_))
+            for input_ in pipeline.inputs
+            if input_.watermark and input_.watermark.reads_events
+        ),
+        Step(
+            "Python task",
+            f"set aside rows with an unusable time{' or a null key' if pipeline.null_keys == 'reject' else ''} (table "
+            "rejects)",
+        ),
+        Step("Python task", "read the state rows of the shard's key groups"),
+        *(Step("Python task", text) for text in _operating(pipeline.compute, choice)),
+        Step("Python task", "write Parquet files of results, late and state; of state only if the shard changed"),
+        Step("driver", "commit the state files, which is the snapshot; then publish results, late, rejects and epochs"),
+        Step("driver", _plain_table(pipeline.compute)),
+    ]
+
+
+def _plain_table(compute: Compute) -> str:
+    """Return the step that fills table windows, or the reason why the pipeline does not have that table."""
+    return no_windows(compute) or (
+        "before epochs, bring table windows up to date with results, unless tidegate.toml has windows.enabled = false"
+    )
+
+
+def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None, engine: EngineName) -> list[Step]:
+    """Return the steps that take the events to their shards."""
+    least = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
+    shards = f"{least}, or more if a shard would exceed {ROWS_PER_SHARD:,} rows or {BYTES_PER_SHARD >> 20} MiB"
+    group = f"key group, pmod(xxhash64(key), {pipeline.max_parallelism})"
+    asked = [Choice(files_by_spark=asks_for_spark(input_)) for input_ in pipeline.inputs]
+    steps = []
+    for side, input_, choice in zip(("", "right."), pipeline.inputs, choices or asked, strict=False):
+        if choice.files_by_spark is not None:
+            steps.append(Step("Spark", f"{_scan(pipeline, input_, 'scan')} ({choice.files_by_spark})"))
+            steps += _evaluating(choice, side)
+            continue
+        on_spark = f"it uses a feature or type of Delta that only Spark reads{_or_sql(input_, engine)}"
+        unless = "; the table does not exist yet: " + (
+            f"a run is refused if {on_spark}" if engine == "local" else f"Spark will read it if {on_spark}"
+        )
+        read = _scan(pipeline, input_, "read the files of")
+        steps.append(Step("Python task", f"{read}{unless if choices is None else ''}"))
+        if choice.sql_by_spark is not None:
+            steps.append(Step("Spark", f"evaluate SQL over the columns that it needs ({choice.sql_by_spark})"))
+        steps += _evaluating(choice, side)
+    moved = "leaves the packs in the work folder" if engine == "local" else "Spark moves the packs"
+    if any(choice.needs_spark for choice in choices or asked):
+        steps.append(Step("Python task", f"pack the rows by {group}; Spark moves the packs: {shards}"))
+    else:
+        steps.append(
+            Step(
+                "Python task",
+                f"few rows: every shard reads them (on one machine, they are read once for all) and keeps those of its "
+                f"{group}; many rows: the reading task packs them by it, and {moved}: {shards}",
+            )
+        )
+    if any(choice.files_by_spark is not None for choice in choices or asked):
+        steps.append(Step("Spark", "keep all columns of rows that may be late"))
+    if any(choice.files_by_spark is None for choice in choices or asked):
+        steps.append(Step("Python task", "fetch all columns of late rows from their file"))
+    return steps
+
+
+def _evaluating(choice: Choice, side: str) -> Iterator[Step]:
+    """Yield a step for each expression of an input: what evaluates it, and why."""
+    for expression in choice.expressions:
+        text = f"{side}{expression.field} = {expression.text}"
+        if expression.reason is not None:
+            yield Step("Spark", f"{text}: {expression.reason}")
+        elif choice.needs_spark:
+            yield Step("Spark", f"{text}: the input's rows pass through it anyway")
+        else:
+            yield Step("Python task", f"{text}: as Arrow compute, proven equal to Spark")
+
+
+def _merged(pipeline: Pipeline) -> str:
+    if pipeline.right is None:
+        return ""
+    return "; commits of both sources by commit time (left first if equal); the watermark is the smaller of the two"
+
+
+def _correcting(input_: Input) -> str:
+    return (
+        f"if versions of {input_.source.table} changed rows (changes='correct'): find the rows that were removed and "
+        "added, from the table's change feed if that is smaller, else by comparing files; recompute their windows, "
+        "in a separate epoch"
+    )
+
+
+def _or_sql(input_: Input, engine: EngineName) -> str:
+    if not input_.columns and input_.where is None:
+        return ""
+    unproven = "SQL that is not proven to give Spark's values as Arrow compute"
+    return f", or {unproven}" if engine == "local" else f", and evaluate {unproven}"
+
+
+def _scan(pipeline: Pipeline, input_: Input, verb: str) -> str:
+    key = ", ".join(input_.key) or "none (all in one)"
+    derived = f", derived {', '.join(input_.columns)}" if input_.columns else ""
+    where = f", where {input_.where}" if input_.where else ""
+    columns = f"{_used(pipeline, input_)}{derived}{where}"
+    return f"{verb} {input_.source.table}: key {key}, time {input_.source.timestamp}, {columns}"
+
+
+def _pass(input_: Input) -> str:
+    return f"in a stream: the events of {input_.source.table}, by commit and time, through your watermark generator"
+
+
+def _operating(compute: Compute, choice: OperatorChoice) -> list[str]:
+    if isinstance(compute, IntervalJoin):
+        span = " to ".join(map(_length, compute.bounds))
+        return [
+            "sort by commit and time; an element behind the watermark is late",
+            f"join each other element with the elements of the other input with right - left from {span}",
+            "as the watermark advances, remove elements that nothing can join any longer",
+        ]
+    if isinstance(compute, WindowJoin):
+        return [
+            "sort by commit and time; an element whose windows have all ended is late",
+            f"keep the elements of each window of {type(compute.assigner).__name__}",
+            f"when the watermark reaches the end of a window, emit its {compute.kind} join and remove the window",
+        ]
+    if isinstance(compute, KeyedProcess | CoProcess):
+        states = ", ".join(state.name for state in compute.function.states()) or "none"
+        elements = (
+            "hold elements until the watermark reaches them; then pass each, by event time,"
+            if compute.time_sorted
+            else "sort by commit and time; pass each element"
+        )
+        return [
+            f"{elements} through {type(compute.function).__name__}, then fire due timers",
+            f"keep state ({states}), timers{' and waiting elements' if compute.time_sorted else ''} of each key",
+        ]
+    return _operating_windows(compute, choice)
+
+
+def _operating_windows(windows: Windows, choice: OperatorChoice) -> list[str]:
+    if not choice.columnar:
+        return ["sort by commit and time; take each element through assigner, trigger and contents, then due timers"]
+    functions = ", ".join(_names(windows))
+    if windows.assigner.merges:
+        return [
+            "sort by key and time; cut into clusters of elements and open sessions that touch",
+            f"reduce each cluster: {functions}",
+            "row by row if a late element touches a session, or may touch one",
+        ]
+    if early_interval(windows) is not None:
+        return [
+            "sort by key and window; one group per commit, on time or late",
+            f"reduce each group: {functions}; merge the groups of a window in order, up to each firing",
+            "in a backfill in event order: take each element through assigner, trigger and contents, then due timers",
+        ]
+    if isinstance(choice.slicing, Slicing):
+        return [
+            f"sort by key and slice; reduce each group: {functions}",
+            "merge the slices of each window that fires; windows share the merges",
+        ]
+    return [
+        "sort by key and window; one group per pane: on time, or late by its commit",
+        f"reduce each group: {functions}; merge the groups of a window in order",
+    ]
+
+
+def _length(bound: Millis) -> str:
+    """Return a bound as text, in the largest unit that divides it."""
+    for name, size in (("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if bound and bound % size == 0:
+            return f"{bound // size} {name}"
+    return f"{bound} ms"
+
+
+def _names(windows: Windows) -> tuple[str, ...]:
+    bound = windows.bound_aggregate
+    return bound.names if isinstance(bound, AggregateColumns) else (type(bound).__name__,)
+
+
+def _used(pipeline: Pipeline, input_: Input) -> str:
+    compute = pipeline.compute
+    if not isinstance(compute, Windows) or compute.reads_whole_elements or not isinstance(compute.aggregate, Mapping):
+        return "all columns" if input_.uses is None else f"columns {', '.join(input_.uses)}"
+    columns = {column for aggregate in compute.aggregate.values() for column in aggregate.columns}
+    gap = compute.assigner.column_of_gaps
+    return f"columns {', '.join(sorted(columns | ({gap} if gap else set()))) or 'none'}"
+
+
+def _order(compute: Compute) -> str:
+    """Describe whether a backfill gives the same results as the stream (docs/guide/pipelines.md)."""
+    if isinstance(compute, Join):
+        return "the result depends on the set of elements: a backfill gives the stream's pairs, except for late rows"
+    if isinstance(compute, KeyedProcess | CoProcess) and compute.time_sorted:
+        return (
+            "elements wait for the watermark and are taken by event time: a backfill gives the stream's results, "
+            "except for late rows"
+        )
+    reason = compute.order_shown_by if isinstance(compute, Windows) else "a process function with time_sorted=False"
+    if reason is None:
+        return (
+            "the result depends on the set of a window's elements: a backfill gives the stream's final windows, except "
+            "for late rows"
+        )
+    return f"the result depends on the order of arrival ({reason}): runs that read commits in order agree"

@@ -14,7 +14,7 @@ from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.keys import NULL, key_of_texts, key_schema, texts_of_key
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
-from tidegate.pipelines.project.backups import backups_of
+from tidegate.pipelines.project.savepoints import backups_of
 from tidegate.pipelines.run.corrections import check_read_before_forgetting
 from tidegate.pipelines.run.work_folder import FilesOfRuns
 from tidegate.pipelines.storage.warehouse import arrow_schema

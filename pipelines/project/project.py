@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tidegate.pipelines.engine.spark.given import Session
     from tidegate.pipelines.project.advise import Advice
     from tidegate.pipelines.project.backfill import Backfilled, BackfillPlan, Replayed, Span
-    from tidegate.pipelines.project.backups import BackupCreated, BackupDeleted, BackupRestored, Backups
     from tidegate.pipelines.project.branches import Branch, BranchDeleted, Branches, Promoted
     from tidegate.pipelines.project.clean import Optimized, StateUpgraded, Vacuumed, WindowsBuilt
     from tidegate.pipelines.project.compare import Comparison
@@ -38,7 +37,15 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.rename import RenamedTables
     from tidegate.pipelines.project.results import Results, View
     from tidegate.pipelines.project.runs import Report, Runs
-    from tidegate.pipelines.project.savepoints import Savepoint, SavepointDeleted, Savepoints
+    from tidegate.pipelines.project.savepoints import (
+        BackupCreated,
+        BackupDeleted,
+        BackupRestored,
+        Backups,
+        Savepoint,
+        SavepointDeleted,
+        Savepoints,
+    )
     from tidegate.pipelines.project.snapshots import Restored, SnapshotCheck, SnapshotContent, SnapshotDiff, Snapshots
     from tidegate.pipelines.project.source import SourceReset
     from tidegate.pipelines.project.stream import Streamed, StreamedTogether
@@ -957,13 +964,13 @@ class Project:
             keep: afterwards remove all but this many of the newest backups.
             place: folder or URI to copy to; None for the backup location of the settings.
         """
-        from tidegate.pipelines.project.backups import backup_create
+        from tidegate.pipelines.project.savepoints import backup_create
 
         return backup_create(self._config, pipeline, name, keep, place)
 
     def backup_list(self, pipeline: str, *, place: str | None = None) -> Backups:
         """Return the backups of a pipeline, newest first."""
-        from tidegate.pipelines.project.backups import backup_list
+        from tidegate.pipelines.project.savepoints import backup_list
 
         return backup_list(self._config, pipeline, place)
 
@@ -973,13 +980,13 @@ class Project:
         Raises:
             Refused: the pipeline has tables.
         """
-        from tidegate.pipelines.project.backups import backup_restore
+        from tidegate.pipelines.project.savepoints import backup_restore
 
         return backup_restore(self._config, pipeline, name, place)
 
     def backup_delete(self, pipeline: str, name: str, *, place: str | None = None) -> BackupDeleted:
         """Remove a backup, and the files that no other backup has."""
-        from tidegate.pipelines.project.backups import backup_delete
+        from tidegate.pipelines.project.savepoints import backup_delete
 
         return backup_delete(self._config, pipeline, name, place)
 

@@ -17,7 +17,7 @@ from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease, read_lease
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Shown
-from tidegate.pipelines.project.backups import backups_of
+from tidegate.pipelines.project.savepoints import backups_of
 from tidegate.pipelines.run.work_folder import FilesOfRuns
 
 

@@ -23,7 +23,7 @@ from tidegate.pipelines.definition.user_code import members_of
 from tidegate.pipelines.definition.window_shape import window_shape
 from tidegate.pipelines.epoch.recompute_plan import check_reopenable
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.observe.inspect.explanation import explain
+from tidegate.pipelines.project.explain import explanation_of
 from tidegate.pipelines.sources.delta.description import DeltaSource
 from tidegate.windowing import (
     AggregateFunction,
@@ -81,7 +81,7 @@ COMPUTES: dict[str, Any] = WITH_OWN | {
 def test_code_of_one_s_own_goes_by_row_and_its_late_rows_stay_late(compute: Any) -> None:
     right = Input(source=DeltaSource("others", timestamp="at")) if isinstance(compute, CoProcess) else None
     pipeline = hourly_pipeline(compute=compute, right=right)
-    assert explain(pipeline).operator.name == "row"
+    assert explanation_of(pipeline).operator.name == "row"
     with pytest.raises(Refused, match="can't be reopened"):
         check_reopenable(pipeline)
 

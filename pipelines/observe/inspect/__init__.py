@@ -1,1 +1,1 @@
-"""Inspection of a pipeline, running or not: status, overview, explanation."""
+"""Inspection of a pipeline, running or not: status, overview, histories, what windows wait for."""

@@ -18,7 +18,7 @@ from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
 from tidegate.pipelines.ledger.snapshots.published import published_epoch, require_published
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.reading import changes, views
+from tidegate.pipelines.observe.reading import views
 from tidegate.pipelines.observe.reading.filters import all_of, expression_of, files_that_may_match
 from tidegate.pipelines.observe.reading.places import Files
 from tidegate.pipelines.observe.reading.reached import (
@@ -169,13 +169,13 @@ class Target:
                 )
             # Only late rows have these marks. In other tables, a column of that name means something else.
             until = end.epoch if self.table == late.NAME else None
-            return replace(changes.appended(files, start, end), until=until)
+            return replace(views.appended(files, start, end), until=until)
         only_final = self.view == FINAL
         if is_one_line:
-            return with_op(changes.changes_in_timeline(files, self.key, start, end, only_final), files)
+            return with_op(views.changes_in_timeline(files, self.key, start, end, only_final), files)
         after = files if end == now else self._files_at(end)
         before = self._files_at(start) if start.epoch else after.some(())
-        return changes.changes_of_versions(before, after, self.key, start, end, only_final)
+        return views.changes_of_versions(before, after, self.key, start, end, only_final)
 
     def read(
         self,

@@ -21,8 +21,8 @@ from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.epoch.open_input import bind_to_source
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.observe.inspect.explanation import explain, look_at_source
 from tidegate.pipelines.project.cli import run as tidegate
+from tidegate.pipelines.project.explain import explanation_of, look_at_source
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage.warehouse import Warehouse
@@ -91,7 +91,7 @@ def test_the_same_events_in_a_table_have_the_same_fingerprint_and_the_same_schem
 
 
 def test_explain_says_that_the_tasks_read_it(lake: Lake) -> None:
-    steps = explain(LISTED, look_at_source(lake.config, LISTED)).steps
+    steps = explanation_of(LISTED, look_at_source(lake.config, LISTED)).steps
     assert "read the files of events.list: key user, time at, columns value" in [
         step.does for step in steps if step.where == "Python task"
     ]

@@ -24,7 +24,7 @@ from tidegate import (
     WatermarkStrategy,
     Windows,
 )
-from tidegate.pipelines.observe.inspect.explanation import explain
+from tidegate.pipelines.project.explain import explanation_of
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing.errors import IllegalArgument
 
@@ -103,7 +103,7 @@ def test_code_beside_named_aggregates_reads_the_columns_of_an_element(
     windows: Windows, expected: list[tuple[int, int]], uses: tuple[str, ...] | None
 ) -> None:
     assert counts(windows, uses) == expected
-    assert "all columns" in str(explain(pipeline(windows)))
+    assert "all columns" in str(explanation_of(pipeline(windows)))
 
 
 @pytest.mark.filterwarnings("ignore::tidegate.windowing.errors.LostElementsWarning")

@@ -25,7 +25,7 @@ from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.epochs import SCHEMA as EPOCHS
 from tidegate.pipelines.ledger.snapshots.publish import publish, publish_table
 from tidegate.pipelines.ledger.snapshots.restore import restore
-from tidegate.pipelines.observe.reading.queries import DIALECTS, ResultQueries
+from tidegate.pipelines.project.results import DIALECTS, ResultQueries
 from tidegate.windowing import (
     Accumulation,
     Count,

@@ -24,8 +24,8 @@ from tidegate.pipelines.ledger.tables.commits import commit
 from tidegate.pipelines.ledger.tables.files import add_action, write_file
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.reading import read_view
-from tidegate.pipelines.observe.reading.queries import ResultQueries
 from tidegate.pipelines.project.cli import run as tidegate
+from tidegate.pipelines.project.results import ResultQueries
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing import AfterCount, Count, Repeatedly, TumblingProcessingTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.keys import KeySchema

@@ -22,8 +22,8 @@ from tests.pipelines.quiet import Quiet, quiet_pipeline
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.snapshots.restore import restore
-from tidegate.pipelines.observe.reading import changes as stream
 from tidegate.pipelines.observe.reading import read_view, views
+from tidegate.pipelines.observe.reading import views as stream
 from tidegate.pipelines.observe.reading.data_source import TidegateFormat
 from tidegate.pipelines.observe.reading.places import Files
 from tidegate.pipelines.observe.reading.reached import Reached

@@ -14,7 +14,7 @@ from tests.lake import Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.cli.project import CORRECTING, SPARK_TOML, TOML, Project
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.engine.spark import session
-from tidegate.pipelines.observe.inspect.explanation import explain
+from tidegate.pipelines.project.explain import explanation_of
 from tidegate.windowing import ContinuousEventTimeTrigger, CountTrigger, SlidingEventTimeWindows
 
 
@@ -285,7 +285,7 @@ def test_what_this_machine_can_not_evaluate_is_refused_in_one_way(
 def test_a_trigger_without_an_array_form_is_named_as_the_reason() -> None:
     pipeline = hourly_pipeline()
     counted = replace(pipeline, compute=replace(pipeline.compute, trigger=CountTrigger.of(3)))
-    explanation = explain(counted)
+    explanation = explanation_of(counted)
     assert explanation.operator.name == "row"
     assert explanation.operator.reason == "trigger CountTrigger(max_count=3) has no array form"
     assert "CountTrigger" in explanation.order
@@ -293,7 +293,7 @@ def test_a_trigger_without_an_array_form_is_named_as_the_reason() -> None:
 
 def steps(pipeline: Pipeline, where: str) -> list[str]:
     """Return the texts of a pipeline's steps in one place."""
-    return [step.does for step in explain(pipeline).steps if step.where == where]
+    return [step.does for step in explanation_of(pipeline).steps if step.where == where]
 
 
 def test_the_steps_of_aligned_windows_over_files_that_the_tasks_read() -> None:
@@ -337,7 +337,7 @@ def test_the_steps_of_a_source_that_spark_reads_say_why_it_does() -> None:
 def test_windows_that_fire_early_are_said_to_go_by_row_in_event_order() -> None:
     pipeline = hourly_pipeline()
     early = replace(pipeline, compute=replace(pipeline.compute, trigger=ContinuousEventTimeTrigger(60_000)))
-    operator = explain(early).operator
+    operator = explanation_of(early).operator
     assert operator.name == "columnar"
     assert "a backfill in event order is computed row by row" in operator.reason
     assert steps(early, "Python task")[-4:-1] == [
@@ -351,7 +351,7 @@ def test_sliding_windows_say_if_they_share_slices() -> None:
     pipeline = hourly_pipeline()
     day = SlidingEventTimeWindows.of(timedelta(days=1), timedelta(minutes=1))
     sliding = replace(pipeline, compute=replace(pipeline.compute, assigner=day))
-    assert explain(sliding).operator.reason.endswith(
+    assert explanation_of(sliding).operator.reason.endswith(
         "; an element is kept once, in a slice of 1 min, and a window that fires merges its 1440 slices"
     )
     assert steps(sliding, "Python task")[-3:-1] == [
@@ -359,7 +359,7 @@ def test_sliding_windows_say_if_they_share_slices() -> None:
         "merge the slices of each window that fires; windows share the merges",
     ]
     late = replace(sliding, compute=replace(sliding.compute, allowed_lateness=timedelta(minutes=1)))
-    assert explain(late).operator.reason.endswith(
+    assert explanation_of(late).operator.reason.endswith(
         "; windows overlap without sharing slices, so an element is kept in each of its windows: late elements within "
         "the allowed lateness fire a window again"
     )
@@ -368,7 +368,7 @@ def test_sliding_windows_say_if_they_share_slices() -> None:
 
 @pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
 def test_windows_that_only_the_set_of_elements_decides_are_told_so(make: object) -> None:
-    assert explain(make()).order.startswith("the result depends on the set of a window's elements")  # type: ignore[operator]
+    assert explanation_of(make()).order.startswith("the result depends on the set of a window's elements")  # type: ignore[operator]
 
 
 def test_a_backfill_that_catches_up_beside_a_stream_is_noted_before_the_stream_takes_over(project: Project) -> None:

@@ -18,7 +18,7 @@ from tidegate.pipelines.epoch.event_times import CommitStep
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.manifest import PartitionWatermark
 from tidegate.pipelines.ledger.snapshots.publish import publish
-from tidegate.pipelines.observe.inspect.explanation import explain
+from tidegate.pipelines.project.explain import explanation_of
 from tidegate.windowing import IntervalJoin, WatermarkStrategy
 from tidegate.windowing.time import MAX_TIMESTAMP, to_millis
 from tidegate.windowing.watermarks import PunctuatedWatermarks
@@ -307,7 +307,7 @@ def test_explain_says_what_the_function_is_and_keeps(quiet: Project) -> None:
 
 
 def test_explain_says_how_two_sources_become_one() -> None:
-    explanation = explain(
+    explanation = explanation_of(
         Pipeline(
             name="paid",
             source=DeltaSource("orders", timestamp="ordered_at"),
@@ -329,7 +329,7 @@ def test_explain_says_how_two_sources_become_one() -> None:
 
 def test_explain_tells_of_a_generator_that_sees_every_event() -> None:
     own = WatermarkStrategy.for_generator(lambda: PunctuatedWatermarks(lambda event, timestamp: timestamp))
-    explained = explain(replace(quiet_pipeline(), watermark=own))
+    explained = explanation_of(replace(quiet_pipeline(), watermark=own))
     told = "the events of events, by commit and time, through your watermark generator"
     assert any(told in step.does for step in explained.steps)
-    assert not any(told in step.does for step in explain(quiet_pipeline()).steps)
+    assert not any(told in step.does for step in explanation_of(quiet_pipeline()).steps)
