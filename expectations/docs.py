@@ -12,9 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader
-
-from tidegate.pipelines.observe.report.plain_text import look, plain_value
+from tidegate.pipelines.observe.report.plain_text import templates_in
 from tidegate.pipelines.storage.artifacts import docs_folder
 from tidegate.windowing.time import show_millis
 
@@ -52,7 +50,7 @@ def write_page(
         "failed": sorted({row.expectation.replace("_", " ") + row.subject for row in checks if not row.success}),
     }
     proof = pinned.scope.proof
-    pages = _environment()
+    pages = templates_in(Path(__file__).parent)
     text = pages.get_template("docs_check.html").render(
         pipeline=manifest.pipeline,
         check=check,
@@ -111,7 +109,7 @@ def _page_name(manifest: Manifest, check_id: str) -> str:
 
 def _write_list(artifacts: Artifacts, pipeline: str) -> str:
     """Write the page that lists all checks, and return its address."""
-    folder, pages = docs_folder(pipeline), _environment()
+    folder, pages = docs_folder(pipeline), templates_in(Path(__file__).parent)
     shown, newest = None, artifacts.read(f"{folder}/{_LIST}")
     # Another check may have written an older list after this one read the newest.
     while shown != newest:
@@ -125,16 +123,3 @@ def _parsed(listed: bytes | None) -> list[dict[str, Any]]:
     """Return the checks that have a page, newest first."""
     checks: list[dict[str, Any]] = json.loads(listed or b"[]")
     return checks
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=plain_value,
-    )
-    environment.filters["number"] = lambda value: f"{value:,}"
-    environment.globals["look"] = look()
-    return environment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +20,6 @@ from tidegate.expectations.pinned import Pinned
 from tidegate.expectations.suites import CRITICAL, WARNING, TableSuite
 from tidegate.pipelines.definition import epochs, results, state
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
-from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.published import is_forgotten_since
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
@@ -93,12 +92,20 @@ def run_suites(
     manifest = pinned.manifest
     now = datetime.now(UTC)
     batch = any_rows()
-    check = Check(uuid.uuid4().hex, now, manifest, (pinned.versions[results.NAME], pinned.versions[state.NAME]))
+    check_id = uuid.uuid4().hex
+    of_check = {
+        "check_id": check_id,
+        "checked_at": now,
+        "timeline": manifest.timeline,
+        "epoch": manifest.epoch,
+        "results_version": pinned.versions[results.NAME],
+        "state_version": pinned.versions[state.NAME],
+    }
     checks, failing, judged = list[QualityRow](), list[npt.NDArray[Any] | None](), list[tuple[str, list[Outcome]]]()
     for suite in suites:
         outcomes = validate(batch, suite, pinned.key)
         judged.append((suite.table, outcomes))
-        checks += check.rows(suite.table, outcomes)
+        checks += _rows(suite.table, outcomes, of_check)
         broken = [outcome for outcome in outcomes if not outcome.success and outcome.severity == CRITICAL]
         failing += [outcome.times(pinned.time_column) if suite.of_windows else None for outcome in broken]
     times = [each for each in failing if each is not None]
@@ -112,12 +119,12 @@ def run_suites(
     if checks and not run.is_critical:
         checks[0] = replace(checks[0], proof=pinned.proves.to_json())
     # The page is written before the table, so that readers of the table always find the page.
-    docs = write_page(artifacts, pinned, check.id, now, run.state, checks)
-    result = write_result(artifacts, manifest, check.id, validation_result(manifest, check.id, now, judged))
+    docs = write_page(artifacts, pinned, check_id, now, run.state, checks)
+    result = write_result(artifacts, manifest, check_id, validation_result(manifest, check_id, now, judged))
 
     def refuse_if_forgotten() -> None:
         if is_forgotten_since(tables.warehouse, tables.look(epochs.NAME), manifest.epoch):
-            remove_page(artifacts, manifest, check.id)
+            remove_page(artifacts, manifest, check_id)
             raise Refused(
                 f"a key of {manifest.pipeline} was forgotten during this check of epoch {manifest.epoch}, and its "
                 "outcome may name the key, so it was discarded. Check again"
@@ -127,44 +134,30 @@ def run_suites(
     return replace(run, checks=tuple(checks), docs=docs, validation_result=result)
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One check of all suites: its id and time, the manifest of the epoch, the versions of tables results and state."""
-
-    id: str
-    at: datetime
-    manifest: Manifest
-    versions: tuple[int, int]
-
-    def rows(self, table: str, outcomes: Sequence[Outcome]) -> Iterator[QualityRow]:
-        """Yield the rows of table `quality` for the outcomes of a suite."""
-        used: Counter[str] = Counter()
-        for outcome in outcomes:
-            name = f"{outcome.type}:{outcome.columns}" if outcome.columns else outcome.type
-            used[name] += 1
-            yield QualityRow(
-                check_id=self.id,
-                checked_at=self.at,
-                timeline=self.manifest.timeline,
-                epoch=self.manifest.epoch,
-                suite=table,
-                expectation=outcome.type,
-                about=outcome.about,
-                severity=outcome.severity,
-                success=outcome.success,
-                observed=outcome.summary,
-                rows=outcome.rows,
-                results_version=self.versions[0],
-                state_version=self.versions[1],
-                # Limits may change, so they have a column of their own and the id does not include them.
-                expectation_id=outcome.expectation.id or (name if used[name] == 1 else f"{name}#{used[name]}"),
-                columns=outcome.columns,
-                limits=outcome.limits,
-                description=outcome.description,
-                failing=outcome.unexpected,
-                observed_number=outcome.number,
-                examples=tuple(outcome.examples) or None,
-            )
+def _rows(table: str, outcomes: Sequence[Outcome], of_check: Mapping[str, Any]) -> Iterator[QualityRow]:
+    """Yield the rows of table `quality` for the outcomes of a suite; `of_check` has the columns of every row."""
+    used: Counter[str] = Counter()
+    for outcome in outcomes:
+        name = f"{outcome.type}:{outcome.columns}" if outcome.columns else outcome.type
+        used[name] += 1
+        yield QualityRow(
+            **of_check,
+            suite=table,
+            expectation=outcome.type,
+            about=outcome.about,
+            severity=outcome.severity,
+            success=outcome.success,
+            observed=outcome.summary,
+            rows=outcome.rows,
+            # Limits may change, so they have a column of their own and the id does not include them.
+            expectation_id=outcome.expectation.id or (name if used[name] == 1 else f"{name}#{used[name]}"),
+            columns=outcome.columns,
+            limits=outcome.limits,
+            description=outcome.description,
+            failing=outcome.unexpected,
+            observed_number=outcome.number,
+            examples=tuple(outcome.examples) or None,
+        )
 
 
 def any_rows() -> Any:

@@ -8,19 +8,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader
-
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.definition.counters import COUNTERS
 from tidegate.pipelines.observe.report.answer import Answer
-from tidegate.pipelines.observe.report.plain_text import look, plain_value
+from tidegate.pipelines.observe.report.plain_text import templates_in
 from tidegate.pipelines.observe.report.plots import lag, plots
 from tidegate.pipelines.observe.report.run import RunReport
 from tidegate.pipelines.storage.artifacts import Artifacts, ArtifactsInFolder, page_name, report_name
 from tidegate.windowing.time import from_millis, show_duration, show_millis, show_watermark
 
 _SHOWN_EPOCHS = 15
+_TEMPLATES = Path(__file__).parent
 
 ADVICE = "advice.html"
 """Page of the lateness curve, next to the run reports."""
@@ -48,8 +47,8 @@ def write_answer(
 
     The plots, as SVG by title, are shown before its tables. Without a file, the page has its name among the artifacts.
     """
-    template = _environment().get_template("answer.html")
-    page = template.render(title=title, plots=plots, shown=answer._repr_html_(), look=look())
+    template = templates_in(_TEMPLATES).get_template("answer.html")
+    page = template.render(title=title, plots=plots, shown=answer._repr_html_())
     return _write(config, name, to, page)
 
 
@@ -61,19 +60,6 @@ def _write(config: Config, name: str, to: Path | None, page: str) -> str:
     return artifacts.address(name)
 
 
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=plain_value,
-    )
-    environment.filters["number"] = lambda value: "-" if value is None else f"{value:,}"
-    environment.filters["moment"] = _moment
-    return environment
-
-
 def render(
     run: RunReport,
     now: datetime | None = None,
@@ -81,9 +67,10 @@ def render(
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return the page as HTML that loads nothing from elsewhere."""
-    environment, manifest = _environment(), run.manifest
+    templates, manifest = templates_in(_TEMPLATES), run.manifest
+    templates.filters["moment"] = _moment
     row = run.epoch
-    return environment.get_template("page.html").render(
+    return templates.get_template("page.html").render(
         run=run,
         epoch=row,
         time="Clock" if manifest.ends_by_clock else "Watermark",

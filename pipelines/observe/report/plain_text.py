@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
 """Control characters except line feed and tab; those above 127 also begin escape sequences."""
@@ -32,9 +35,20 @@ def plain_cell(text: str) -> str:
     return _HOSTILE_IN_CELL.sub(_escape, text)
 
 
-def plain_value(value: Any) -> Any:
-    """Escape plain strings for a template; leave markup and non-string values unchanged."""
-    return plain(value) if type(value) is str else value
+def templates_in(folder: Path) -> Environment:
+    """Return the templates of a folder; they show `look` and numbers, and escape all text."""
+    from jinja2 import Environment, FileSystemLoader
+
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: plain(value) if type(value) is str else value,
+    )
+    environment.filters["number"] = lambda value: "-" if value is None else f"{value:,}"
+    environment.globals["look"] = look()
+    return environment
 
 
 def _escape(match: re.Match[str]) -> str:
