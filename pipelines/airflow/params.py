@@ -57,23 +57,15 @@ class KnownParams:
         return f"{name!r} is not a Param of this DAG{f': did you mean {close[0]}?' if close else ''}"
 
 
+def _moment_param(title: str, description: str) -> Param:
+    return Param(None, type=["null", "string"], format="date-time", title=title, description=description)
+
+
 def backfill(events: bool) -> dict[str, Param]:
     """Return the Params of `<pipeline>__backfill`."""
     return {
-        "interval_start": Param(
-            None,
-            type=["null", "string"],
-            format="date-time",
-            title="Run another interval: its start",
-            description=_A_MOMENT,
-        ),
-        "interval_end": Param(
-            None,
-            type=["null", "string"],
-            format="date-time",
-            title="Run another interval: its end, exclusive",
-            description=_A_MOMENT,
-        ),
+        "interval_start": _moment_param("Run another interval: its start", _A_MOMENT),
+        "interval_end": _moment_param("Run another interval: its end, exclusive", _A_MOMENT),
         "and_following": Param(
             False,
             type="boolean",
@@ -166,15 +158,10 @@ def restart(mode: str) -> dict[str, Param]:
 
 def late() -> dict[str, Param]:
     """Return the Params of `<pipeline>__late`."""
+    description = "A date-time; without a zone, it is in UTC. Default: all late rows."
     return {
-        name: Param(
-            None,
-            type=["null", "string"],
-            format="date-time",
-            title=f"Only windows that begin {title}",
-            description="A date-time; without a zone, it is in UTC. Default: all late rows.",
-        )
-        for name, title in (("start", "at this time or later"), ("end", "before this time"))
+        "start": _moment_param("Only windows that begin at this time or later", description),
+        "end": _moment_param("Only windows that begin before this time", description),
     }
 
 
