@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.expectations.quality_lake import at, session_lake
-from tidegate.expectations.docs import _environment
+from tidegate import expectations
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.page import render
-from tidegate.pipelines.observe.report.plain_text import look
+from tidegate.pipelines.observe.report.plain_text import look, templates_in
 from tidegate.pipelines.observe.report.run import read_run
 from tidegate.pipelines.project.cli import run
 from tidegate.windowing.time import to_millis
@@ -61,4 +61,5 @@ def test_the_command_writes_to_the_work_folder_and_tells_the_file(
 
 def test_data_docs_have_it_unescaped() -> None:
     assert '"Segoe UI"' in look()
-    assert look() in _environment().get_template("docs_index.html").render(pipeline="hours", checks=[])
+    pages = templates_in(Path(expectations.__file__).parent)
+    assert look() in pages.get_template("docs_index.html").render(pipeline="hours", checks=[])
