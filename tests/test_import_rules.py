@@ -268,7 +268,6 @@ def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
         "tidegate.pipelines.observe.inspect.overview",
         "tidegate.pipelines.observe.inspect.probe",
         "tidegate.pipelines.observe.inspect.status",
-        "tidegate.pipelines.observe.lineage.checks",
         "tidegate.pipelines.observe.inspect.unread",
         "tidegate.pipelines.observe.report.plain_text",
         "tidegate.pipelines.run.stopping",

@@ -1,22 +1,42 @@
-"""The pipelines of a project in one table, with the mode, watermark, lag and last check of each. Starts no engine."""
+"""The pipelines of a project, the epochs of a pipeline, and the report page of a single epoch. Starts no engine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
+from tidegate.extras import require
+from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition.config import Config
-from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.definition.counters import ROWS_GONE, ROWS_OUT, filtered, fired
+from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet
+from tidegate.pipelines.ledger.snapshots.published import newest_epoch_rows
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.status import status_of
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain, moment
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain, cell, moment
 from tidegate.pipelines.storage.credentials import masked
-from tidegate.windowing.time import MAX_TIMESTAMP, from_millis, show_duration, show_watermark, to_millis
+from tidegate.pipelines.storage.warehouse import active_files
+from tidegate.windowing.time import (
+    MAX_TIMESTAMP,
+    Millis,
+    from_millis,
+    show_duration,
+    show_millis,
+    show_watermark,
+    to_millis,
+)
 
 _COLUMNS = ("pipeline", "mode", "watermark (UTC)", "lag", "last check")
+_COUNTS = ("in", "on time", "late", "filtered", "fired", "rows out", "open")
+_GONE = "gone"
+"""Column with the number of rows deleted from the source. It is shown only if a listed epoch has such rows."""
+_EPOCH_COLUMNS = ("epoch", "kind", "interval (UTC)", *_COUNTS, "watermark", "lag", "seconds", "started (UTC)")
+_AFTER_IN = _EPOCH_COLUMNS.index("in") + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +135,99 @@ def _cells(each: Listed) -> list[object]:
         if check is None
         else f"{check.state}, epoch {check.epoch}, {moment(check.checked_at.replace(microsecond=0))}",
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Runs(Answer):
+    """Rows of table `epochs`, newest first.
+
+    Args:
+        epochs: the rows; `phases` has the seconds of each step.
+        total: number of epochs in the table.
+        never_run: a note if the pipeline has never run; otherwise None.
+    """
+
+    pipeline: str
+    epochs: tuple[dict[str, Any], ...]
+    total: int
+    never_run: str | None = None
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        return [as_plain(row) for row in self.epochs]
+
+    def shown(self) -> Iterator[Shown]:
+        cells, columns = [_epoch_cells(row) for row in self.epochs], list(_EPOCH_COLUMNS)
+        if any(row.get(ROWS_GONE) for row in self.epochs):
+            columns.insert(_AFTER_IN, _GONE)
+            for row, line in zip(self.epochs, cells, strict=True):
+                line.insert(_AFTER_IN, cell(row[ROWS_GONE]))
+        title = f"epochs of {self.pipeline} ({len(self.epochs)} of {self.total})"
+        yield Grid(title, columns, cells, (*_COUNTS, "lag", "seconds", _GONE))
+
+
+def runs(config: Config, pipeline: str, limit: int | None, stale: bool) -> Runs:
+    tables = PipelineTables.of(config, pipeline)
+    if not tables.exist:
+        return Runs(pipeline, (), 0, str(no_snapshot_yet(tables)))
+    handle = tables.open(epochs.NAME)
+    rows = newest_epoch_rows(tables.warehouse, handle, limit, stale).to_pylist()
+    total = sum(file["num_records"] for file in active_files(handle))
+    return Runs(pipeline, tuple({**row, "phases": dict(row["phases"] or ())} for row in rows), total)
+
+
+def _epoch_cells(row: dict[str, Any]) -> list[object]:
+    start, end = row["interval_start"], row["interval_end"]
+    return [
+        row["epoch"],
+        f"{row['kind']}, stale" if row["stale"] else row["kind"],
+        "" if start is None else f"{moment(start)} to {moment(end, start)}",
+        row["events_in"],
+        row["on_time"],
+        row["late"],
+        filtered(row),
+        fired(row),
+        cell(row.get(ROWS_OUT)),
+        row["open_windows"],
+        moment(row["watermark"]),
+        # The user chose the interval of a backfill, so its age does not indicate lag.
+        show_duration(None if row["kind"] == "backfill" else row.get("watermark_lag_ms")),
+        cell(row["phases"].get("job")),
+        moment(row["started_at"]),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Answer):
+    """A page that was written.
+
+    Args:
+        file: path or URI of the page.
+    """
+
+    pipeline: str
+    file: str
+
+    says: ClassVar[str] = "report of {pipeline}: {file}"
+
+
+def report(
+    config: Config, pipeline: str, epoch: int | None, key: str | None, to: Path | None, window: Millis | None = None
+) -> Report:
+    config.entry(pipeline)
+    if window is not None and key is None:
+        raise UsageError("--window: give the key of the window with --key")
+    require("the run report", "jinja2", "matplotlib")
+    from tidegate.pipelines.observe.report.page import write_report
+    from tidegate.pipelines.observe.report.run import read_run
+
+    run = read_run(PipelineTables.of(config, pipeline), epoch, key)
+    more: dict[str, str] = {}
+    if window is not None and key is not None:
+        from tidegate.pipelines.observe.report.plots import time_line
+        from tidegate.pipelines.project.trace import trace
+
+        traced = trace(config, pipeline, run.key_texts, window, False, None)
+        if traced.remark is not None:
+            raise UsageError(f"--window: {traced.remark}")
+        more = {f"Window of {key} from {show_millis(window)}": time_line(traced.elements, traced.events)}
+    return Report(pipeline, write_report(config, pipeline, run, to, more))

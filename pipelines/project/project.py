@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.given import KeyGiven, Length, Moment
     from tidegate.pipelines.project.late import LateSummary, Pruned, Reopened
     from tidegate.pipelines.project.lineage import Lineage
-    from tidegate.pipelines.project.listing import Pipelines
+    from tidegate.pipelines.project.listing import Pipelines, Report, Runs
     from tidegate.pipelines.project.rename import RenamedTables
     from tidegate.pipelines.project.results import Results, View
-    from tidegate.pipelines.project.runs import Report, Runs
     from tidegate.pipelines.project.savepoints import (
         BackupCreated,
         BackupDeleted,
@@ -388,7 +387,7 @@ class Project:
             limit: largest number of epochs; None for all.
             stale: True to also return epochs whose results were replaced.
         """
-        from tidegate.pipelines.project.runs import runs
+        from tidegate.pipelines.project.listing import runs
 
         return runs(self._config, pipeline, limit, stale)
 
@@ -552,7 +551,7 @@ class Project:
             to: the file; None for a file among the artifacts.
         """
         from tidegate.pipelines.project.given import millis_of
-        from tidegate.pipelines.project.runs import report
+        from tidegate.pipelines.project.listing import report
 
         place = None if to is None else Path(to)
         return report(self._config, pipeline, epoch, key, place, millis_of(window, "--window"))

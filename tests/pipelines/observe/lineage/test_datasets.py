@@ -14,12 +14,12 @@ from openlineage.client.naming.dataset import ABFSS, GCS, HDFS, S3, WASBS, Datas
 from tests.lake import LOCAL, Clock, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from tests.pipelines.project.cli.project import Project
+from tidegate.pipelines.airflow.lineage import check_facets
 from tidegate.pipelines.definition.config import LEASE_NOTE, WindowsTable
 from tidegate.pipelines.ledger.lease import Lease, LeaseRow
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
-from tidegate.pipelines.observe.lineage.checks import check_facets
 from tidegate.pipelines.observe.lineage.datasets import (
     Written,
     datasets_of_check,
