@@ -181,7 +181,7 @@ def state_upgrade(config: Config, pipeline: str) -> StateUpgraded:
     value, tables = load_pipeline(config, pipeline), PipelineTables.of(config, pipeline)
     if not tables.exist:
         raise no_snapshot_yet(tables)
-    if taken := sorted(set(value.key) & {column.name for column in state.DELTAS}):
+    if taken := [name for name in value.key if name.casefold() in {column.name for column in state.DELTAS}]:
         raise UsageError(
             f"key column(s) {', '.join(taken)} of {pipeline}: version 2 of the state has columns of that name"
         )

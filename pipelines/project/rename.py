@@ -109,6 +109,9 @@ def _check_names(config: Config, old: str, new: str) -> None:
     steps = f"change [pipelines.{old}] to [pipelines.{new}] there, and the name of its Pipeline in the code to {new!r}"
     if old == new:
         raise UsageError(f"{old!r} is both the old and the new name: give two names")
+    if config.values and (old in config.values or new not in config.values):
+        fault = f"still has pipeline {old!r}" if old in config.values else f"has no pipeline {new!r}"
+        raise UsageError(f"the project {fault}: first change the name of its Pipeline in the code to {new!r}")
     if old in config.declared:
         raise UsageError(f"{config.file} still has [pipelines.{old}]: first {steps}. Then run the command again")
     if new not in config.declared:

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot.errors import SqlglotError
 
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition import results as results_table
@@ -132,9 +133,15 @@ def _matching(rows: pa.Table, where: str) -> pa.Table:
         batch = rows.combine_chunks().to_batches()
         met = [as_array(program.evaluate(each), each.num_rows) for each in batch]
     except (Unproven, RowFailure, pa.ArrowInvalid) as error:
-        columns = listed(rows.column_names, 30)
+        columns = f"the columns are {listed(rows.column_names, 30)}"
+        if not isinstance(error, Unproven):
+            raise UsageError(
+                f"--where {where!r}: {error}. Give a condition that holds for every row; {columns}"
+            ) from error
+        reason = "it can't be parsed" if isinstance(error.__cause__, SqlglotError) else str(error)
         raise UsageError(
-            f"--where {where!r}: {error}. Give a condition in Spark SQL; the columns are {columns}"
+            f"--where {where!r}: {reason}. Give a condition of Spark SQL that needs no Spark "
+            f"(docs/guide/pipelines.md lists the operations), or query the view that --sql prints; {columns}"
         ) from error
     return rows.filter(pa.chunked_array(met, pa.bool_()))
 
@@ -189,6 +196,10 @@ def _write(rows: pa.Table, to: BinaryIO, kind: Format) -> None:
 
         if nested := [field.name for field in rows.schema if pa.types.is_nested(field.type)]:
             raise UsageError(f"--format csv: {listed(nested)} has several values per row: give jsonl or parquet")
+        if bytes_ := [field.name for field in rows.schema if not _is_text(rows[field.name])]:
+            raise UsageError(
+                f"--format csv: {listed(bytes_)} has bytes that are not text in UTF-8: give parquet or arrow"
+            )
         csv.write_csv(rows, to)
     elif kind == "jsonl":
         for row in rows_of(rows):
@@ -200,6 +211,17 @@ def _write(rows: pa.Table, to: BinaryIO, kind: Format) -> None:
     else:
         with pa.ipc.new_file(to, rows.schema) as writer:
             writer.write_table(rows)
+
+
+def _is_text(column: pa.ChunkedArray) -> bool:
+    """Return False if a column has bytes that are not text in UTF-8."""
+    if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+        return True
+    try:
+        column.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _grid(results: Results) -> Grid:

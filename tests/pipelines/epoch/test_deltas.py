@@ -19,7 +19,7 @@ from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.epoch import shard, shard_state
-from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.snapshots.head import state_rows
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, read_savepoint
@@ -195,3 +195,11 @@ def test_a_savepoint_with_deltas_needs_the_upgrade(tmp_path: Path) -> None:
     older.epoch(("user 2", at("10:00"), 1), watermark=at("09:10"))
     newer.epoch(("user 2", at("10:00"), 1), watermark=at("09:10"))
     assert state_of(older) == state_of(newer)
+
+
+def test_a_key_with_the_name_of_a_column_of_deltas_in_other_case_is_refused_by_name(lake: Lake) -> None:
+    lake.write(pa.table({"Delta_Hash": ["ann"], "at": [at("10:00")], "value": [1]}))
+    project = lake.project(hourly_pipeline(key=("Delta_Hash",)))
+    project.stream("hours")
+    with pytest.raises(UsageError, match="Delta_Hash"):
+        project.state_upgrade("hours")

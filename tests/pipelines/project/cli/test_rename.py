@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake import Lake, at
+from tests.lake import Lake, at, session_pipeline
 from tests.pipelines.project.cli.project import TOML, Project
+from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.backups.renamed import copy_tables
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease
@@ -123,3 +124,9 @@ def test_runs_of_another_pipeline_whose_name_begins_the_same_stay(begun: Project
         os.utime(log, (0, 0))
     assert begun.data(*RENAME)["files"] == 1
     assert (ours.exists(), theirs.exists()) == (False, True)
+
+
+def test_a_project_in_code_is_not_told_of_a_file(lake: Lake) -> None:
+    for name in (OLD, "others"):
+        with pytest.raises(UsageError, match=r"^the project .* the name of its Pipeline in the code to 'visits'$"):
+            lake.project(session_pipeline(name=name)).rename(OLD, NEW)

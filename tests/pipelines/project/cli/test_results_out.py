@@ -44,6 +44,12 @@ def test_a_condition_leaves_the_windows_that_fulfil_it(full: Project) -> None:
         assert "the columns are" in full.says(2, f"--where {where!r}: ", "results", "sessions", "--where", where)
 
 
+def test_a_condition_that_only_spark_evaluates_names_the_query_for_it(full: Project) -> None:
+    said = full.says(2, "HexString (X'61') is not proven", "results", "sessions", "--where", "user = x'61'")
+    assert "query the view that --sql prints" in said
+    assert "the run fails" not in full.says(2, "it can't be parsed", "results", "sessions", "--where", "total >")
+
+
 def test_what_is_shown_is_counted_of_what_fulfils_the_condition(full: Project) -> None:
     assert "(20 of 30)" in full.tidegate("results", "sessions")[1]
     assert "(2 of 25)" in full.tidegate("results", "sessions", "--where", "total > 4", "--limit", "2")[1]
@@ -86,6 +92,17 @@ def test_local_times_are_written_with_their_offset(full: Project, tmp_path: Path
 
 def test_a_file_that_can_not_be_written_is_a_usage_error(full: Project) -> None:
     full.says(2, "--to nowhere/f: No such file", "results", "sessions", "--format", "csv", "--to", "nowhere/f")
+
+
+def test_bytes_are_csv_where_they_are_text(tmp_path: Path) -> None:
+    text, other = (
+        Results("hours", "final", pa.table({"id": pa.array([value, None]), "n": [1, 2]}), 2, ("id",), has_panes=False)
+        for value in (b"a", b"\xff")
+    )
+    text.write(tmp_path / "f", "csv")
+    assert (tmp_path / "f").read_text().splitlines()[1] == '"a",1'
+    with pytest.raises(UsageError, match=r"--format csv: id has bytes that are not text in UTF-8: give parquet"):
+        other.write(tmp_path / "f", "csv")
 
 
 def test_a_table_in_a_table_is_no_csv_and_the_file_of_before_stays(tmp_path: Path) -> None:
