@@ -15,7 +15,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot.errors import SqlglotError
 
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition import results as results_table
@@ -32,7 +31,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, json_text, rows_of, span
 from tidegate.pipelines.sources.sql.compile import as_condition, compile_expression
 from tidegate.pipelines.sources.sql.program import RowFailure, as_array
-from tidegate.pipelines.sources.sql.reading import Unproven
+from tidegate.pipelines.sources.sql.reading import Unparsed, Unproven
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table, stored_schema
 
 _log = logging.getLogger(__name__)
@@ -138,7 +137,7 @@ def _matching(rows: pa.Table, where: str) -> pa.Table:
             raise UsageError(
                 f"--where {where!r}: {error}. Give a condition that holds for every row; {columns}"
             ) from error
-        reason = "it can't be parsed" if isinstance(error.__cause__, SqlglotError) else str(error)
+        reason = "it can't be parsed" if isinstance(error, Unparsed) else str(error)
         raise UsageError(
             f"--where {where!r}: {reason}. Give a condition of Spark SQL that needs no Spark "
             f"(docs/guide/pipelines.md lists the operations), or query the view that --sql prints; {columns}"

@@ -23,6 +23,10 @@ class Unproven(Exception):
     """The reason why an expression does not run as Arrow compute."""
 
 
+class Unparsed(Unproven):
+    """The reason why an expression can't be read here."""
+
+
 class Misfit(Unproven):
     """The reason why no run can evaluate an expression: types don't fit, and Spark converts neither."""
 
@@ -113,7 +117,7 @@ def parse(text: str) -> exp.Expr:
             raise Unproven("it has the operator ::, use CAST(... AS ...)")
         tree = sqlglot.parse_one(text, dialect=_PlainSpark, into=exp.Condition)
     except (SqlglotError, RecursionError) as error:
-        raise Unproven("it can't be parsed here; if Spark can't parse it either, the run fails") from error
+        raise Unparsed("it can't be parsed here; if Spark can't parse it either, the run fails") from error
     for token in tokens:
         if token.token_type == TokenType.VAR and not token.text.isascii():
             raise Unproven(f"Spark reads the name {token.text} only in backticks")
