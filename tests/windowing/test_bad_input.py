@@ -14,6 +14,7 @@ from tidegate.windowing import (
     Aggregate,
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
+    CoProcess,
     Count,
     CountEvictor,
     CountTrigger,
@@ -31,6 +32,7 @@ from tidegate.windowing import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     WatermarkStrategy,
+    WindowJoin,
     Windows,
 )
 from tidegate.windowing.assigners import (
@@ -160,6 +162,11 @@ SETTINGS: list[tuple[Any, str, Any]] = [
     (lambda: Count("*"), "Count.column", "*"),
     (lambda: IntervalJoin(0, 1, join="pair"), "join", "pair"),  # type: ignore[arg-type]
     (lambda: KeyedProcess("function"), "function", "function"),  # type: ignore[arg-type]
+    (lambda: KeyedProcess(Nothing), "function", Nothing),  # type: ignore[arg-type]
+    (lambda: CoProcess("function"), "function", "function"),  # type: ignore[arg-type]
+    (lambda: WindowJoin(TumblingEventTimeWindows.of(10), "outer"), "kind", "outer"),  # type: ignore[arg-type]
+    (lambda: WindowJoin(TumblingEventTimeWindows.of(10), join="pair"), "join", "pair"),  # type: ignore[arg-type]
+    (lambda: IntervalJoin(0, "soon"), "upper", "soon"),  # type: ignore[arg-type]
     (lambda: KeyedProcess(Nothing(), time_sorted="yes"), "time_sorted", "yes"),  # type: ignore[arg-type]
 ]
 

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from tidegate.windowing import (
     Accumulation,
-    CalendarEventTimeWindows,
     CountEvictor,
     CountTrigger,
     CumulateEventTimeWindows,
@@ -213,15 +212,6 @@ def test_windows_that_inputs_can_not_share_are_refused(assigner: Any) -> None:
         WindowJoin(assigner)
 
 
-def test_other_fields_are_checked_too() -> None:
-    assigner = CalendarEventTimeWindows.days("UTC")
-    with pytest.raises(IllegalArgument, match="give one of inner, left, right, full, semi, anti"):
-        WindowJoin(assigner, "outer")  # type: ignore[arg-type]
-    with pytest.raises(IllegalArgument, match="a function of two elements and a window"):
-        WindowJoin(assigner, join="pair")  # type: ignore[arg-type]
-    assert WindowJoin(TumblingEventTimeWindows.of(timedelta(hours=1))).kind == "inner"
-
-
 @given(INTERVAL_JOINS, ELEMENTS, st.lists(st.integers(-20, 20), min_size=25, max_size=25))
 def test_every_element_is_joined_in_time_or_late(
     join: IntervalJoin, elements: list[Element], watermarks: list[int]
@@ -254,33 +244,12 @@ def test_results_come_by_the_time_of_the_partner_then_by_arrival() -> None:
     assert [record.value[1] for record in harness.element_results()] == ["a", "b", "c", "d"]
 
 
-def test_an_element_at_the_watermark_is_not_late() -> None:
-    harness = interval_join_harness(IntervalJoin(-1, 1))
-    harness.watermark(5)
-    harness.element("k", 1, 5, "left")
-    harness.element("k", 2, 4, "right")
-    assert harness.late() == [LateElement("k", 2, 4, "late", None, 5, "right")]
-    assert harness.state_entries == 1
-
-
 def test_late_elements_without_an_output_are_counted() -> None:
     harness = interval_join_harness(IntervalJoin(-1, 1), late_output=False)
     harness.watermark(5)
     harness.element("k", 1, 4, "left")
     assert harness.late() == []
     assert harness.late_dropped == 1
-
-
-def test_buckets_go_when_no_partner_can_come_any_more() -> None:
-    harness = interval_join_harness(IntervalJoin(-1, 2))
-    harness.element("k", 1, 10, "left")
-    harness.element("k", 1, 10, "right")
-    harness.watermark(10)
-    assert harness.state_entries == 2
-    harness.watermark(11)
-    assert [row["side"] for row in harness.snapshot().rows.to_pylist()] == ["left"]
-    harness.watermark(12)
-    assert harness.state_entries == 0
 
 
 def test_a_bound_near_the_end_of_time_still_cleans_up() -> None:
@@ -292,36 +261,6 @@ def test_a_bound_near_the_end_of_time_still_cleans_up() -> None:
     assert harness.state_entries == 0
 
 
-def test_a_snapshot_is_a_row_for_each_key_side_and_millisecond() -> None:
-    harness = interval_join_harness(IntervalJoin(-1, 2), left_type=pa.string(), right_type=pa.int64())
-    harness.element("k", "x", 10, "left")
-    harness.element("k", "y", 10, "left")
-    harness.element("k", 7, 30, "right")
-    left, right = (
-        harness.snapshot()
-        .rows.select(["namespace", "side", "window_start", "event_time_timers", "left", "right"])
-        .to_pylist()
-    )
-    assert (left["namespace"], left["side"], left["left"], left["right"]) == ("bucket", "left", ["x", "y"], None)
-    assert left["event_time_timers"] == [12]
-    assert (right["side"], right["left"], right["right"], right["event_time_timers"]) == ("right", None, [7], [31])
-    assert right["window_start"].timestamp() == 0.03
-
-
-def test_the_watermark_follows_what_it_caused() -> None:
-    harness = interval_join_harness(IntervalJoin(0, 0))
-    harness.watermark(5, "left")
-    harness.watermark(3, "right")
-    assert harness.records() == [WatermarkRecord(3)]
-
-
-@pytest.mark.parametrize("timestamp", [None, MIN_TIMESTAMP])
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_an_element_of_an_interval_join_needs_a_timestamp(timestamp: int | None, side: str) -> None:
-    with pytest.raises(MissingTimestamp):
-        interval_join_harness(IntervalJoin(0, 0)).element("k", 1, timestamp, side)
-
-
 def test_bounds_may_be_timedeltas_and_must_be_in_order() -> None:
     assert IntervalJoin.between(timedelta(seconds=-1), timedelta(seconds=2)) == IntervalJoin(-1000, 2000)
     assert IntervalJoin(-5, 5, lower_inclusive=False, upper_inclusive=False).bounds == (-4, 4)
@@ -329,13 +268,6 @@ def test_bounds_may_be_timedeltas_and_must_be_in_order() -> None:
         IntervalJoin(2, 1)
     with pytest.raises(IllegalArgument, match="upper = 'soon'"):
         IntervalJoin(0, "soon")  # type: ignore[arg-type]
-
-
-def test_equal_bounds_that_are_exclusive_join_nothing() -> None:
-    harness = interval_join_harness(IntervalJoin(0, 0, upper_inclusive=False))
-    harness.element("k", 1, 1, "left")
-    harness.element("k", 1, 1, "right")
-    assert harness.element_results() == []
 
 
 def test_a_partner_at_the_watermark_finds_the_buckets_that_went_with_it_gone() -> None:
@@ -349,20 +281,6 @@ def test_a_partner_at_the_watermark_finds_the_buckets_that_went_with_it_gone() -
 
 def plus(a: int, b: int) -> int:
     return a + b
-
-
-def test_elements_in_are_on_time_late_or_without_a_window() -> None:
-    operator = WindowOperator(Windows(SlidingEventTimeWindows.of(10, 30), allowed_lateness=5, reduce=plus))
-    for timestamp in (1, 2, 35, 15):
-        operator.process_element("a", 1, timestamp)
-    operator.process_watermark(12)
-    operator.process_element("a", 1, 3)
-    operator.process_watermark(40)
-    operator.process_element("a", 1, 4)
-    operator.process_element("a", 1, 20)
-    counters = operator.counters
-    assert (counters.elements, counters.on_time, counters.late, counters.no_window) == (7, 4, 2, 1)
-    assert counters.elements == counters.on_time + counters.late + counters.no_window
 
 
 def test_firings_are_counted_by_timing() -> None:

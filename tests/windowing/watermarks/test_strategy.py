@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 
 import pytest
 
-from tidegate.windowing.errors import IllegalArgument, IncompatibleSnapshot, MissingTimestamp
+from tidegate.windowing.errors import IncompatibleSnapshot, MissingTimestamp
 from tidegate.windowing.testing import ManualClock, RecordingOutput
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.windowing.watermarks import (
@@ -14,8 +13,6 @@ from tidegate.windowing.watermarks import (
     BoundedOutOfOrdernessWithIdleAdvance,
     IdlenessTimer,
     NoWatermarks,
-    PunctuatedWatermarks,
-    WatermarkAlignmentParams,
     WatermarkGenerator,
     WatermarkStrategy,
     WatermarksWithIdleness,
@@ -35,31 +32,7 @@ def test_a_strategy_makes_its_generator_and_a_new_one_each_time(strategy: Waterm
     first, second = (strategy.create_generator(ManualClock()) for _ in range(2))
     assert type(first) is kind
     assert first is not second
-
-
-@pytest.mark.parametrize(("strategy", "kind"), FACTORIES)
-def test_idleness_goes_around_any_generator(strategy: WatermarkStrategy, kind: type) -> None:
     assert isinstance(strategy.with_idleness(10).create_generator(ManualClock()), WatermarksWithIdleness)
-
-
-def test_strategies_with_the_same_settings_are_equal() -> None:
-    def make() -> WatermarkStrategy:
-        return (
-            WatermarkStrategy.for_bounded_out_of_orderness(timedelta(seconds=1))
-            .with_idleness(timedelta(minutes=1))
-            .with_watermark_alignment("planes", 100)
-        )
-
-    assert make() == make()
-    assert hash(make()) == hash(make())
-    assert make() != make().with_idleness(1)
-    assert WatermarkStrategy.for_bounded_out_of_orderness(0) != WatermarkStrategy.for_monotonous_timestamps()
-
-
-def test_durations_as_timedelta_and_as_milliseconds_are_the_same() -> None:
-    assert WatermarkStrategy.for_bounded_out_of_orderness(timedelta(hours=1)) == (
-        WatermarkStrategy.for_bounded_out_of_orderness(3_600_000)
-    )
 
 
 def test_a_strategy_shows_as_the_code_that_makes_it() -> None:
@@ -76,11 +49,6 @@ def test_a_strategy_shows_as_the_code_that_makes_it() -> None:
     assert eval(repr(strategy)) == strategy
 
 
-def test_the_interval_is_200_milliseconds_unless_said_otherwise() -> None:
-    assert WatermarkStrategy.no_watermarks().interval == 200
-    assert WatermarkStrategy.no_watermarks().with_interval(0).interval == 0
-
-
 def test_logical_time_goes_on_at_the_interval_of_the_strategy() -> None:
     strategy = WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(0, 10, 25)
     output, generator = RecordingOutput(), strategy.create_generator(ManualClock())
@@ -90,21 +58,11 @@ def test_logical_time_goes_on_at_the_interval_of_the_strategy() -> None:
     assert output.take() == [124]
 
 
-def test_without_an_assigner_elements_keep_their_timestamps() -> None:
-    assign = WatermarkStrategy.no_watermarks().create_timestamp_assigner()
-    assert assign("element", 13) == 13
-    with pytest.raises(MissingTimestamp, match="with_timestamp_assigner"):
-        assign("element", None)
-
-
 def test_an_assigner_sees_the_element_and_its_timestamp() -> None:
     strategy = WatermarkStrategy.no_watermarks().with_timestamp_assigner(lambda element, ts: element["at"] + (ts or 0))
     assert strategy.create_timestamp_assigner()({"at": 5}, 10) == 15
-
-
-def test_alignment_is_part_of_the_value() -> None:
-    strategy = WatermarkStrategy.no_watermarks().with_watermark_alignment("planes", timedelta(seconds=1), 50)
-    assert strategy.alignment == WatermarkAlignmentParams("planes", 1000, 50)
+    with pytest.raises(MissingTimestamp, match="with_timestamp_assigner"):
+        WatermarkStrategy.no_watermarks().create_timestamp_assigner()("element", None)
 
 
 def emitted(generator: WatermarkGenerator, *timestamps: int) -> list[object]:
@@ -113,16 +71,6 @@ def emitted(generator: WatermarkGenerator, *timestamps: int) -> list[object]:
         generator.on_event("event", timestamp, output)
     generator.on_periodic_emit(output)
     return output.take()
-
-
-def test_a_delay_may_be_a_timedelta() -> None:
-    assert emitted(BoundedOutOfOrdernessWatermarks(timedelta(seconds=1)), 5000) == [3999]
-
-
-def test_events_never_emit_by_themselves() -> None:
-    output = RecordingOutput()
-    BoundedOutOfOrdernessWatermarks(0).on_event("event", 5, output)
-    assert output.take() == []
 
 
 @pytest.mark.parametrize("timestamp", [MIN_TIMESTAMP, MIN_TIMESTAMP + 5])
@@ -134,10 +82,6 @@ def test_the_last_timestamp_does_not_end_the_input() -> None:
     assert emitted(AscendingTimestampsWatermarks(), MAX_TIMESTAMP) == [MAX_TIMESTAMP - 1]
 
 
-def test_no_watermarks_emits_nothing() -> None:
-    assert emitted(NoWatermarks(), 1, 2) == []
-
-
 def test_a_snapshot_goes_on_with_another_delay() -> None:
     before, after = BoundedOutOfOrdernessWatermarks(10), BoundedOutOfOrdernessWatermarks(3)
     emitted(before, 100)
@@ -145,32 +89,10 @@ def test_a_snapshot_goes_on_with_another_delay() -> None:
     assert emitted(after) == [96]
 
 
-def test_a_snapshot_taken_before_any_event_restores_to_the_minimum() -> None:
-    generator = BoundedOutOfOrdernessWatermarks(10)
-    generator.restore(BoundedOutOfOrdernessWatermarks(10).snapshot())
-    assert emitted(generator) == [MIN_TIMESTAMP]
-
-
 @pytest.mark.parametrize("snapshot", [{}, {"largest_timestamp": "5"}, {"largest_timestamp": True}])
 def test_a_snapshot_of_something_else_is_refused(snapshot: dict[str, object]) -> None:
     with pytest.raises(IncompatibleSnapshot, match="largest_timestamp"):
         BoundedOutOfOrdernessWatermarks(10).restore(snapshot)
-
-
-def test_only_events_that_say_so_emit() -> None:
-    output = RecordingOutput()
-    generator = PunctuatedWatermarks(lambda event, timestamp: timestamp - 1 if event == "marker" else None)
-    generator.on_event("marker", 10, output)
-    generator.on_event("event", 20, output)
-    generator.on_periodic_emit(output)
-    generator.on_event("marker", 30, output)
-    assert output.take() == [9, 29]
-
-
-def test_there_is_nothing_to_snapshot() -> None:
-    generator = PunctuatedWatermarks(lambda event, timestamp: timestamp)
-    assert generator.snapshot() == {}
-    generator.restore({})
 
 
 CALL = None
@@ -210,33 +132,6 @@ def with_idleness(clock: ManualClock) -> WatermarksWithIdleness:
     return WatermarksWithIdleness(BoundedOutOfOrdernessWatermarks(0), 10, clock)
 
 
-def test_a_clock_that_starts_at_zero_is_no_special_case() -> None:
-    clock = ManualClock(0)
-    timer = IdlenessTimer(10, clock)
-    assert not timer.check_if_idle()
-    clock.now = 11
-    assert timer.check_if_idle()
-
-
-def test_the_generator_is_not_asked_while_the_stream_is_idle() -> None:
-    clock, output = ManualClock(), RecordingOutput()
-    generator = with_idleness(clock)
-    generator.on_event("event", 100, output)
-    for clock.now in (0, 1, 20, 40):
-        generator.on_periodic_emit(output)
-    assert output.take() == [99, 99, "idle", "idle"]
-
-
-def test_an_event_ends_idleness() -> None:
-    clock, output = ManualClock(), RecordingOutput()
-    generator = with_idleness(clock)
-    for clock.now in (0, 20):
-        generator.on_periodic_emit(output)
-    generator.on_event("event", 100, output)
-    generator.on_periodic_emit(output)
-    assert output.take()[-2:] == ["idle", 99]
-
-
 def test_time_in_which_nothing_ran_is_no_idleness() -> None:
     clock = ManualClock(1000)
     before = IdlenessTimer(10, clock)
@@ -251,30 +146,6 @@ def test_time_in_which_nothing_ran_is_no_idleness() -> None:
     assert after.check_if_idle()
 
 
-def test_an_event_before_a_snapshot_counts_after_it() -> None:
-    clock = ManualClock()
-    before, after = IdlenessTimer(10, clock), IdlenessTimer(10, clock)
-    before.check_if_idle()
-    clock.now = 50
-    before.activity()
-    after.restore(before.snapshot())
-    assert not after.check_if_idle()
-
-
-def test_a_snapshot_holds_the_generator_too() -> None:
-    clock, output = ManualClock(), RecordingOutput()
-    before, after = with_idleness(clock), with_idleness(clock)
-    before.on_event("event", 100, output)
-    after.restore(json.loads(json.dumps(before.snapshot())))
-    after.on_periodic_emit(output)
-    assert output.take() == [99]
-
-
 def test_the_snapshot_of_a_bare_generator_is_refused() -> None:
     with pytest.raises(IncompatibleSnapshot, match="generator"):
         with_idleness(ManualClock()).restore(BoundedOutOfOrdernessWatermarks(0).snapshot())
-
-
-def test_an_alignment_with_an_unusable_group_is_refused() -> None:
-    with pytest.raises(IllegalArgument, match="group"):
-        WatermarkAlignmentParams("", 1)
