@@ -10,33 +10,19 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.windowing.contracts.test_triggers import MERGING, NOT_MERGING
 from tidegate.windowing import (
     Accumulation,
-    AfterAll,
-    AfterAny,
-    AfterCount,
-    AfterEach,
-    AfterProcessingTime,
-    AfterWatermark,
-    ContinuousEventTimeTrigger,
-    ContinuousProcessingTimeTrigger,
     CountEvictor,
-    CountTrigger,
     CumulateEventTimeWindows,
-    DeltaTrigger,
-    EndOfStreamTrigger,
     EventTimeSessionWindows,
     EventTimeTrigger,
     GlobalWindows,
-    NeverTrigger,
-    OrFinally,
     ProcessingTimeoutTrigger,
     ProcessingTimeSessionWindows,
-    ProcessingTimeTrigger,
     PurgingTrigger,
     Repeatedly,
     SlidingEventTimeWindows,
@@ -53,7 +39,7 @@ from tidegate.windowing.operators.records import LateElement, SideOutput, Waterm
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.testing import OperatorHarness, window_harness
 from tidegate.windowing.time import MAX_TIMESTAMP
-from tidegate.windowing.triggers import Trigger
+from tidegate.windowing.triggers import Term, Trigger
 
 
 class Element(NamedTuple):
@@ -86,48 +72,18 @@ STEPS = st.lists(
 )
 
 
-def difference(old: int, new: int) -> float:
-    return new - old
-
-
-TERMS = st.sampled_from(
-    [
-        AfterCount(3),
-        AfterProcessingTime(5),
-        AfterWatermark(),
-        AfterWatermark(early=AfterProcessingTime(5), late=AfterCount(2)),
-        AfterWatermark(early=AfterCount(2), late=None),
-        AfterAny.of(AfterCount(4), AfterProcessingTime(3)),
-        AfterAll.of(AfterCount(2), AfterProcessingTime(3)),
-        AfterEach.of(AfterCount(1), AfterProcessingTime(3), AfterWatermark()),
-        OrFinally(Repeatedly(AfterCount(2)), AfterWatermark(late=None)),
-    ]
-)
-OF_ALL_WINDOWS: st.SearchStrategy[Trigger] = st.one_of(
-    st.sampled_from(
-        [
-            EventTimeTrigger(),
-            ProcessingTimeTrigger(),
-            CountTrigger.of(2),
-            ContinuousEventTimeTrigger.of(4),
-            ContinuousProcessingTimeTrigger.of(4),
-            NeverTrigger(),
-            EndOfStreamTrigger(),
-        ]
-    ),
-    TERMS,
-    TERMS.map(Repeatedly),
-)
+OF_ALL_WINDOWS: st.SearchStrategy[Trigger] = st.sampled_from(MERGING)
+OF_ALL_WINDOWS |= OF_ALL_WINDOWS.filter(lambda trigger: isinstance(trigger, Term)).map(Repeatedly)
 OF_ALL_WINDOWS |= OF_ALL_WINDOWS.map(PurgingTrigger)
 OF_FIXED_WINDOWS = st.recursive(
-    OF_ALL_WINDOWS | st.just(DeltaTrigger.of(3, difference, pa.int64())),
+    OF_ALL_WINDOWS | st.sampled_from(NOT_MERGING),
     lambda nested: st.one_of(
         nested.map(PurgingTrigger),
         st.builds(ProcessingTimeoutTrigger, nested, st.sampled_from([3, 5, 9]), st.booleans(), st.booleans()),
     ),
     max_leaves=3,
 )
-"""Every trigger of the library, alone and in the triggers that hold another one."""
+"""Every trigger that the contracts test, alone and in the triggers that hold another one."""
 
 SHAPES = st.one_of(
     st.tuples(

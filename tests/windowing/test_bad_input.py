@@ -10,8 +10,15 @@ import pytest
 
 from tests.windowing.contracts.scripted import named
 from tidegate.windowing import (
+    AfterAll,
+    AfterAny,
+    AfterCount,
+    AfterEach,
     AfterProcessingTime,
+    AfterWatermark,
     Aggregate,
+    CalendarEventTimeWindows,
+    CalendarProcessingTimeWindows,
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
     CoProcess,
@@ -22,9 +29,12 @@ from tidegate.windowing import (
     CumulateProcessingTimeWindows,
     EventTimeSessionWindows,
     IntervalJoin,
+    KeepFirst,
     KeyedProcess,
+    OrFinally,
     ProcessingTimeoutTrigger,
     ProcessingTimeSessionWindows,
+    Repeatedly,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
     TimeEvictor,
@@ -34,6 +44,7 @@ from tidegate.windowing import (
     WatermarkStrategy,
     WindowJoin,
     Windows,
+    count_windows,
 )
 from tidegate.windowing.assigners import (
     DynamicEventTimeSessionWindows,
@@ -119,6 +130,26 @@ SETTINGS: list[tuple[Any, str, Any]] = [
     (lambda: ContinuousProcessingTimeTrigger.of(-1), "interval", -1),
     (lambda: ProcessingTimeoutTrigger.of(CountTrigger.of(1), 0), "timeout", 0),
     (lambda: AfterProcessingTime(-1), "delay", -1),
+    (lambda: AfterProcessingTime(0), "delay", 0),
+    (lambda: AfterCount(0), "count", 0),
+    (lambda: AfterAny.of(), "terms", ()),
+    (lambda: AfterAll.of(CountTrigger(2)), "terms", CountTrigger(2)),  # type: ignore[arg-type]
+    (lambda: AfterEach(AfterCount(1)), "terms", AfterCount(1)),  # type: ignore[arg-type]
+    (lambda: Repeatedly(CountTrigger(2)), "term", CountTrigger(2)),  # type: ignore[arg-type]
+    (lambda: OrFinally(AfterCount(1), "end"), "until", "end"),  # type: ignore[arg-type]
+    (lambda: AfterWatermark(early=CountTrigger(2)), "early", CountTrigger(2)),  # type: ignore[arg-type]
+    (lambda: count_windows(0, reduce=plus), "size", 0),
+    (lambda: count_windows(2, 0, reduce=plus), "slide", 0),
+    (lambda: count_windows(True, reduce=plus), "size", True),
+    (lambda: count_windows(2), "aggregate", None),
+    (lambda: CalendarEventTimeWindows.days("Europe/Atlantis"), "zone", "Europe/Atlantis"),
+    (lambda: CalendarEventTimeWindows.months("UTC", 0), "count", 0),
+    (lambda: CalendarEventTimeWindows.weeks("UTC", first_day=7), "first_day", 7),
+    (lambda: CalendarProcessingTimeWindows("days"), "calendar", "days"),  # type: ignore[arg-type]
+    (lambda: KeepFirst(None), "KeepFirst.result_type", None),  # type: ignore[arg-type]
+    (lambda: KeepFirst(pa.int64()), "KeepFirst.result_type", pa.int64()),
+    (lambda: KeepFirst(pa.struct([])), "KeepFirst.result_type", pa.struct([])),
+    (lambda: KeepFirst(pa.struct([("id", pa.int64())]), within=0), "KeepFirst.within", 0),
     (lambda: CountEvictor.of(-1), "max_count", -1),
     (lambda: TimeEvictor.of(-1), "size", -1),
     (lambda: StateTtlConfig(0), "ttl", 0),

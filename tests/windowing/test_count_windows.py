@@ -18,10 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.windowing import Count, GlobalWindows, KeepFirst, Sum, Windows, count_windows
+from tidegate.windowing import Count, KeepFirst, Sum, Windows, count_windows
 from tidegate.windowing.declared import checker
 from tidegate.windowing.errors import IllegalArgument
-from tidegate.windowing.functions import ReduceElements
 from tidegate.windowing.testing import keyed_process_harness, window_harness
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, show_duration, show_watermark, to_millis
 from tidegate.windowing.timestamps import TIMESTAMP, epoch_millis, floored_millis, timestamps_of
@@ -67,28 +66,6 @@ def test_aggregates_work_in_both_forms() -> None:
     assert [result.value for result in run.results()] == [{"n": 1, "sum": 1}, {"n": 2, "sum": 3}, {"n": 2, "sum": 5}]
 
 
-def test_a_count_window_is_windows_of_the_global_assigner() -> None:
-    assert count_windows(5, reduce=plus) == count_windows(5, reduce=plus)
-    assert count_windows(5, 2, reduce=plus).process == ReduceElements(plus)
-    assert count_windows(5, reduce=plus).assigner == GlobalWindows()
-
-
-@pytest.mark.parametrize(
-    ("make", "field"),
-    [
-        (lambda: count_windows(0, reduce=plus), "size"),
-        (lambda: count_windows(2, 0, reduce=plus), "slide"),
-        (lambda: count_windows(True, reduce=plus), "size"),
-        (lambda: count_windows(2, 1, reduce=plus, aggregate={"n": Count()}), "process"),
-        (lambda: count_windows(2), "aggregate"),
-    ],
-)
-def test_bad_settings_are_refused_with_their_field(make: Any, field: str) -> None:
-    with pytest.raises(IllegalArgument) as raised:
-        make()
-    assert raised.value.field == field
-
-
 ROW = pa.struct([("id", pa.int64())])
 
 
@@ -124,15 +101,6 @@ def test_the_first_elements_are_those_of_a_sort_by_time(
     found += [(r.key, r.timestamp, r.value["id"]) for r in run.element_results()]
     assert sorted(found) == sorted(first_of(elements, within))
     assert within is None or run.state_entries == 0
-
-
-def test_it_says_what_it_needs() -> None:
-    bad: list[Any] = [None, pa.int64(), pa.struct([])]
-    for kind in bad:
-        with pytest.raises(IllegalArgument, match=r"KeepFirst\.result_type"):
-            KeepFirst(kind)
-    with pytest.raises(IllegalArgument, match=r"KeepFirst\.within"):
-        KeepFirst(ROW, within=0)
 
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)

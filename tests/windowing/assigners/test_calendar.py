@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.windowing import CalendarEventTimeWindows, CalendarProcessingTimeWindows, Sum, Windows
+from tidegate.windowing import CalendarEventTimeWindows, Sum, Windows
 from tidegate.windowing.assigners import Calendar, CalendarUnit, WindowAssigner
-from tidegate.windowing.errors import IllegalArgument, MissingTimestamp
+from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.testing import window_harness
 from tidegate.windowing.time import Millis, from_millis, to_millis
 from tidegate.windowing.windows import TimeWindow
@@ -128,12 +128,6 @@ def test_windows_tile_time_and_hold_what_they_are_given(data: st.DataObject) -> 
     assert list(zip(columnar.starts.tolist(), columnar.ends.tolist(), strict=True)) == expected
 
 
-def test_processing_time_windows_go_by_the_clock() -> None:
-    clock = at("2024-03-31T15:00", "Europe/Berlin")
-    (only,) = CalendarProcessingTimeWindows.days("Europe/Berlin").assign_windows(None, None, At(clock))
-    assert only.end - only.start == 23 * HOUR
-
-
 def test_days_go_through_the_operator() -> None:
     run = window_harness(Windows(CalendarEventTimeWindows.days("Europe/Berlin"), aggregate={"sum": Sum("x")}))
     midnight = at("2024-03-31", "Europe/Berlin")
@@ -168,30 +162,3 @@ def test_an_instant_without_a_calendar_date_is_refused(instant: Millis) -> None:
         window(days, instant)
     with pytest.raises(IllegalArgument, match="years 1 to 9999"):
         days.calendar.assign(np.array([instant], np.int64))
-
-
-def test_an_element_without_a_timestamp_is_refused() -> None:
-    with pytest.raises(MissingTimestamp):
-        CalendarEventTimeWindows.days("UTC").assign_windows(None, None, At())
-
-
-@pytest.mark.parametrize(
-    ("make", "field"),
-    [
-        (lambda: CalendarEventTimeWindows.days("Europe/Atlantis"), "zone"),
-        (lambda: CalendarEventTimeWindows.months("UTC", 0), "count"),
-        (lambda: CalendarEventTimeWindows.weeks("UTC", first_day=7), "first_day"),
-        (lambda: CalendarProcessingTimeWindows("days"), "calendar"),
-    ],
-)
-def test_bad_settings_are_refused_with_their_field(make: object, field: str) -> None:
-    with pytest.raises(IllegalArgument) as raised:
-        make()  # type: ignore[operator]
-    assert raised.value.field == field
-
-
-def test_equal_settings_make_equal_assigners() -> None:
-    assert CalendarEventTimeWindows.days("UTC") == CalendarEventTimeWindows.days("UTC")
-    assert hash(CalendarEventTimeWindows.days("UTC")) == hash(CalendarEventTimeWindows.days("UTC"))
-    assert CalendarEventTimeWindows.days("UTC") != CalendarEventTimeWindows.weeks("UTC")
-    assert from_millis(window(CalendarEventTimeWindows.days("UTC"), 5).end) - from_millis(0) == timedelta(days=1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import dataclass, field
-from itertools import product
 from operator import sub
 from typing import Any
 
@@ -164,14 +163,6 @@ def test_a_trigger_is_a_value(trigger: Trigger) -> None:
 
 
 @pytest.mark.parametrize("trigger", ALL, ids=named)
-def test_every_state_has_a_name_of_its_own_and_a_type(trigger: Trigger) -> None:
-    names = [state.name for state in trigger.states()]
-    assert len(set(names)) == len(names)
-    assert all(name.isidentifier() for name in names)
-    assert all(isinstance(state.arrow_type, pa.DataType) for state in trigger.states())
-
-
-@pytest.mark.parametrize("trigger", ALL, ids=named)
 @pytest.mark.parametrize("assigner", FIXED, ids=named)
 def test_no_state_is_kept_that_is_not_declared(trigger: Trigger, assigner: WindowAssigner) -> None:
     run = harness(assigner, trigger, 5)
@@ -179,17 +170,6 @@ def test_no_state_is_kept_that_is_not_declared(trigger: Trigger, assigner: Windo
     play(run)
     rows = [row for subtask in run.subtasks for row in subtask.state_rows()]
     assert all(set(row.trigger_state or ()) <= declared for row in rows)
-
-
-@pytest.mark.parametrize(("trigger", "assigner"), [*product(ALL, FIXED), *product(MERGING, SESSIONS)], ids=named)
-@pytest.mark.parametrize("lateness", [0, 5])
-def test_when_windows_close_neither_state_nor_timers_are_left(
-    trigger: Trigger, assigner: WindowAssigner, lateness: Millis
-) -> None:
-    run = harness(assigner, trigger, lateness)
-    play(run)
-    end(run)
-    assert (run.state_entries, run.event_time_timers, run.processing_time_timers) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -231,21 +211,6 @@ def test_a_window_that_was_merged_away_leaves_no_timer(trigger: Trigger) -> None
         alone.element("a", 1, 0)
     alone_timers = (alone.event_time_timers, alone.processing_time_timers)
     assert all(after <= before for after, before in zip(merged_timers, alone_timers, strict=True))
-
-
-@pytest.mark.parametrize("trigger", ALL, ids=named)
-@pytest.mark.parametrize("assigner", FIXED, ids=named)
-@pytest.mark.parametrize("parallelism", [1, 3])
-def test_a_restore_after_any_step_changes_nothing(trigger: Trigger, assigner: WindowAssigner, parallelism: int) -> None:
-    expected = play(harness(assigner, trigger, 5))
-    for restore_at in (-1, 2, 5):
-        assert play(harness(assigner, trigger, 5), restore_at, parallelism) == expected
-
-
-@pytest.mark.parametrize("trigger", MERGING, ids=named)
-@pytest.mark.parametrize("assigner", SESSIONS, ids=named)
-def test_a_restore_after_any_step_changes_nothing_of_sessions(trigger: Trigger, assigner: WindowAssigner) -> None:
-    assert play(harness(assigner, trigger, 5), -1, 3) == play(harness(assigner, trigger, 5))
 
 
 @pytest.mark.parametrize("trigger", ALL, ids=named)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import pyarrow as pa
@@ -187,20 +186,6 @@ def test_a_term_that_gives_up_the_end_of_the_window_leaves_the_timer_that_cleans
     assert (run.event_time_timers, run.processing_time_timers, run.state_entries) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("lateness", [0, 50])
-def test_nothing_is_left_when_the_window_is_cleaned(lateness: int) -> None:
-    trigger = AfterWatermark(
-        early=AfterEach.of(AfterCount(2), AfterAny.of(AfterCount(5), AfterProcessingTime(1000))),
-        late=AfterAll.of(AfterCount(2), AfterProcessingTime(1000)),
-    )
-    run = harness(trigger, lateness)
-    feed(run, 1, 1, 1)
-    run.watermark(99)
-    feed(run, 1)
-    run.watermark(149)
-    assert (run.event_time_timers, run.processing_time_timers, run.state_entries) == (0, 0, 0)
-
-
 def test_counts_of_merged_sessions_add_up_and_the_next_element_fires() -> None:
     run = harness(Repeatedly(AfterCount(4)), assigner=EventTimeSessionWindows(10))
     for time in (0, 1, 20):
@@ -227,63 +212,6 @@ def test_a_session_that_grows_past_the_watermark_has_its_end_before_it_again() -
     run.element("a", 1, 8)
     assert fired(run) == []
     assert watermark(run, 17) == [2]
-
-
-@pytest.mark.parametrize("parallelism", [1, 3])
-def test_a_restore_between_any_two_steps_changes_nothing(parallelism: int) -> None:
-    trigger = AfterWatermark(
-        early=Repeatedly(AfterAny.of(AfterCount(3), AfterProcessingTime(10))),
-        late=AfterAll.of(AfterCount(2), AfterProcessingTime(5)),
-    )
-
-    def play(restoring: bool) -> list[Any]:
-        run = harness(trigger, lateness=1000, assigner=EventTimeSessionWindows(20))
-        seen = []
-        for step in range(60):
-            run.processing_time(step * 2)
-            run.element("ab"[step % 2], 1, step * 7 % 90)
-            if step % 5 == 4:
-                run.watermark(step)
-            if restoring:
-                run.restore(run.snapshot(), parallelism)
-            seen.append(sorted((r.key, r.window, r.value, r.timing.value, r.pane) for r in run.results()))
-        return seen
-
-    assert play(restoring=True) == play(restoring=False)
-
-
-def test_terms_are_values() -> None:
-    trigger = AfterWatermark(early=Repeatedly(AfterAny.of(AfterCount(3), AfterProcessingTime(10))), late=AfterCount(1))
-    same = AfterWatermark(early=Repeatedly(AfterAny.of(AfterCount(3), AfterProcessingTime(10))))
-    assert trigger == same
-    assert hash(trigger) == hash(same)
-    assert trigger != AfterWatermark()
-    assert pickle.loads(pickle.dumps(trigger)) == trigger
-    assert eval(repr(trigger)) == trigger
-
-
-def test_a_purging_trigger_empties_the_window_of_a_term() -> None:
-    run = harness(PurgingTrigger(Repeatedly(AfterCount(2))))
-    assert feed(run, 1, 1, 1, 1) == [2, 2]
-
-
-@pytest.mark.parametrize(
-    ("make", "field"),
-    [
-        (lambda: AfterCount(0), "count"),
-        (lambda: AfterProcessingTime(0), "delay"),
-        (lambda: AfterAny.of(), "terms"),
-        (lambda: AfterAll.of(CountTrigger(2)), "terms"),  # type: ignore[arg-type]
-        (lambda: AfterEach(AfterCount(1)), "terms"),  # type: ignore[arg-type]
-        (lambda: Repeatedly(CountTrigger(2)), "term"),  # type: ignore[arg-type]
-        (lambda: OrFinally(AfterCount(1), "end"), "until"),  # type: ignore[arg-type]
-        (lambda: AfterWatermark(early=CountTrigger(2)), "early"),  # type: ignore[arg-type]
-    ],
-)
-def test_what_is_no_term_is_refused_with_its_field(make: Any, field: str) -> None:
-    with pytest.raises(IllegalArgument) as raised:
-        make()
-    assert raised.value.field == field
 
 
 timeout = ProcessingTimeoutTrigger.of
