@@ -89,12 +89,10 @@ def joined(elements: Sequence[Element]) -> list[Session]:
     )
 
 
-def sessions(assigner: WindowAssigner, elements: Sequence[Element], rescale_every: int | None = None) -> list[Session]:
+def sessions(assigner: WindowAssigner, elements: Sequence[Element]) -> list[Session]:
     run = window_harness(Windows(assigner, aggregate={"n": Count(), "sum": Sum("value")}))
-    for number, element in enumerate(elements, 1):
+    for element in elements:
         run.element(element.key, element._asdict(), element.timestamp)
-        if rescale_every and number % rescale_every == 0:
-            run.restore(run.snapshot(), parallelism=number % 3 + 1)
     run.watermark(MAX_TIMESTAMP)
     assert (run.state_entries, run.event_time_timers) == (0, 0)
     return sorted(
@@ -122,12 +120,6 @@ def test_sessions_of_gaps_that_elements_bring_are_those_of_the_oracle_in_any_ord
     assert sessions(DynamicEventTimeSessionWindows(lambda row: row["gap"]), elements) == expected
 
 
-@given(ELEMENTS, st.integers(1, 30), st.integers(1, 7))
-def test_restores_on_the_way_change_no_session(elements: list[Element], gap: int, every: int) -> None:
-    same_gap = [element._replace(gap=gap) for element in elements]
-    assert sessions(EventTimeSessionWindows.with_gap(gap), same_gap, every) == joined(same_gap)
-
-
 ASSIGNERS: list[WindowAssigner] = [
     TumblingEventTimeWindows.of(10, 4),
     SlidingEventTimeWindows.of(12, 5),
@@ -136,8 +128,6 @@ ASSIGNERS: list[WindowAssigner] = [
     EventTimeSessionWindows.with_gap(6),
     CalendarEventTimeWindows.days("Europe/Berlin"),
 ]
-
-BOUND = 20
 
 
 def plus(a: int, b: int) -> int:
@@ -165,34 +155,6 @@ def test_every_element_is_on_time_late_or_in_no_window(
     assert counters.timers_registered == counters.timers_fired + counters.timers_deleted + (
         len(operator.timers.event_time) + len(operator.timers.processing_time)
     )
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 200), st.integers(0, BOUND)), max_size=40),
-    st.lists(st.integers(0, BOUND), min_size=40, max_size=40),
-    st.sampled_from(ASSIGNERS),
-)
-def test_any_order_within_the_bound_gives_the_same_final_panes(
-    elements: list[tuple[str, int, int]], other_delays: list[int], assigner: WindowAssigner
-) -> None:
-    def final(delays: list[int]) -> list[Any]:
-        """Elements arrive at their time plus a delay within the bound; the watermark is behind by the bound."""
-        arrivals = sorted(zip(elements, delays, strict=True), key=lambda pair: pair[0][1] + pair[1])
-        run = window_harness(Windows(assigner, reduce=plus))
-        largest = -1
-        for (key, timestamp, value), _ in arrivals:
-            run.element(key, value, timestamp)
-            largest = max(largest, timestamp)
-            # Sessions that touch merge, so an element must be 2 ms above the watermark to find them open.
-            run.watermark(largest - BOUND - 2)
-        run.watermark(MAX_TIMESTAMP)
-        results = run.results()
-        assert all(result.pane == 0 for result in results)
-        return sorted((r.key, r.window, r.value) for r in results)
-
-    in_time_order = final([0] * len(elements))
-    assert final([delay for _, _, delay in elements]) == in_time_order
-    assert final(other_delays[: len(elements)]) == in_time_order
 
 
 TIMED = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-100, 100), st.integers(-9, 9)), max_size=30)

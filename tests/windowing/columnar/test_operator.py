@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,55 +63,6 @@ def elements(*events: tuple[str, int], commit: int = 0) -> Elements:
 def panes(outcome: Outcome) -> list[tuple[Any, ...]]:
     columns = ["key_key", "window_start", "window_end", "value_events", "op"]
     return sorted(tuple(row.values()) for row in outcome.panes.select(columns).to_pylist())
-
-
-def some_keys(elements: Elements, keys: set[str]) -> Elements:
-    return elements.take(np.flatnonzero([key in keys for key in elements.keys["key"].to_pylist()]))
-
-
-def joined(*outcomes: Outcome) -> list[tuple[Any, ...]]:
-    return sorted(pane for outcome in outcomes for pane in panes(outcome))
-
-
-@pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(10), EventTimeSessionWindows(10)])
-def test_a_shard_can_be_fed_in_parts_that_each_hold_all_of_their_keys(assigner: WindowAssigner) -> None:
-    operator, empty = operator_of(windows_of(assigner, allowed_lateness=20))
-    events = [(key, time * 7 % 90) for time in range(40) for key in ("a", "b", "c", "d")]
-    first, then = elements(*events), elements(("a", 52), ("b", 95), ("d", 70))
-    timeline = Timeline.of_commits(START, [(60, True)])
-    after = Timeline.of_commits(60, [(110, True)])
-    whole = operator.run(first, empty, timeline)
-    parts = [operator.run(some_keys(first, keys), empty, timeline) for keys in ({"a", "c"}, {"b", "d"})]
-    assert panes(whole) == joined(*parts)
-    state = pa.concat_tables([part.state for part in parts])
-    again = [
-        operator.run(some_keys(then, keys), state.filter(pc.is_in(state["key"], pa.array(sorted(keys)))), after)
-        for keys in ({"a", "c"}, {"b", "d"})
-    ]
-    assert panes(operator.run(then, whole.state, after)) == joined(*again)
-
-
-@pytest.mark.parametrize("assigner", [TumblingEventTimeWindows(10), EventTimeSessionWindows(10)])
-def test_the_cut_into_epochs_changes_nothing(assigner: WindowAssigner) -> None:
-    operator, empty = operator_of(windows_of(assigner, allowed_lateness=5))
-    commits = [
-        (elements(*[(key, 20 * i + j) for key in "abc" for j in (3, 9, -15, -30)]), 20 * i + 12) for i in range(6)
-    ]
-    state, watermark, one_by_one = empty, START, []
-    for events, after in commits:
-        outcome = operator.run(events, state, Timeline.of_commits(watermark, [(after, True)]))
-        one_by_one.append(outcome)
-        state, watermark = outcome.state, after
-    together = Elements(
-        timestamps=np.concatenate([events.timestamps for events, _ in commits]),
-        commits=np.repeat(np.arange(len(commits)), [len(events) for events, _ in commits]),
-        keys={"key": pa.concat_arrays([events.keys["key"] for events, _ in commits])},
-        columns={name: pa.concat_arrays([events.columns[name] for events, _ in commits]) for name in INPUT.names},
-    )
-    at_once = operator.run(together, empty, Timeline.of_commits(START, [(after, True) for _, after in commits]))
-    assert joined(*one_by_one) == panes(at_once)
-    assert at_once.state.sort_by("key").equals(state.sort_by("key"))
-    assert sum(outcome.counters.late for outcome in one_by_one) == at_once.counters.late > 0
 
 
 def test_in_event_order_the_watermark_of_a_pane_does_not_depend_on_other_keys() -> None:
@@ -173,14 +123,6 @@ def test_a_gap_that_is_not_above_zero_is_an_error_that_names_the_column() -> Non
     operator, empty = operator_of(windows_of(EventTimeSessionWindows.with_dynamic_gap(GapColumn("value"))))
     with pytest.raises(IllegalArgument, match="column 'value' must hold milliseconds above zero"):
         operator.run(elements(("a", 5), ("a", 0)), empty, Timeline.of_commits(START, [(0, True)]))
-
-
-@pytest.mark.parametrize(
-    "kind", [pa.struct([("a", pa.int64())]), pa.list_(pa.int64()), pa.map_(pa.string(), pa.int64())]
-)
-def test_a_key_of_a_nested_type_is_refused_by_name(kind: pa.DataType) -> None:
-    with pytest.raises(UnsupportedOperation, match=r"key column 'k' has type .*, which can't be a key"):
-        KeySchema.of(k=kind)
 
 
 def test_times_near_the_ends_of_int64_go_through_the_row_operator() -> None:

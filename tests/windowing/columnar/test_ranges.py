@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.windowing import CollectList, Count, Min, SlidingEventTimeWindows, Sum, Windows
@@ -30,7 +30,6 @@ def rows_of_keys(draw: st.DrawFn) -> tuple[list[tuple[int, int]], int, int]:
 
 
 @given(rows_of_keys())
-@settings(max_examples=300, deadline=None)
 def test_each_range_is_the_merge_of_its_rows(drawn: tuple[list[tuple[int, int]], int, int]) -> None:
     rows, length, copies = drawn
     windows = Windows(SlidingEventTimeWindows(10, 1), aggregate=AggregateColumns.of(AGGREGATES, INPUT))

@@ -169,19 +169,6 @@ def test_slices_go_on_as_whole_windows_would_where_the_code_changes(then: Window
         assert came.counters == expected.counters
 
 
-def test_windows_that_newer_code_closed_are_not_opened_again() -> None:
-    """`closed_through` ahead of the watermark: a window takes an element only if it is in the state."""
-    sliced, whole = Run(), Run()
-    windows = windows_of(10, 2)
-    sliced(windows, elements(("a", 5, 1)), 6)
-    whole(windows, elements(("a", 5, 1)), 6, by_row=True)
-    given = elements(("a", 6, 2), ("b", 6, 4))
-    came = sliced(windows, given, 40, closed=12)
-    expected = whole(windows, given, 40, closed=12, by_row=True)
-    assert panes(came) == panes(expected)
-    assert came.counters == expected.counters
-
-
 def test_the_sums_of_doubles_have_the_same_bits() -> None:
     """Cents, numbers of many sizes and signs, and hundreds of numbers a window."""
     draw = np.random.default_rng(5)

@@ -101,17 +101,6 @@ def test_the_order_in_which_partitions_go_idle_does_not_matter() -> None:
     assert event_time.advance(1_300) == 489
 
 
-def test_time_that_goes_on_by_itself_fires_the_last_windows() -> None:
-    ms = timedelta(milliseconds=1)
-    strategy = WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(2 * ms, 10 * ms, 5 * ms)
-    event_time = EventTime(strategy)
-    assert commit(event_time, 1_000, a=100) == 97
-    assert event_time.advance(1_010) == 97
-    assert event_time.advance(1_014) == 97
-    assert event_time.advance(1_015) == 112
-    assert event_time.advance(1_050) == 147
-
-
 @pytest.mark.parametrize("clock", [1_000, 1_001, 1_003, 1_199])
 @pytest.mark.parametrize(
     "looks", [(1_199,), (200, 400, 401, 1_199), range(1, 1_400, 7)], ids=["once", "at calls", "often"]

@@ -61,8 +61,10 @@ def test_logical_time_goes_on_at_the_interval_of_the_strategy() -> None:
 def test_an_assigner_sees_the_element_and_its_timestamp() -> None:
     strategy = WatermarkStrategy.no_watermarks().with_timestamp_assigner(lambda element, ts: element["at"] + (ts or 0))
     assert strategy.create_timestamp_assigner()({"at": 5}, 10) == 15
+    assign = WatermarkStrategy.no_watermarks().create_timestamp_assigner()
+    assert assign("element", 13) == 13, "without an assigner elements keep their timestamps"
     with pytest.raises(MissingTimestamp, match="with_timestamp_assigner"):
-        WatermarkStrategy.no_watermarks().create_timestamp_assigner()("element", None)
+        assign("element", None)
 
 
 def emitted(generator: WatermarkGenerator, *timestamps: int) -> list[object]:
