@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import dataclass, field
+from itertools import product
 from operator import sub
 from typing import Any
 
@@ -131,14 +132,14 @@ def harness(assigner: WindowAssigner, trigger: Trigger, lateness: Millis = 0) ->
     return window_harness(Windows(assigner, trigger, allowed_lateness=lateness, reduce=lambda a, b: a + b))
 
 
-def play(run: OperatorHarness, restore_at: int | None = None, parallelism: int = 1) -> list[Any]:
+def play(run: OperatorHarness, restores: bool = False) -> list[Any]:
     seen = []
     for number, (clock, timestamp, value) in enumerate(STEPS):
         run.processing_time(clock)
         run.element("ab"[number % 2], value, timestamp)
         run.watermark(clock)
-        if restore_at in (number, -1):
-            run.restore(run.snapshot(), parallelism)
+        if restores:
+            run.restore(run.snapshot(), parallelism=3)
         # Timers of different keys that are due together fire in any order.
         seen.append(sorted((r.key, r.window, r.value, r.pane, r.timing.value) for r in run.results()))
     return seen
@@ -170,6 +171,17 @@ def test_no_state_is_kept_that_is_not_declared(trigger: Trigger, assigner: Windo
     play(run)
     rows = [row for subtask in run.subtasks for row in subtask.state_rows()]
     assert all(set(row.trigger_state or ()) <= declared for row in rows)
+
+
+@pytest.mark.parametrize(("trigger", "assigner"), [*product(ALL, FIXED), *product(MERGING, SESSIONS)], ids=named)
+def test_restores_change_nothing_and_when_windows_close_neither_state_nor_timers_are_left(
+    trigger: Trigger, assigner: WindowAssigner
+) -> None:
+    straight, restored = harness(assigner, trigger, 5), harness(assigner, trigger, 5)
+    assert play(restored, restores=True) == play(straight)
+    for run in (straight, restored):
+        end(run)
+        assert (run.state_entries, run.event_time_timers, run.processing_time_timers) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
