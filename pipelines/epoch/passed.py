@@ -114,71 +114,65 @@ def marks_of(
     return {file.path: judged_at(versions.get(file.path)) for file in files}
 
 
-class Passed:
-    """Finds the windows that an element missed, among the rows that a snapshot has read."""
+def missed_windows(
+    source: OpenInput, head: Snapshot, tables: PipelineTables, windows: Windows, within: Interval
+) -> pa.Table:
+    """Return each window that elements with times in an interval missed, with the key columns.
 
-    def __init__(self, source: OpenInput, head: Snapshot, tables: PipelineTables) -> None:
-        self._source = source
-        self._position = source.settled(source.whole(source.position_of(head.manifest)))
-        by_clock = EventTimes.of(source.bound.pipeline, head.manifest).move_by_clock
-        self._judged_at = judged_at(tables, head.manifest.watermark, by_clock)
+    The elements are among the rows that the snapshot has read.
+    """
+    key, lateness = source.bound.key, windows.lateness
+    grid = windows.assigner.window_grid
+    assert grid is not None, windows.assigner
+    slot, offset = grid.slot, grid.offset
+    kinds = pa.schema([*zip(key.names, key.types, strict=True), (_SLOT, pa.int64()), (_JUDGED_AT, pa.int64())])
+    files, watermarks = _files_read(source, head, tables, within)
 
-    def windows(self, windows: Windows, within: Interval) -> pa.Table:
-        """Return each window that elements with times in an interval missed, with the key columns."""
-        key, lateness = self._source.bound.key, windows.lateness
-        grid = windows.assigner.window_grid
-        assert grid is not None, windows.assigner
-        slot, offset = grid.slot, grid.offset
-        kinds = pa.schema([*zip(key.names, key.types, strict=True), (_SLOT, pa.int64()), (_JUDGED_AT, pa.int64())])
-        files, watermarks = self._files(within)
+    def behind(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+        for events in map(files.events_of, judged):
+            marks = np.array(watermarks)[np.asarray(events[COMMIT])] if len(events) else np.zeros(0, np.int64)
+            times = np.asarray(events[TIME].to_numpy(), np.int64)
+            late = cleanup_times(times, lateness) <= marks
+            # All times in a slot belong to the same windows, because windows begin and end only at the bounds of slots.
+            slots = pa.array(np.floor_divide(times - offset, slot)[late])
+            keys = [plain(events[f"{KEY_PREFIX}{name}"]).filter(pa.array(late)) for name in key.names]
+            columns = [column.cast(kind) for column, kind in zip(keys, key.types, strict=True)]
+            slots_behind = pa.table([*columns, slots, pa.array(marks[late])], schema=kinds)
+            yield from _newest(slots_behind, key.names).to_batches()
 
-        def behind(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
-            for events in map(files.events_of, judged):
-                marks = np.array(watermarks)[np.asarray(events[COMMIT])] if len(events) else np.zeros(0, np.int64)
-                times = np.asarray(events[TIME].to_numpy(), np.int64)
-                late = cleanup_times(times, lateness) <= marks
-                # All times in a slot belong to the same windows, because windows begin and end only at the bounds of
-                # slots.
-                slots = pa.array(np.floor_divide(times - offset, slot)[late])
-                keys = [plain(events[f"{KEY_PREFIX}{name}"]).filter(pa.array(late)) for name in key.names]
-                columns = [column.cast(kind) for column, kind in zip(keys, key.types, strict=True)]
-                slots_behind = pa.table([*columns, slots, pa.array(marks[late])], schema=kinds)
-                yield from _newest(slots_behind, key.names).to_batches()
+    slots = kinds.empty_table()
+    if files.parts:
+        slots = _newest(source.engine.over(files, behind, kinds).cast(kinds), key.names)
+    times = np.asarray(slots[_SLOT].to_numpy(), np.int64) * slot + offset
+    missed = windows_at(windows, key, slots, times, also=(_JUDGED_AT,))
+    ends, marks_seen = (np.asarray(missed[name].to_numpy(), np.int64) for name in (END, _JUDGED_AT))
+    passed = pa.array(cleanup_times(ends - 1, lateness) <= marks_seen)
+    columns = pa.schema([*zip(key.names, key.types, strict=True), (START, pa.int64()), (END, pa.int64())])
+    return missed.filter(passed).select(columns.names).cast(columns)
 
-        slots = kinds.empty_table()
-        if files.parts:
-            slots = _newest(self._source.engine.over(files, behind, kinds).cast(kinds), key.names)
-        times = np.asarray(slots[_SLOT].to_numpy(), np.int64) * slot + offset
-        missed = windows_at(windows, key, slots, times, also=(_JUDGED_AT,))
-        ends, marks_seen = (np.asarray(missed[name].to_numpy(), np.int64) for name in (END, _JUDGED_AT))
-        passed = pa.array(cleanup_times(ends - 1, lateness) <= marks_seen)
-        return (
-            missed.filter(passed)
-            .select([*key.names, START, END])
-            .cast(pa.schema([*(pa.field(name, kind) for name, kind in zip(key.names, key.types, strict=True)), *_SPAN]))
-        )
 
-    def _files(self, within: Interval) -> tuple[FileSlice, list[Millis]]:
-        """Return the rows in an interval from completely read versions, and the watermark of each commit of the slice.
+def _files_read(
+    source: OpenInput, head: Snapshot, tables: PipelineTables, within: Interval
+) -> tuple[FileSlice, list[Millis]]:
+    """Return the rows in an interval from completely read versions, and the watermark of each commit of the slice.
 
-        Rows whose lateness was decided by the same watermark are one commit.
-        """
-        source, position = self._source, self._position
-        if position.version < 0:
-            # Only a part of the source's first commit was read.
-            return source.files.of([]), []
-        until = within.end if position.frontier is None else min(within.end, position.frontier)
-        files = of_version(source, position.version, None, within.start, until)
-        active = source.log.active(source.bound.pipeline.source.timestamp, position.version)
-        marks = marks_of(source, active, position.version, self._judged_at, within)
-        watermarks = sorted(set(marks.values()))
-        numbered = (replace(part, commit=watermarks.index(marks[part.path])) for part in files.parts)
-        return files.of(numbered), watermarks
+    Rows whose lateness was decided by the same watermark are one commit.
+    """
+    position = source.settled(source.whole(source.position_of(head.manifest)))
+    if position.version < 0:
+        # Only a part of the source's first commit was read.
+        return source.files.of([]), []
+    by_clock = EventTimes.of(source.bound.pipeline, head.manifest).move_by_clock
+    judged = judged_at(tables, head.manifest.watermark, by_clock)
+    until = within.end if position.frontier is None else min(within.end, position.frontier)
+    files = of_version(source, position.version, None, within.start, until)
+    active = source.log.active(source.bound.pipeline.source.timestamp, position.version)
+    marks = marks_of(source, active, position.version, judged, within)
+    watermarks = sorted(set(marks.values()))
+    numbered = (replace(part, commit=watermarks.index(marks[part.path])) for part in files.parts)
+    return files.of(numbered), watermarks
 
 
 def _newest(slots: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return each key and slot once, with the newest watermark."""
     return with_largest(slots.select([*key, _SLOT, _JUDGED_AT]), _JUDGED_AT)
-
-
-_SPAN = (pa.field(START, pa.int64()), pa.field(END, pa.int64()))

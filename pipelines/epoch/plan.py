@@ -1,7 +1,7 @@
 """The plan of an epoch, its first step: the rows to read, the snapshot to continue from, and how time moves.
 
 A plan changes no table. Its rows are counted, mostly from the files' statistics, and the tasks' reports are later
-checked against these counts. `plan_interval` plans backfills, `plan_commits` streams, `plan_clock` epochs without data,
+checked against these counts. `plan_interval` plans backfills, `plan_commits` streams, with or without data,
 and `plan_recompute` corrections. All but the last start from a `Basis`.
 """
 

@@ -29,7 +29,7 @@ from tidegate.pipelines.epoch.exchange import is_exchange_cheaper
 from tidegate.pipelines.epoch.file_slices import files_within, of_version, parts_of
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.operate import Reads, run_shards
-from tidegate.pipelines.epoch.passed import Passed
+from tidegate.pipelines.epoch.passed import missed_windows
 from tidegate.pipelines.epoch.recompute_plan import RecomputePlan, Selection
 from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of
 from tidegate.pipelines.epoch.spans import END, START
@@ -222,7 +222,7 @@ class SourceRows:
 
     def passed(self, windows: Windows, within: Interval) -> pa.Table:
         """Return the windows that missed a row because they had passed, while another window accepted the row."""
-        return Passed(self._source, self._head, self._tables).windows(windows, within)
+        return missed_windows(self._source, self._head, self._tables, windows, within)
 
     def correct(self, plan: RecomputePlan) -> list[ShardOutcome]:
         """Recompute the spans of a plan, once for each shard with such spans."""

@@ -17,8 +17,7 @@ from typing import Literal
 
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.plan_clock import plan_end
-from tidegate.pipelines.epoch.plan_commits import plan_commits
+from tidegate.pipelines.epoch.plan_commits import plan_commits, plan_end
 from tidegate.pipelines.epoch.plan_interval import plan_interval, rows_added_since
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, StaleInterval

@@ -19,8 +19,7 @@ from tidegate.pipelines.definition.config.cron import has_tick
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import EpochPlan
-from tidegate.pipelines.epoch.plan_clock import plan_clock, plan_end
-from tidegate.pipelines.epoch.plan_commits import ReadCommit, plan_commits
+from tidegate.pipelines.epoch.plan_commits import ReadCommit, plan_clock, plan_commits, plan_end
 from tidegate.pipelines.epoch.plan_interval import plan_hand_over
 from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import LeaseHeld, TidegateError

@@ -19,7 +19,7 @@ from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.epoch.event_times import EventTimes
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.passed import JudgedAt, Passed, marks_of
+from tidegate.pipelines.epoch.passed import JudgedAt, marks_of, missed_windows
 from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.windowing import Count, SlidingEventTimeWindows, TumblingEventTimeWindows, WatermarkStrategy, Windows
@@ -128,7 +128,7 @@ def test_rows_read_before_the_first_watermark_missed_no_window(lake: Lake, laten
     source = OpenInput.open(LOCAL, tables, pipeline)
     bound = source.bound.compute
     assert isinstance(bound, Windows)
-    missed = Passed(source, lake.snapshot(pipeline), tables).windows(bound, ALL).to_pylist()
+    missed = missed_windows(source, lake.snapshot(pipeline), tables, bound, ALL).to_pylist()
     # The watermark has just passed 19:00, where the second window of bob's row ends.
     of_bob = [
         ("bob", to_millis(at("16:00")), to_millis(at("18:00"))),
