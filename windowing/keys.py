@@ -7,7 +7,7 @@ group, and this library computes the same number without Spark.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Context, Decimal
@@ -33,23 +33,6 @@ _DATE_EPOCH = date(1970, 1, 1)
 ColumnHash = Callable[[Any, int], int]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyGroupRange:
-    """The key groups from `first` to `last`, both inclusive."""
-
-    first: int
-    last: int
-
-    def __contains__(self, key_group: object) -> bool:
-        return isinstance(key_group, int) and self.first <= key_group <= self.last
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.first, self.last + 1))
-
-    def __len__(self) -> int:
-        return self.last - self.first + 1
-
-
 def check_max_parallelism(value: int) -> int:
     """Return `value` if it is a valid number of key groups.
 
@@ -66,7 +49,7 @@ def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
     return key_group * parallelism // max_parallelism
 
 
-def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
+def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> range:
     """Return the key groups that a subtask owns. Each key group belongs to exactly one subtask.
 
     Raises:
@@ -74,9 +57,8 @@ def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> Key
     """
     if not 1 <= parallelism <= max_parallelism:
         raise IllegalArgument("parallelism", parallelism, f"give 1 to max_parallelism ({max_parallelism})")
-    first = -(-subtask * max_parallelism // parallelism)
-    last = -(-(subtask + 1) * max_parallelism // parallelism) - 1
-    return KeyGroupRange(first, last)
+    first, end = (-(-number * max_parallelism // parallelism) for number in (subtask, subtask + 1))
+    return range(first, end)
 
 
 def _hash_int(value: int, seed: int) -> int:

@@ -1,4 +1,4 @@
-"""Conversion of columns between TIMESTAMP and int64 milliseconds since the epoch."""
+"""Conversion of columns to the types of tables, and between TIMESTAMP and int64 milliseconds since the epoch."""
 
 from __future__ import annotations
 
@@ -17,6 +17,16 @@ MILLISECONDS = pa.timestamp("ms", tz="UTC")
 def as_type(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Cast a column if necessary. Even a cast that does nothing takes time, and a small epoch has hundreds of them."""
     return column if column.type == kind else column.cast(kind)
+
+
+def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the schema's columns in its types. A column that the rows lack is null."""
+    names = set(rows.column_names)
+    columns = [
+        as_type(rows[field.name], field.type) if field.name in names else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def epoch_millis(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

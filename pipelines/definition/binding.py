@@ -24,12 +24,13 @@ from tidegate.pipelines.definition.bound_input import (
 )
 from tidegate.pipelines.definition.column_names import check_names
 from tidegate.pipelines.definition.columns import quoted, to_delta
+from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.definition.fingerprint import fingerprint
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import WINDOWS, Schemas
 from tidegate.pipelines.definition.result_types import result_columns
 from tidegate.pipelines.definition.user_code import is_own
-from tidegate.pipelines.definition.windows import Wanted, check_partitions
+from tidegate.pipelines.definition.windows import check_partitions
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, KeyedProcess, Windows
 from tidegate.windowing.errors import IllegalArgument
@@ -183,7 +184,7 @@ def no_windows(compute: Compute) -> str | None:
     return f"no table windows, because it emits {what}"
 
 
-def check_windows(pipeline: Pipeline, wanted: Wanted) -> None:
+def check_windows(pipeline: Pipeline, wanted: WindowsTable) -> None:
     """Check that the key and the results of a pipeline fit into table `windows`, if it has one.
 
     Raises:

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from tidegate.pipelines.definition.event_columns import plain
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 
 _LARGEST_CODE = 2**62
@@ -60,7 +61,7 @@ def surplus(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Bool
         return np.ones(len(left), np.bool_), np.ones(len(right), np.bool_)
     codes, size = np.zeros(len(left) + len(right), np.int64), 1
     for name in names:
-        column = _comparable(pa.chunked_array([*_plain(left[name]).chunks, *_plain(right[name]).chunks]))
+        column = _comparable(pa.chunked_array([*plain(left[name]).chunks, *plain(right[name]).chunks]))
         values = column.dictionary_encode(null_encoding="encode").indices
         number = np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
         width = int(number.max(initial=0)) + 1
@@ -104,8 +105,3 @@ def texts_of(rows: pa.Table) -> list[str]:
     whole = {"window": _WHOLE, "container_window": _WHOLE, "element_size_limit": _WHOLE, "skip_new_lines": True}
     arrays = [column.combine_chunks() for column in rows.columns]
     return ["\n".join(array.slice(row, 1).to_string(**whole) for array in arrays) for row in range(len(rows))]
-
-
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column without its dictionary."""
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

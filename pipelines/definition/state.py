@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.columns import TIMESTAMP, column, to_delta
 from tidegate.windowing.state.rows import StateSchema
-from tidegate.windowing.timestamps import as_type
+from tidegate.windowing.timestamps import in_schema
 
 NAME = "state"
 
@@ -97,24 +97,6 @@ def row_columns(columns: pa.Schema) -> list[str]:
     return [name for name in without_deltas(columns).names if name != MANIFEST.name]
 
 
-def to_delta_rows(rows: pa.Table, target: pa.Schema) -> pa.Table:
-    """Return state rows with the columns of the table, in its order and types."""
-    names = set(rows.column_names)
-    columns = [
-        as_type(rows[field.name], field.type) if field.name in names else pa.nulls(len(rows), field.type)
-        for field in target
-    ]
-    return pa.table(columns, schema=target)
-
-
 def manifest_row(manifest: str, target: pa.Schema) -> pa.Table:
     """Return the row that holds a manifest."""
-    columns = [
-        pa.array([MANIFEST_KEY_GROUP], field.type)
-        if field.name == "key_group"
-        else pa.array([manifest], field.type)
-        if field.name == "manifest"
-        else pa.nulls(1, field.type)
-        for field in target
-    ]
-    return pa.table(columns, schema=target)
+    return in_schema(pa.table({"key_group": [MANIFEST_KEY_GROUP], MANIFEST.name: [manifest]}), target)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.columns import TIMESTAMP, column
+from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.definition.row_sets import one_of_each
 from tidegate.pipelines.errors import Refused
 from tidegate.windowing.time import to_millis
@@ -31,23 +32,7 @@ PARTITIONS = {"day": "window_day", "month": "window_month"}
 """Column by which the table is partitioned: the first day of the day or month, in UTC, in which a window starts."""
 
 
-class Wanted(Protocol):
-    """The settings of the table in a project: `[pipelines.NAME.windows]` of tidegate.toml."""
-
-    @property
-    def enabled(self) -> bool:
-        """True if the pipeline has the table."""
-
-    @property
-    def partition_by(self) -> str:
-        """`day`, `month` or `none`."""
-
-    @property
-    def early(self) -> bool:
-        """True if early panes are included."""
-
-
-def check_partitions(pipeline: str, names: Collection[str], wanted: Wanted) -> None:
+def check_partitions(pipeline: str, names: Collection[str], wanted: WindowsTable) -> None:
     """Refuse a key or result with the name of the column by which the table is partitioned.
 
     Raises:

@@ -36,7 +36,7 @@ from tidegate.windowing.operators.window.snapshot import without_slices
 from tidegate.windowing.panes import EmittedPane, Timing
 from tidegate.windowing.state.rows import WINDOW, StateRow
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, from_millis, to_millis
-from tidegate.windowing.timestamps import epoch_millis
+from tidegate.windowing.timestamps import epoch_millis, in_schema
 from tidegate.windowing.windows import TimeWindow
 
 Row = dict[str, Any]
@@ -95,7 +95,7 @@ class RecomputeJob:
         tables = {results.NAME: pa.Table.from_pylist(panes, schema=job.schemas[results.NAME])}
         if kept is not None:
             rest, own = rows.filter(pc.invert(concerned)), job.state.to_table(kept, job.max_parallelism)
-            whole = pa.concat_tables([state.to_delta_rows(part, schema) for part in (rest, own)]).sort_by("key_group")
+            whole = pa.concat_tables([in_schema(part, schema) for part in (rest, own)]).sort_by("key_group")
             tables[state.NAME] = whole
             outcome.rows = len(whole)
             outcome.counters["open_windows"] = len(open_windows(whole, job.key.names))

@@ -262,4 +262,4 @@ def cut_shards(
     while (rows > shards * ROWS_PER_SHARD or size > shards * BYTES_PER_SHARD) and shards < max_parallelism:
         shards = min(2 * shards, max_parallelism)
     ranges = [key_group_range(shard, shards, max_parallelism) for shard in range(shards)]
-    return tuple(Shard(first=groups.first, last=groups.last) for groups in ranges)
+    return tuple(Shard(first=groups[0], last=groups[-1]) for groups in ranges)

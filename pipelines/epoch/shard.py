@@ -8,7 +8,7 @@ rows of tables results, late and state.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import MappingProxyType
@@ -34,7 +34,7 @@ from tidegate.windowing.epochs import Outcome
 from tidegate.windowing.epochs.elements import KEY_PREFIX, VALUE_PREFIX
 from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
-from tidegate.windowing.timestamps import as_type, timestamps_of
+from tidegate.windowing.timestamps import in_schema, timestamps_of
 
 RESULT_SCHEMA = pa.schema([("shard", pa.int32()), ("info", pa.string())])
 """Columns of the row in which a task reports a shard to the driver."""
@@ -310,7 +310,7 @@ class OutcomeRows:
         job, rows = self._job, self._outcome.state
         if self._numbers:
             rows = renumbered_state(job, rows, self._numbers)
-        return state.to_delta_rows(rows, job.schemas[state.NAME])
+        return in_schema(rows, job.schemas[state.NAME])
 
     def counters(self) -> dict[str, int]:
         """Return the counters by name."""
@@ -343,16 +343,7 @@ class OutcomeRows:
         (moment,) = moments(pa.array([self._job.now], pa.int64()))
         return {"emitted_at": pa.repeat(moment, rows)}
 
-    def _table(self, schema: pa.Schema, columns: Mapping[str, Any], rows: int) -> pa.Table:
+    def _table(self, schema: pa.Schema, columns: dict[str, Any], rows: int) -> pa.Table:
         """Return a table with the given columns, those with one value for the epoch, and nulls in all others."""
-        job = self._job
-        same = {"timeline": job.timeline, "epoch": job.epoch, "stale": False}
-        arrays = []
-        for column in schema:
-            if column.name in columns:
-                arrays.append(as_type(columns[column.name], column.type))
-            elif column.name in same:
-                arrays.append(pa.repeat(pa.scalar(same[column.name], column.type), rows))
-            else:
-                arrays.append(pa.nulls(rows, column.type))
-        return pa.table(arrays, schema=schema)
+        same = {"timeline": self._job.timeline, "epoch": self._job.epoch, "stale": False}
+        return in_schema(pa.table({name: pa.repeat(value, rows) for name, value in same.items()} | columns), schema)

@@ -39,6 +39,7 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.state.migration import migrated
 from tidegate.windowing.state.rows import StateSchema
 from tidegate.windowing.time import Millis
+from tidegate.windowing.timestamps import in_schema
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -224,7 +225,7 @@ class TouchedState:
         columns = ["key_group", *names]
         before = distinct(pa.concat_tables([self.rows.select(columns), self._mine.select(columns)]))
         gone = before.filter(pc.invert(are_in(before, rows, names)))
-        marked = _described(state.to_delta_rows(gone, schema), self._job.key)
+        marked = _described(in_schema(gone, schema), self._job.key)
         return _marked(marked, state.DELTA_GONE)
 
 
@@ -340,7 +341,7 @@ class _Base:
             rows = self._file.read_row_groups(wanted, columns)
         except (OSError, pa.ArrowInvalid) as error:
             raise unreadable(self._path, error) from error
-        return state.to_delta_rows(rows, chosen)
+        return in_schema(rows, chosen)
 
 
 def _described(rows: pa.Table, key: KeySchema) -> pa.Table:

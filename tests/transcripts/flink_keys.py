@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import struct
 
-from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, MAX_KEY_GROUPS, KeyGroupRange
+from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, MAX_KEY_GROUPS
 
 _UINT64 = 2**64
 
 
-def intersection(a: KeyGroupRange, b: KeyGroupRange) -> KeyGroupRange | None:
+def intersection(a: range, b: range) -> range | None:
     """The groups in both, or None."""
-    first, last = max(a.first, b.first), min(a.last, b.last)
-    return KeyGroupRange(first, last) if first <= last else None
+    return range(max(a.start, b.start), min(a.stop, b.stop)) or None
 
 
 def default_max_parallelism(parallelism: int) -> int:

@@ -16,7 +16,7 @@ from tidegate.windowing.columnar.hashing import key_groups
 from tidegate.windowing.columnar.key_codes import KeyCodes
 from tidegate.windowing.epochs.arrays import ParallelArrays
 from tidegate.windowing.state.rows import DISCARDED, REST, TIME, WINDOW, StateSchema
-from tidegate.windowing.timestamps import as_type, epoch_millis
+from tidegate.windowing.timestamps import epoch_millis, in_schema
 
 Int32s = npt.NDArray[np.int32]
 
@@ -69,11 +69,11 @@ class StateArrays:
 
     def rest_of(self, table: pa.Table) -> pa.Table:
         """Return state rows in the types of the format, without key group and key."""
-        return _in_types(table, self.rest).combine_chunks()
+        return in_schema(table, self.rest).combine_chunks()
 
     def whole(self, table: pa.Table) -> pa.Table:
         """Return state rows in the types of the format, with all columns."""
-        return _in_types(table, self.columns)
+        return in_schema(table, self.columns)
 
     def read(self, codes: Int64s, rest: pa.Table, namespaces: Sequence[str] = (WINDOW,)) -> tuple[InFlight, Bools]:
         """Return rows of these namespaces as arrays, and a flag for each: whether only the row operator can read it."""
@@ -124,7 +124,7 @@ class StateArrays:
             by_name["trigger_state"] = trigger_state
         for (name, _), array in zip(self.schema.contents, self._contents.columns(contents), strict=True):
             by_name[name] = array if filled.all() else _null_where(~filled, array)
-        return self._rest_table(by_name, rows)
+        return in_schema(pa.table(by_name), self.rest)
 
     def discarded(self, starts: Int64s, ends: Int64s, contents: Contents) -> pa.Table:
         """Return the state rows of contents that a firing discarded and a retraction may restore."""
@@ -139,16 +139,7 @@ class StateArrays:
         }
         columns = zip(self.schema.contents, self._contents.columns(contents), strict=True)
         by_name |= {name: array for (name, _), array in columns}
-        return self._rest_table(by_name, rows)
-
-    def _rest_table(self, by_name: dict[str, pa.Array], rows: int) -> pa.Table:
-        return pa.table(
-            [
-                as_type(by_name[field.name], field.type) if field.name in by_name else pa.nulls(rows, field.type)
-                for field in self.rest
-            ],
-            schema=self.rest,
-        )
+        return in_schema(pa.table(by_name), self.rest)
 
     def table(self, parts: Sequence[CodedRows], keys: KeyCodes, others: Sequence[pa.Table]) -> pa.Table:
         """Return state rows with key group and key, sorted by key group.
@@ -198,16 +189,6 @@ class StateArrays:
             schema=self.columns,
         )
         return groups, table
-
-
-def _in_types(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the schema's columns in its types. A column that the rows lack is null."""
-    names = set(rows.column_names)
-    columns = [
-        as_type(rows[field.name], field.type) if field.name in names else pa.nulls(len(rows), field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
 
 
 def _take_rising(rows: pa.Table, places: Int64s) -> pa.Table:

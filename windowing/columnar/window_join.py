@@ -30,7 +30,7 @@ from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.operators.window import LATE
 from tidegate.windowing.state.rows import WINDOW, StateSchema
-from tidegate.windowing.timestamps import epoch_millis, timestamps_of
+from tidegate.windowing.timestamps import epoch_millis, in_schema, timestamps_of
 
 _NONE = -1
 """Index that stands for a missing partner."""
@@ -192,13 +192,7 @@ class ColumnarWindowJoin:
             SIDES[place]: pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), elements),
             "pane": pa.repeat(0, len(owners)),
         }
-        return pa.table(
-            [
-                columns[field.name].cast(field.type) if field.name in columns else pa.nulls(len(owners), field.type)
-                for field in self._state.columns
-            ],
-            schema=self._state.columns,
-        )
+        return in_schema(pa.table(columns), self._state.columns)
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ class OperatorHarness:
         self._start(parallelism)
         for subtask, operator in enumerate(self.subtasks):
             groups = key_group_range(subtask, parallelism, self.max_parallelism)
-            owned = [groups.first <= group <= groups.last for group in rows["key_group"].to_pylist()]
+            owned = [group in groups for group in rows["key_group"].to_pylist()]
             if restore_watermark:
                 operator.restore_time(snapshot.watermark, snapshot.processing_time)
                 if isinstance(operator, TwoInputOperator) and snapshot.inputs is not None:

@@ -20,6 +20,7 @@ from deltalake import DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from tidegate.pipelines.definition import results, windows
+from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest
 from tidegate.pipelines.ledger.snapshots.foreign_changes import moves_rows
@@ -45,7 +46,7 @@ _ROWS_AT_ONCE = 4_000_000
 """Approximate number of rows of `results` that are held in memory to select the newest pane of each window."""
 
 
-def make_windows(tables: PipelineTables, key: Sequence[str], wanted: windows.Wanted) -> None:
+def make_windows(tables: PipelineTables, key: Sequence[str], wanted: WindowsTable) -> None:
     """Create the table if the project's settings ask for it and it does not exist.
 
     Raises:
@@ -67,13 +68,13 @@ def make_windows(tables: PipelineTables, key: Sequence[str], wanted: windows.Wan
     _create(tables, key, wanted)
 
 
-def _remedy(tables: PipelineTables, wanted: windows.Wanted) -> str:
+def _remedy(tables: PipelineTables, wanted: WindowsTable) -> str:
     if wanted.enabled:
         return f"run `tidegate windows build {tables.pipeline}`, which rebuilds the table from table results"
     return "remove the folder of the table"
 
 
-def build_windows(tables: PipelineTables, manifest: Manifest, wanted: windows.Wanted) -> int:
+def build_windows(tables: PipelineTables, manifest: Manifest, wanted: WindowsTable) -> int:
     """Build the table with the project's settings and all windows of the published epochs. Return how many there are.
 
     A table with other settings is replaced in its log, so that a driver that hung can no longer commit to it; until the
@@ -98,7 +99,7 @@ def drop_unreadable(tables: PipelineTables) -> None:
             tables.warehouse.delete_folder(tables.path(windows.NAME))
 
 
-def _create(tables: PipelineTables, key: Sequence[str], wanted: windows.Wanted, replace: bool = False) -> None:
+def _create(tables: PipelineTables, key: Sequence[str], wanted: WindowsTable, replace: bool = False) -> None:
     rows = arrow_schema(tables.look(results.NAME))
     windows.check_partitions(tables.pipeline, rows.names, wanted)
     schema = windows.schema(rows, key, wanted.partition_by)
