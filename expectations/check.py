@@ -229,7 +229,6 @@ def _changed(
 
 
 def _of_snapshot(pinned: Pinned) -> dict[str, Any]:
-    """Return the fields of the checked snapshot."""
     manifest = pinned.manifest
     return {
         "pipeline": manifest.pipeline,
@@ -297,7 +296,6 @@ def _source_rows(pinned: Pinned, pipeline: Pipeline, since: int | None) -> pa.Ta
 
 
 def _rows_of(files: FileSlice, schema: pa.Schema) -> list[pa.Table]:
-    """Return the rows of a slice within its interval, with all columns of the source."""
     found = []
     for number, part in enumerate(files.parts):
         table = files.table_of(number)

@@ -236,7 +236,6 @@ class _Trail:
         return self._read_checksum(path, nested_as_text)
 
     def _looked_at(self, file: dict[str, Any], sizes: dict[str, int], read: bool) -> FollowedFile:
-        """Return an expected and listed file with its fault."""
         path, size = file["path"], file["size_bytes"]
         if path not in sizes:
             return FollowedFile(self.table, path, UNREADABLE, "the file is missing")

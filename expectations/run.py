@@ -203,7 +203,6 @@ def validate(batch: Any, suite: TableSuite, key: Sequence[str]) -> list[Outcome]
 
 
 def _exception(result: Any) -> str | None:
-    """Return the message of the exception that an expectation raised; None if it raised none."""
     info = result.exception_info or {}
     raised = [info] if "exception_message" in info else [each for each in info.values() if isinstance(each, dict)]
     messages = (str(each.get("exception_message") or "it raised an exception") for each in raised)

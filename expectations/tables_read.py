@@ -257,7 +257,6 @@ def with_one_id(rows: pa.Table, manifest: Manifest) -> pa.Table:
 
 
 def _are_repeated(rows: pa.Table) -> pa.BooleanArray:
-    """Return a flag for each row: whether it occurs more than once."""
     places = pa.array(np.arange(len(rows)))
     first, last = (one_of_each(rows, places, function).to_numpy() for function in ("min", "max"))
     once = first[first == last]

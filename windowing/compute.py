@@ -219,7 +219,6 @@ class Windows:
 
     @property
     def _functions(self) -> tuple[AggregateFunction, ...]:
-        """The aggregate functions: one for each named result column, or the given one."""
         bound = self.bound_aggregate
         return bound.functions if isinstance(bound, AggregateColumns) else (bound,)
 

@@ -98,7 +98,6 @@ def _far(array: pa.Array) -> Bools:
 
 
 def _with_text(kind: pa.DataType) -> pa.DataType:
-    """Return the type with strings in place of times."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_with_text(field.type)) for field in kind])
     if pa.types.is_map(kind):

@@ -158,7 +158,6 @@ class _Describer:
         return self.describe(value) if self._is_first(value) else ("again", value.__qualname__)
 
     def _is_first(self, value: Any) -> bool:
-        """Return True if a value is reached for the first time."""
         if id(value) in self._reached:
             return False
         # Keep the value itself, so that no other value gets its id in the meantime.

@@ -208,7 +208,6 @@ class LocalEngine:
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
-        """Create the folder of an exchange, and remove it afterwards."""
         if self._work is not None:
             self._work.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=self._work))

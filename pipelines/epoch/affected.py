@@ -132,8 +132,6 @@ class _Affected:
 
 @dataclass(frozen=True)
 class _Planner:
-    """The inputs of a plan."""
-
     epoch: EpochPlan
     head: Snapshot
     asked: Asked
@@ -340,7 +338,6 @@ def _starts_of(late_rows: pa.Table, key: KeySchema) -> tuple[tuple[str, int, int
 
 
 def _keyed(events: pa.Table, key: KeySchema) -> pa.Table:
-    """Return the times of events together with the key columns by name."""
     keys = {name: events[f"{KEY_PREFIX}{name}"].cast(kind) for name, kind in zip(key.names, key.types, strict=True)}
     return pa.table({**keys, TIME: events[TIME]})
 

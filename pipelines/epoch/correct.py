@@ -364,7 +364,6 @@ def _numbered(row: StateRow, part: _Span, pane: int) -> StateRow:
 
 
 def _same(job: ShardJob, published: Sequence[Row], computed: Sequence[Row]) -> bool:
-    """Return True if published and computed panes have the same windows and the same results."""
     names = [name for name in job.schemas[results.NAME].names if name not in results.RESERVED]
     names += ["window_start", "window_end"]
     if len(published) != len(computed):

@@ -365,7 +365,6 @@ def _marked(rows: pa.Table, mark: int | None) -> pa.Table:
 
 
 def _in_order(rows: pa.Table) -> pa.Table:
-    """Return the rows of a base in the order of their keys' hashes."""
     return rows.take(pa.array(np.argsort(_ints(rows, state.HASH.name), kind="stable")))
 
 

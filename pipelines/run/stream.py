@@ -174,7 +174,6 @@ class Stream:
         return self._is_stopped
 
     def _wait(self, until: float, should_stop: Callable[[], bool]) -> None:
-        """Wait until the next poll, or until asked to stop."""
         while (left := until - self.timer()) > 0 and not self._is_asked(should_stop):
             self.pause(min(left, _SECOND))
             self.driver.engine.check()

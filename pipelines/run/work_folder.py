@@ -186,7 +186,6 @@ def _newest_reports(names: Iterable[str]) -> set[str]:
 
 
 def _is_alive(process: str) -> bool:
-    """Return True if a process of this host has the number in the log's name."""
     return process.isdigit() and psutil.pid_exists(int(process))
 
 

@@ -152,7 +152,6 @@ def _first_instant(day: int, zone: str) -> Millis:
 
 
 def _local_day(timestamp: Millis, zone: str) -> int:
-    """Return the local day of an instant."""
     _, days = _in_years(timestamp // _DAY + _EPOCH_DAY)
     return _wall_clock(timestamp - days * _DAY, zone).toordinal() + days
 

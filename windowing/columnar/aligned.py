@@ -82,7 +82,6 @@ class AlignedKernel:
         )
 
     def _accepted(self, codes: Int64s, assigned: Assigned, watermarks: Int64s, in_flight: InFlight) -> Bools:
-        """Return a flag for each assigned row: whether its window accepts the element."""
         rules = self._rules
         accepted: Bools = ~rules.is_window_late(assigned.ends, watermarks)
         if not len(in_flight):

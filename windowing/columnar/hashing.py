@@ -109,7 +109,6 @@ def _hash_bytes(column: pa.Array, seeds: UInt64s) -> UInt64s:
 
 
 def _xxh64(rows: npt.NDArray[np.uint8], seeds: UInt64s) -> UInt64s:
-    """Return XXH64 of each row of bytes, each with its own seed."""
     length = rows.shape[1]
     at = 0
     if length >= _STRIPE:

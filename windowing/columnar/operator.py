@@ -192,7 +192,6 @@ class ColumnarOperator:
         return SlicedKernel(self._slicing, self._rules, timeline)
 
     def _outcome(self, by_arrays: KernelOutput, by_row: Outcome | None, keys: KeyCodes, resting: pa.Table) -> Outcome:
-        """Return the outcome of the epoch: the kernel's output, the row operator's, and the idle state rows."""
         result = self._contents.result
         panes = [part for part in by_arrays.panes if len(part)]
         late = [part.table(LATE) for part in by_arrays.late]

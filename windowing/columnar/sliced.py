@@ -227,7 +227,6 @@ class SlicedKernel:
         )
 
     def _keep(self, slices: _Parts, output: KernelOutput) -> None:
-        """Emit the state rows of slices."""
         slicing, rows = self._slicing, len(slices)
         if not rows:
             return

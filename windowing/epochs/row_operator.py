@@ -87,7 +87,6 @@ class RowOperator:
         )
 
     def _make(self, inputs: tuple[pa.StructType, ...]) -> KeyedOperator:
-        """Return a new operator, given the type of the elements of each input."""
         compute = self._compute
         if isinstance(compute, Windows):
             if compute.reduce is not None:
@@ -319,7 +318,6 @@ def order_of(elements: Elements, key: KeySchema) -> Int64s:
 
 
 def _fed(ordered: Elements, rows: Int64s, key: KeySchema, begin: int, end: int) -> Iterator[Fed]:
-    """Yield the elements from `begin` to `end`, exclusive."""
     places = {
         side: [(list(ordered.columns).index(column), name) for column, name in columns]
         for side, columns in ordered.names.items()

@@ -206,7 +206,6 @@ def _checked(terms: Sequence[Term]) -> tuple[Term, ...]:
 
 
 def _unfinished(term: Term, at: Place) -> Iterator[tuple[Term, Place]]:
-    """Yield the unfinished parts of a term with their places."""
     for index, part in enumerate(term.parts()):
         place = at.part(index)
         if not place.finished:

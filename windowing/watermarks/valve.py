@@ -151,12 +151,10 @@ class StatusWatermarkValve:
         return min((status.watermark for status in self._channels if status.aligned), default=MIN_TIMESTAMP)
 
     def _align(self) -> None:
-        """Align each active channel that is not behind the watermark."""
         for status in self._channels:
             status.aligned |= not status.idle and status.watermark >= self._watermark
 
     def _tell_status(self) -> None:
-        """Emit a change of the status to the output."""
         if not self._tell_active() and self._idle:
             self._output.mark_idle()
 

@@ -72,7 +72,6 @@ def _address(value: object) -> object:
 
 
 def _collector(value: str) -> str:
-    """Return the address of a collector, without a trailing slash."""
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ValueError("give the address of the collector, such as http://localhost:4318")

@@ -85,7 +85,6 @@ def start_connect(remote: str, name: str, ours: Mapping[str, str], given: Mappin
 
 
 def _check_reached(remote: str) -> None:
-    """Raise an error if the address is faulty or no server answers."""
     if not remote.startswith("sc://"):
         raise UsageError(
             f"{REMOTE} = {_shown(remote)!r}: give the address of a Spark Connect server, such as sc://host:15002; "

@@ -295,7 +295,6 @@ class SparkEngine:
 def _judged(
     files: FileSlice, table: SourceTable, by_path: dict[str, list[int]], names: Sequence[str], batch: pa.RecordBatch
 ) -> Iterator[JudgedRows]:
-    """Yield the rows of a batch that Spark evaluated, part by part."""
     rows = pa.Table.from_batches([batch])
     origin = rows.column_names[len(names)]
     events = rows.select([*names, KEPT, PARTITION])
@@ -353,7 +352,6 @@ def _collected(frame: DataFrame) -> list[pa.RecordBatch]:
 
 
 def _as_bytes(batches: Batches) -> Batches:
-    """Yield each batch as a row of bytes, in order."""
     for batch in batches:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:

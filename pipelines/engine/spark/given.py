@@ -68,7 +68,6 @@ class BorrowedSession(SparkEngine):
             self._given.conf.set(name, value)
 
     def _send_code(self, folder: Path) -> None:
-        """Send this process's modules that workers may lack."""
         if is_connect(self._given):
             file = pack(unknown_modules(sys.modules, None), folder)
             if file.name not in _sent.setdefault(self._given, set()):

@@ -119,7 +119,6 @@ def _below(top: Path) -> list[Path]:
 
 
 def _top_level(name: str, file: Path) -> Path:
-    """Return the file or folder of a module's top-level name."""
     is_package = file.name == "__init__.py"
     depth = name.count(".") + is_package
     return file if depth == 0 else file.parents[depth - 1]

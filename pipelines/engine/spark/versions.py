@@ -59,7 +59,6 @@ def delta_coordinates(spark: str, delta: str) -> str:
 
 
 def _numbers(text: str) -> tuple[int, int]:
-    """Return the first two numbers of a version."""
     major, minor = re.findall(r"\d+", text)[:2]
     return int(major), int(minor)
 
