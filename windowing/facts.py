@@ -43,8 +43,6 @@ def is_fact(member: object) -> bool:
 class HasFacts:
     """Base class that gives the safe answers to a user's subclass that overrides behaviour."""
 
-    __slots__ = ()
-
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if _is_ours(cls) or not any(map(_is_finished, cls.__mro__[1:])):

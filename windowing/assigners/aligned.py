@@ -132,15 +132,11 @@ class TumblingWindows(InTimeDomain):
 class TumblingEventTimeWindows(TumblingWindows):
     """Tumbling windows of event time. Source: Flink's `TumblingEventTimeWindows`."""
 
-    __slots__ = ()
-
     domain = EVENT_TIME
 
 
 class TumblingProcessingTimeWindows(TumblingWindows):
     """Tumbling windows of processing time. Source: Flink's `TumblingProcessingTimeWindows`."""
-
-    __slots__ = ()
 
     domain = PROCESSING_TIME
 
@@ -193,15 +189,11 @@ class SlidingWindows(InTimeDomain):
 class SlidingEventTimeWindows(SlidingWindows):
     """Sliding windows of event time. Source: Flink's `SlidingEventTimeWindows`."""
 
-    __slots__ = ()
-
     domain = EVENT_TIME
 
 
 class SlidingProcessingTimeWindows(SlidingWindows):
     """Sliding windows of processing time. Source: Flink's `SlidingProcessingTimeWindows`."""
-
-    __slots__ = ()
 
     domain = PROCESSING_TIME
 
@@ -259,15 +251,11 @@ class CumulateWindows(InTimeDomain):
 class CumulateEventTimeWindows(CumulateWindows):
     """Cumulative windows of event time. Source: Flink's window table-valued function `CUMULATE`."""
 
-    __slots__ = ()
-
     domain = EVENT_TIME
 
 
 class CumulateProcessingTimeWindows(CumulateWindows):
     """Cumulative windows of processing time. Source: Flink's window table-valued function `CUMULATE`."""
-
-    __slots__ = ()
 
     domain = PROCESSING_TIME
 

@@ -199,8 +199,6 @@ class MergingWindowAssigner(WindowAssigner):
 class InTimeDomain(WindowAssigner):
     """An assigner whose members follow from its time domain, which each public class sets."""
 
-    __slots__ = ()
-
     domain: ClassVar[TimeDomain]
 
     @property

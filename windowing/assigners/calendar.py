@@ -207,14 +207,10 @@ class CalendarWindows(InTimeDomain):
 class CalendarEventTimeWindows(CalendarWindows):
     """Calendar windows of event time."""
 
-    __slots__ = ()
-
     domain = EVENT_TIME
 
 
 class CalendarProcessingTimeWindows(CalendarWindows):
     """Calendar windows of processing time."""
-
-    __slots__ = ()
 
     domain = PROCESSING_TIME

@@ -85,23 +85,17 @@ class DynamicSessionWindows(InTimeDomain, MergingWindowAssigner):
 class DynamicEventTimeSessionWindows(DynamicSessionWindows):
     """Dynamic sessions of event time. Source: Flink's `DynamicEventTimeSessionWindows`."""
 
-    __slots__ = ()
-
     domain = EVENT_TIME
 
 
 class DynamicProcessingTimeSessionWindows(DynamicSessionWindows):
     """Dynamic sessions of processing time. Source: Flink's `DynamicProcessingTimeSessionWindows`."""
 
-    __slots__ = ()
-
     domain = PROCESSING_TIME
 
 
 class EventTimeSessionWindows(SessionWindows):
     """Sessions of event time. Source: Flink's `EventTimeSessionWindows`."""
-
-    __slots__ = ()
 
     domain = EVENT_TIME
 
@@ -113,8 +107,6 @@ class EventTimeSessionWindows(SessionWindows):
 
 class ProcessingTimeSessionWindows(SessionWindows):
     """Sessions of processing time. Source: Flink's `ProcessingTimeSessionWindows`."""
-
-    __slots__ = ()
 
     domain = PROCESSING_TIME
 

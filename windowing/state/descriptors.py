@@ -178,8 +178,6 @@ class _State:
 class ValueState(_State):
     """Handle on a single value, or None."""
 
-    __slots__ = ()
-
     def value(self) -> Any:
         """Return the value, or None if there is none or it has expired."""
         return self._raw()
@@ -198,8 +196,6 @@ class ValueState(_State):
 
 class ListState(_State):
     """Handle on a list of values, in the order in which they were added."""
-
-    __slots__ = ()
 
     def get(self) -> list[Any]:
         """Return the values; an empty list if there are none."""

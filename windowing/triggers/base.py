@@ -198,8 +198,6 @@ class Trigger(HasFacts, ABC):
 class BuiltIn(Trigger):
     """A trigger of this library that reads no columns, purges no window unfired, and supports merging windows."""
 
-    __slots__ = ()
-
     @property
     def reads_elements(self) -> bool:
         return False

@@ -238,8 +238,6 @@ class ContinuousEventTimeTrigger(ContinuousTrigger):
     Source: Flink's `ContinuousEventTimeTrigger`.
     """
 
-    __slots__ = ()
-
     domain = EVENT_TIME
 
     @property
@@ -262,8 +260,6 @@ class ContinuousEventTimeTrigger(ContinuousTrigger):
 
 class ContinuousProcessingTimeTrigger(ContinuousTrigger):
     """Continuous trigger of processing time. Source: Flink's `ContinuousProcessingTimeTrigger`."""
-
-    __slots__ = ()
 
     domain = PROCESSING_TIME
 
