@@ -1,14 +1,19 @@
-"""The public objects that a case describes: assigner, trigger, evictor, windows."""
+"""The public objects that a case describes: assigner, trigger, evictor, windows.
+
+The fields of a description are parameters of the object's factory, which refuses a field that it does not know.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from operator import add
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from tests.transcripts.case import Mismatch, check_fields
-from tests.transcripts.doubles import HOOKS, CaseFunction, ScriptedAssigner, ScriptedMergingAssigner, ScriptedTrigger
+from tests.transcripts.doubles import CaseFunction, ScriptedAssigner, ScriptedMergingAssigner, ScriptedTrigger
 from tidegate.windowing.assigners import (
     EventTimeSessionWindows,
     GlobalWindows,
@@ -37,19 +42,7 @@ from tidegate.windowing.triggers import (
     Trigger,
 )
 
-TRIGGER_FIELDS = {
-    "event_time": set(),
-    "processing_time": set(),
-    "count": {"count"},
-    "purging": {"of"},
-    "continuous_event_time": {"interval"},
-    "continuous_processing_time": {"interval"},
-    "delta": {"threshold"},
-    "processing_timeout": {"of", "timeout", "reset_timer_on_new_record", "clear_on_timeout"},
-    "never": set(),
-    "end_of_stream": set(),
-    "scripted": set(HOOKS),
-}
+T = TypeVar("T")
 
 
 class DynamicGap:
@@ -67,89 +60,76 @@ def delta(old: Any, new: Any) -> float:
     return float(new - old)
 
 
+_ASSIGNERS: dict[str, dict[str, Callable[..., WindowAssigner]]] = {
+    "tumbling": {"event": TumblingEventTimeWindows.of, "processing": TumblingProcessingTimeWindows.of},
+    "sliding": {"event": SlidingEventTimeWindows.of, "processing": SlidingProcessingTimeWindows.of},
+    "session": {"event": EventTimeSessionWindows.with_gap, "processing": ProcessingTimeSessionWindows.with_gap},
+    "dynamic_session": {
+        "event": EventTimeSessionWindows.with_dynamic_gap,
+        "processing": ProcessingTimeSessionWindows.with_dynamic_gap,
+    },
+    "global": {"event": GlobalWindows, "processing": GlobalWindows},
+    "scripted": {"event": partial(ScriptedAssigner, True), "processing": partial(ScriptedAssigner, False)},
+    "scripted_merging": {
+        "event": partial(ScriptedMergingAssigner, True),
+        "processing": partial(ScriptedMergingAssigner, False),
+    },
+}
+_TRIGGERS: dict[str, Callable[..., Trigger]] = {
+    "event_time": EventTimeTrigger.create,
+    "processing_time": ProcessingTimeTrigger.create,
+    "count": CountTrigger.of,
+    "purging": PurgingTrigger.of,
+    "continuous_event_time": ContinuousEventTimeTrigger.of,
+    "continuous_processing_time": ContinuousProcessingTimeTrigger.of,
+    "delta": partial(DeltaTrigger.of, delta=delta, element_type=pa.int64()),
+    "processing_timeout": ProcessingTimeoutTrigger.of,
+    "never": NeverTrigger,
+    "end_of_stream": EndOfStreamTrigger,
+    "scripted": ScriptedTrigger,
+}
+_EVICTORS: dict[str, Callable[..., Evictor]] = {
+    "count": CountEvictor.of,
+    "time": TimeEvictor.of,
+    "delta": partial(DeltaEvictor.of, delta=delta),
+}
+_PARAMETERS = {"count": "max_count", "max": "max_count", "of": "nested", "evict_after": "do_evict_after"}
+"""Parameters whose name is not that of the field."""
+
+
+def _made(what: str, factories: Mapping[str, Callable[..., T]], raw: dict[str, Any]) -> T:
+    rest = dict(raw)
+    kind = rest.pop("type")
+    if kind not in factories:
+        raise Mismatch(what, f"one of {sorted(factories)}", kind)
+    return factories[kind](**{_PARAMETERS.get(name, name): value for name, value in rest.items()})
+
+
 def build_assigner(raw: dict[str, Any], gap: DynamicGap) -> WindowAssigner:
     """The assigner of a case."""
-    kind, event = raw["type"], raw.get("time", "event") == "event"
-    if raw.get("time", "event") not in ("event", "processing"):
-        raise Mismatch("assigner.time", "event or processing", raw["time"])
-    if kind == "tumbling":
-        check_fields("assigner", raw, {"type", "time", "size", "offset", "stagger"})
-        stagger = WindowStagger(raw["stagger"]) if raw.get("stagger") else WindowStagger.ALIGNED
-        tumbling = TumblingEventTimeWindows if event else TumblingProcessingTimeWindows
-        return tumbling.of(raw["size"], raw.get("offset", 0), stagger)
-    if kind == "sliding":
-        check_fields("assigner", raw, {"type", "time", "size", "slide", "offset"})
-        sliding = SlidingEventTimeWindows if event else SlidingProcessingTimeWindows
-        return sliding.of(raw["size"], raw["slide"], raw.get("offset", 0))
-    if kind == "session":
-        check_fields("assigner", raw, {"type", "time", "gap"})
-        return (EventTimeSessionWindows if event else ProcessingTimeSessionWindows).with_gap(raw["gap"])
-    if kind == "dynamic_session":
-        check_fields("assigner", raw, {"type", "time"})
-        return (EventTimeSessionWindows if event else ProcessingTimeSessionWindows).with_dynamic_gap(gap)
-    if kind == "global":
-        check_fields("assigner", raw, {"type", "time", "end_of_stream"})
-        return GlobalWindows(bool(raw.get("end_of_stream")))
-    if kind == "scripted":
-        check_fields("assigner", raw, {"type", "time", "merging", "merge"})
-        if raw["merging"]:
-            return ScriptedMergingAssigner(event, raw.get("merge") == "time_window")
-        return ScriptedAssigner(event)
-    raise Mismatch("assigner", "an assigner the runner knows", kind)
+    rest = dict(raw)
+    time = rest.pop("time", "event")
+    if time not in ("event", "processing"):
+        raise Mismatch("assigner.time", "event or processing", time)
+    if rest.get("stagger"):
+        rest["stagger"] = WindowStagger(rest["stagger"])
+    if rest["type"] == "dynamic_session":
+        rest["gap_of"] = gap
+    if rest.pop("merging", False):
+        rest |= {"type": "scripted_merging", "touching": rest.pop("merge", None) == "time_window"}
+    return _made("assigner", {kind: by_time[time] for kind, by_time in _ASSIGNERS.items()}, rest)
 
 
 def build_trigger(raw: dict[str, Any] | None) -> Trigger | None:
     """The trigger of a case; None stands for the assigner's default."""
     if raw is None:
         return None
-    kind = raw["type"]
-    if kind not in TRIGGER_FIELDS:
-        raise Mismatch("trigger", f"one of {sorted(TRIGGER_FIELDS)}", kind)
-    check_fields(f"trigger {kind}", raw, TRIGGER_FIELDS[kind] | {"type"})
-    rest = {name: value for name, value in raw.items() if name != "type"}
-    nested = build_trigger(rest.pop("of")) if "of" in rest else None
-    match kind:
-        case "event_time":
-            return EventTimeTrigger.create()
-        case "processing_time":
-            return ProcessingTimeTrigger.create()
-        case "count":
-            return CountTrigger.of(rest["count"])
-        case "continuous_event_time":
-            return ContinuousEventTimeTrigger.of(rest["interval"])
-        case "continuous_processing_time":
-            return ContinuousProcessingTimeTrigger.of(rest["interval"])
-        case "delta":
-            return DeltaTrigger.of(rest["threshold"], delta, pa.int64())
-        case "never":
-            return NeverTrigger()
-        case "end_of_stream":
-            return EndOfStreamTrigger()
-        case "purging" if nested is not None:
-            return PurgingTrigger.of(nested)
-        case "processing_timeout" if nested is not None:
-            return ProcessingTimeoutTrigger.of(nested, **rest)
-        case _:
-            return ScriptedTrigger(rest)
+    return _made("trigger", _TRIGGERS, raw | {"of": build_trigger(raw["of"])} if "of" in raw else raw)
 
 
 def build_evictor(raw: dict[str, Any] | None) -> Evictor | None:
     """The evictor of a case, or None."""
-    if raw is None:
-        return None
-    after = bool(raw.get("evict_after"))
-    match raw["type"]:
-        case "count":
-            check_fields("evictor", raw, {"type", "max", "evict_after"})
-            return CountEvictor.of(raw["max"], after)
-        case "time":
-            check_fields("evictor", raw, {"type", "size", "evict_after"})
-            return TimeEvictor.of(raw["size"], after)
-        case "delta":
-            check_fields("evictor", raw, {"type", "threshold", "evict_after"})
-            return DeltaEvictor.of(raw["threshold"], delta, after)
-        case kind:
-            raise Mismatch("evictor", "count, time or delta", kind)
+    return None if raw is None else _made("evictor", _EVICTORS, raw)
 
 
 def build_windows(raw: dict[str, Any], gap: DynamicGap) -> Windows:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from tidegate.windowing.errors import (
     IllegalArgument,
@@ -21,6 +22,17 @@ ERROR_NAMES: dict[str, tuple[type[Exception], ...]] = {
     "missing_timestamp": (MissingTimestamp,),
     "illegal_state": (IllegalState, IncompatibleSnapshot),
 }
+
+
+class Kept(Protocol):
+    """A value whose state a manifest keeps."""
+
+    def snapshot(self) -> dict[str, Any]: ...
+
+    def restore(self, snapshot: dict[str, Any]) -> None: ...
+
+
+T = TypeVar("T", bound=Kept)
 
 CASE_FIELDS = {"id", "source", "kind", "note", "tags"}
 
@@ -49,6 +61,15 @@ class Options:
     operator: str = "row"
     restore_every_step: bool = False
     rescale: int | None = None
+
+    def after_step(self, value: T, make: Callable[[], T]) -> T:
+        """Return a value with a snapshot as it is after a step: a new one from `make` if each step is restored."""
+        if not self.restore_every_step:
+            return value
+        made = make()
+        # As a snapshot comes back from a manifest.
+        made.restore(json.loads(json.dumps(value.snapshot())))
+        return made
 
 
 def check_fields(what: str, given: dict[str, Any], known: Iterable[str]) -> None:

@@ -92,7 +92,7 @@ class ScriptedMergingAssigner(ScriptedAssigner, MergingWindowAssigner):
 class ScriptedTrigger(Trigger):
     """A user's trigger whose hooks do what the case says."""
 
-    def __init__(self, hooks: dict[str, Any]) -> None:
+    def __init__(self, **hooks: dict[str, Any]) -> None:
         self.hooks: dict[str, dict[str, Any]] = {}
         self.calls: Counter[str] = Counter()
         self.replace(hooks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.transcripts.case import CASE_FIELDS, Options, check_fields, expect_equal, only_field
@@ -17,8 +16,6 @@ _ONE_INPUT = {"element", "watermark", "processing_time", "snapshot_restore", "sn
 _TWO_INPUTS = _ONE_INPUT - {"element"} | {"element1", "element2", "watermark1", "watermark2", "idle1", "idle2"}
 _SIDES = {"1": LEFT, "2": RIGHT}
 _NUMBERS = {LEFT: 1, RIGHT: 2}
-
-Compare = Callable[[str, list[dict[str, Any]], list[Record]], None]
 
 
 def run_keyed_process(case: dict[str, Any], options: Options) -> None:
@@ -57,13 +54,15 @@ class OperatorCase:
     def _step(self, index: int, step: dict[str, Any]) -> None:
         kind = only_field(f"step {index}", step, self.steps)
         check_fields(f"step {index}", step, {kind})
-        self._feed(kind, step[kind])
+        self.feed(kind, step[kind])
         self.compare(f"after step {index}", self.expected.get(index, []), self.harness.records())
+        for probe in self.probes.get(index, ()):
+            self.probe(f"after step {index}", probe)
         if self.options.restore_every_step:
             self._restore(self.options.rescale or len(self.harness.subtasks), True)
-        self.probe(index)
 
-    def _feed(self, kind: str, raw: Any) -> None:
+    def feed(self, kind: str, raw: Any) -> None:
+        """Carry out one step."""
         harness, side = self.harness, _SIDES.get(kind[-1])
         match kind.rstrip("12"):
             case "element":
@@ -104,7 +103,7 @@ class OperatorCase:
             of_key = [output for record, output in shown if not _of_other_key(record, key) and output is not None]
             expect_subsequence(f"of key {key} {where}", expected, of_key)
 
-    def probe(self, index: int) -> None:
+    def probe(self, where: str, probe: dict[str, Any]) -> None:
         """Look inside after a step; process functions have no probes."""
 
 
@@ -161,12 +160,10 @@ class JoinCase(OperatorCase):
                 came.append({"late": late})
         expect_same(where, expected, came)
 
-    def probe(self, index: int) -> None:
+    def probe(self, where: str, probe: dict[str, Any]) -> None:
         """Compare the times of the buckets of each side."""
-        for probe in self.probes.get(index, ()):
-            check_fields("probe", probe, {"left_buffer", "right_buffer"})
-            rows = [row for subtask in self.harness.subtasks for row in subtask.state_rows()]
-            for side in (LEFT, RIGHT):
-                times = sorted(row.window[0] for row in rows if row.side == side and row.window)
-                expected = probe.get(f"{side}_buffer", times)
-                expect_equal(f"{side}_buffer after step {index}", sorted(expected), times)
+        check_fields("probe", probe, {"left_buffer", "right_buffer"})
+        rows = [row for subtask in self.harness.subtasks for row in subtask.state_rows()]
+        for side in (LEFT, RIGHT):
+            times = sorted(row.window[0] for row in rows if row.side == side and row.window)
+            expect_equal(f"{side}_buffer {where}", sorted(probe.get(f"{side}_buffer", times)), times)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal, only_field
 from tests.transcripts.steps import walk
-from tests.transcripts.watermarks import record_text, stored
+from tests.transcripts.watermarks import record_text
 from tidegate.windowing.operators.records import ElementResult, IdleRecord, Record, WatermarkRecord
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 from tidegate.windowing.watermarks import (
@@ -121,10 +122,7 @@ def run_timestamps_and_watermarks(case: dict[str, Any], options: Options) -> Non
             case _:
                 operator.process_processing_time(step[kind])
         expect_equal(f"out of step {index}", step["out"], [_output(record) for record in operator.take_output()])
-        if options.restore_every_step:
-            snapshot = stored(operator.snapshot())
-            operator = TimestampsAndWatermarksOperator(strategy)
-            operator.restore(snapshot)
+        operator = options.after_step(operator, partial(TimestampsAndWatermarksOperator, strategy))
 
     walk(case, case["steps"], act)
 

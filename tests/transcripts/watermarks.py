@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal, only_field
@@ -16,18 +16,11 @@ from tidegate.windowing.watermarks import (
     WatermarkGenerator,
     WatermarkOutput,
     WatermarkOutputMultiplexer,
-    WatermarkSnapshot,
     WatermarkStrategy,
     WatermarkToDataOutput,
 )
 
 STATUS = {True: "idle", False: "active"}
-
-
-def stored(snapshot: WatermarkSnapshot) -> WatermarkSnapshot:
-    """A snapshot as it comes back from a manifest."""
-    read: WatermarkSnapshot = json.loads(json.dumps(snapshot))
-    return read
 
 
 def build_strategy(raw: dict[str, Any]) -> WatermarkStrategy:
@@ -73,10 +66,7 @@ def run_generator(case: dict[str, Any], options: Options) -> None:
                 generator.on_periodic_emit(output)
         check_fields(f"step {index}", step, {kind})
         expect_equal(f"emitted at step {index}", expected, output.take())
-        if options.restore_every_step:
-            snapshot = stored(generator.snapshot())
-            generator = make()
-            generator.restore(snapshot)
+        generator = options.after_step(generator, make)
 
     walk(case, case["steps"], act)
 
@@ -85,7 +75,8 @@ def run_idleness_timer(case: dict[str, Any], options: Options) -> None:
     """Run a case."""
     check_fields(case["id"], case, CASE_FIELDS | {"timeout", "steps", "expect_error"})
     clock = ManualClock()
-    timer = built(case, lambda: IdlenessTimer(case["timeout"], clock))
+    make = partial(IdlenessTimer, case["timeout"], clock)
+    timer = built(case, make)
     if timer is None:
         return
 
@@ -100,10 +91,7 @@ def run_idleness_timer(case: dict[str, Any], options: Options) -> None:
             timer.activity()
         else:
             clock.now += step[kind]
-        if options.restore_every_step:
-            snapshot = stored(timer.snapshot())
-            timer = IdlenessTimer(case["timeout"], clock)
-            timer.restore(snapshot)
+        timer = options.after_step(timer, make)
 
     walk(case, case["steps"], act)
 
@@ -146,10 +134,7 @@ def run_multiplexer(case: dict[str, Any], options: Options) -> None:
                 check_fields(where, raw, {"last_watermark", "idle"})
                 for name, value in raw.items():
                     expect_equal(f"{name} at {where}", value, getattr(output, name))
-        if options.restore_every_step:
-            snapshot = stored(multiplexer.snapshot())
-            multiplexer = WatermarkOutputMultiplexer(output)
-            multiplexer.restore(snapshot)
+        multiplexer = options.after_step(multiplexer, partial(WatermarkOutputMultiplexer, output))
 
     walk(case, case["steps"], act)
 
@@ -167,7 +152,8 @@ def run_valve(case: dict[str, Any], options: Options) -> None:
     """Run a case: exact output of every step."""
     check_fields(case["id"], case, CASE_FIELDS | {"channels", "steps", "expect_error"})
     output = RecordingOutput()
-    valve = built(case, lambda: StatusWatermarkValve(case["channels"], output))
+    make = partial(StatusWatermarkValve, case["channels"], output)
+    valve = built(case, make)
     if valve is None:
         return
 
@@ -182,10 +168,7 @@ def run_valve(case: dict[str, Any], options: Options) -> None:
         else:
             _input_status(where, valve, step["status"], channel)
         expect_equal(f"out of {where}", step["out"], output.take())
-        if options.restore_every_step:
-            snapshot = stored(valve.snapshot())
-            valve = StatusWatermarkValve(case["channels"], output)
-            valve.restore(snapshot)
+        valve = options.after_step(valve, make)
         status = valve.channel(channel)
         expect_equal(f"channel_watermark of {where}", step.get("channel_watermark", status.watermark), status.watermark)
         expect_equal(f"aligned of {where}", step.get("aligned", status.aligned), status.aligned)
@@ -221,10 +204,7 @@ def run_watermark_output(case: dict[str, Any], options: Options) -> None:
             output.mark_idle()
         else:
             output.mark_active()
-        if options.restore_every_step:
-            snapshot = stored(output.snapshot())
-            output = WatermarkToDataOutput(records.append)
-            output.restore(snapshot)
+        output = options.after_step(output, partial(WatermarkToDataOutput, records.append))
 
     walk(case, case["steps"], act)
     expect_equal("out", case["out"], [record_text(record) for record in records])
