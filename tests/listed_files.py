@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate.pipelines.definition.pipeline import TimeUnit
 from tidegate.pipelines.definition.recorded import Position
-from tidegate.pipelines.definition.source import TimeUnit
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.commits import SourceCommit, SourceFile

@@ -18,8 +18,7 @@ from tidegate.pipelines.definition.column_names import check_in_flight
 from tidegate.pipelines.definition.columns import field_in_sql, quoted, to_delta
 from tidegate.pipelines.definition.event_columns import SIDE
 from tidegate.pipelines.definition.names import listed
-from tidegate.pipelines.definition.pipeline import Input, Pipeline
-from tidegate.pipelines.definition.source import SourceDescription
+from tidegate.pipelines.definition.pipeline import Input, Pipeline, SourceDescription
 from tidegate.pipelines.errors import Refused
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.keys import KeySchema, column_hash

@@ -11,12 +11,11 @@ import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
 
 from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
 from tidegate.pipelines.definition.names import NAME_RULE, check_pipeline_name
 from tidegate.pipelines.definition.result_types import check_result_types
-from tidegate.pipelines.definition.source import MEMBERS, SourceDescription, missing_in
 from tidegate.windowing.compute import TWO_INPUTS, Compute, Join, Windows
 from tidegate.windowing.errors import IllegalArgument, LostElementsWarning
 from tidegate.windowing.functions import KeyedCoProcessFunction, KeyedProcessFunction
@@ -24,6 +23,10 @@ from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, check_max_paralleli
 from tidegate.windowing.time import Duration, Millis, millis, non_negative_millis, positive_millis
 from tidegate.windowing.watermarks import WatermarkStrategy
 
+if TYPE_CHECKING:
+    from tidegate.pipelines.storage.warehouse import Warehouse
+
+TimeUnit = Literal["s", "ms"]
 WatermarkRows = Literal["kept", "all"]
 
 _COMPUTES = tuple(kind.__name__ for kind in get_args(Compute))
@@ -32,6 +35,41 @@ _GIVE_STRATEGY = (
     "give a WatermarkStrategy, such as WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10))"
 )
 _GIVE_COLUMNS = "give SQL expressions by the names of the resulting columns, such as {'day': 'to_date(at)'}"
+
+
+@runtime_checkable
+class SourceDescription(Protocol):
+    """Description of a source of events. `DeltaSource` is one; other kinds of sources define their own.
+
+    A description is a frozen value that is checked on creation. It is part of a pipeline and of its fingerprint.
+    """
+
+    @property
+    def table(self) -> str:
+        """Name below the warehouse, or an absolute path or URI. Manifests store the position under this name."""
+
+    @property
+    def timestamp(self) -> str:
+        """Column of the event time."""
+
+    @property
+    def zone(self) -> str | None:
+        """Time zone of a wall-clock event time; None for other event times."""
+
+    @property
+    def unit(self) -> TimeUnit | None:
+        """Unit of an integer event time; None for other event times."""
+
+    def open(self, warehouse: Warehouse) -> object:
+        """Open the source at its newest version: return a `tidegate.pipelines.sources.base.Source`.
+
+        Args:
+            warehouse: the warehouse of the project; `warehouse.path(self.table)` is the place of the source.
+
+        Raises:
+            MissingSource: there is no such source yet.
+            Refused: it can't be opened; the message names it and the remedy.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,9 +272,10 @@ class Pipeline:
 
 def _check_source(field: str, source: SourceDescription) -> None:
     """Refuse a value that does not describe a source. If it almost does, the message says what is missing."""
-    missing = missing_in(source)
+    members = sorted(name for name in vars(SourceDescription) if not name.startswith("_"))
+    missing = [name for name in members if isinstance(source, type) or not hasattr(source, name)]
     if missing:
-        lacks = "" if len(missing) == len(MEMBERS) else f"; your own kind of source also needs {', '.join(missing)}"
+        lacks = "" if missing == members else f"; your own kind of source also needs {', '.join(missing)}"
         raise IllegalArgument(field, source, f"{_GIVE_SOURCE}{lacks}")
 
 

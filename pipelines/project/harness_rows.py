@@ -26,8 +26,7 @@ from tidegate.pipelines.definition.event_columns import (
     TIME,
     VALUE_PREFIX,
 )
-from tidegate.pipelines.definition.pipeline import Input, Pipeline
-from tidegate.pipelines.definition.source import SourceDescription
+from tidegate.pipelines.definition.pipeline import Input, Pipeline, SourceDescription
 from tidegate.pipelines.sources.rules import LONGEST_GAP, Bools, Int64s, RuleSettings, gap_column, rejected
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.operators.two_inputs import value_column

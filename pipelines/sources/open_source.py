@@ -9,8 +9,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 
 from tidegate.pipelines.definition import results
-from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.definition.source import SourceDescription
+from tidegate.pipelines.definition.pipeline import Pipeline, SourceDescription
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import MEMBERS, MissingSource, Source
 from tidegate.pipelines.storage.warehouse import Warehouse

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
 from tidegate.pipelines.definition.names import check_address
-from tidegate.pipelines.definition.source import TimeUnit
+from tidegate.pipelines.definition.pipeline import TimeUnit
 from tidegate.windowing.errors import IllegalArgument
 
 if TYPE_CHECKING:
