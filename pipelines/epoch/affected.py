@@ -19,7 +19,7 @@ from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, KEY_PREFIX, LAST_TIME, TIME, VALUE_PREFIX
 from tidegate.pipelines.definition.row_sets import distinct
 from tidegate.pipelines.epoch.changed_rows import ChangedRows
-from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes
+from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, partitions_of, times_of
 from tidegate.pipelines.epoch.file_measure import SliceCounts
 from tidegate.pipelines.epoch.panes import (
     NearPanes,
@@ -103,7 +103,7 @@ def plan_recompute(
         positions=dict(manifest.positions),
         counts=SliceCounts(),
         steps=(CommitStep(clock_of(head), manifest.watermark),),
-        partitions=EventTimes.of(bound.pipeline, manifest).partitions,
+        partitions=partitions_of(times_of(bound.pipeline, manifest)),
         watermark_before=MIN_TIMESTAMP,
         # The shards are those of the head, because that is how its state files are divided by key group.
         shards=tuple(Shard(first=shard.first, last=shard.last) for shard in manifest.shards),

@@ -5,7 +5,7 @@ Watermark generators that read every event get the events of a slice in order. T
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,11 +17,10 @@ from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.ledger.manifest import Manifest, PartitionWatermark
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import JudgedRows
-from tidegate.windowing import watermarks
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
-from tidegate.windowing.watermarks import InputTime, SeenEvent, WatermarkSnapshot
+from tidegate.windowing.watermarks import EventTimes, InputTime, SeenEvent, WatermarkSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,110 +73,84 @@ def replaced_partitions(pipeline: Pipeline, manifest: Manifest) -> set[str]:
     return replaced
 
 
-class EventTimes:
-    """The event time of a pipeline's inputs, in the steps that its shards see."""
+def restored_times(
+    pipeline: Pipeline,
+    watermark: Millis,
+    clock: Millis,
+    partitions: Mapping[str, PartitionWatermark],
+    inputs: Mapping[str, Millis],
+) -> EventTimes:
+    """Return event time with the values of a manifest.
 
-    def __init__(self, times: watermarks.EventTimes) -> None:
-        self._times = times
-
-    @classmethod
-    def restored(
-        cls,
-        pipeline: Pipeline,
-        watermark: Millis,
-        clock: Millis,
-        partitions: Mapping[str, PartitionWatermark],
-        inputs: Mapping[str, Millis],
-    ) -> EventTimes:
-        """Return event time with the values of a manifest.
-
-        With two inputs, the name of a partition is the side, or starts with the side and a colon. A side that `inputs`
-        lacks has the watermark of the pipeline.
-        """
-        restored = []
-        for each, side in zip(pipeline.inputs, sides_of(pipeline), strict=True):
-            assert each.watermark is not None
-            before = inputs.get(side, watermark)
-            parts = {
-                name.removeprefix(side).removeprefix(":") if side else name: _snapshot(partition, before)
-                for name, partition in partitions.items()
-                if not side or name == side or name.startswith(f"{side}:")
-            }
-            awaited = ONLY_PARTITION if each.watermark_by is None else None
-            restored.append(InputTime(each.watermark, before, parts, awaited))
-        return cls(watermarks.EventTimes(restored, watermark, clock))
-
-    @classmethod
-    def of(cls, pipeline: Pipeline, manifest: Manifest | None) -> EventTimes:
-        """Return the event time of a snapshot, or the minimum if there is no snapshot.
-
-        If the code's `watermark_by` differs from the snapshot's, the partitions of that input start from scratch at the
-        input's watermark, as at a handover. Partitions of the old column would get no more rows and hold back event
-        time forever.
-        """
-        if manifest is None:
-            return cls.restored(pipeline, MIN_TIMESTAMP, 0, {}, {})
-        others = replaced_partitions(pipeline, manifest)
-        kept = {name: partition for name, partition in manifest.partitions.items() if name not in others}
-        return cls.restored(pipeline, manifest.watermark, manifest.processing_time, kept, manifest.inputs)
-
-    @property
-    def watermark(self) -> Millis:
-        """Watermark of the pipeline; it never moves backwards."""
-        return self._times.watermark
-
-    @property
-    def move_by_clock(self) -> bool:
-        """True if event time may advance between two commits because the clock advances."""
-        return self._times.move_by_clock
-
-    def until(self, committed: Millis) -> CommitStep:
-        """Advance clock and event time to a commit before its rows are read. Return the step."""
-        clock = max(committed, self._times.clock)
-        return CommitStep(clock, self.advance(clock))
-
-    def step(
-        self,
-        number: int,
-        largest: Mapping[str, Millis],
-        committed: Millis,
-        complete: bool = True,
-        events: Iterable[SeenEvent] = (),
-    ) -> CommitStep:
-        """Read a source commit, and return its step. A partial commit advances no watermark and emits no late panes.
-
-        `largest` is the event time of the latest usable row of each source partition in the commit. `events`, ordered
-        by time, are for a strategy that reads them; it needs whole commits.
-        """
-        watermark = self._times.read(number, largest, committed, complete, events)
-        return CommitStep(self._times.inputs[number].clock, watermark, complete)
-
-    def end_together(
-        self, largest: Sequence[Mapping[str, Millis]], clock: Millis, events: Sequence[Iterable[SeenEvent]]
-    ) -> CommitStep:
-        """Advance all inputs together, as at a handover, and return this one step."""
-        return CommitStep(clock, self._times.read_together(largest, clock, events))
-
-    def advance(self, clock: Millis) -> Millis:
-        """Advance the clock without data, and return the combined watermark."""
-        return self._times.advance(clock)
-
-    @property
-    def partitions(self) -> dict[str, PartitionWatermark]:
-        """All source partitions, for the manifest."""
-        sides = ("",) if len(self._times.inputs) == 1 else SIDES
-        return {
-            (f"{side}:{name}" if name else side) if side else name: PartitionWatermark(**snapshot)
-            for side, each in zip(sides, self._times.inputs, strict=True)
-            for name, snapshot in each.snapshot().items()
+    With two inputs, the name of a partition is the side, or starts with the side and a colon. A side that `inputs`
+    lacks has the watermark of the pipeline.
+    """
+    restored = []
+    for each, side in zip(pipeline.inputs, sides_of(pipeline), strict=True):
+        assert each.watermark is not None
+        before = inputs.get(side, watermark)
+        parts = {
+            name.removeprefix(side).removeprefix(":") if side else name: _snapshot(partition, before)
+            for name, partition in partitions.items()
+            if not side or name == side or name.startswith(f"{side}:")
         }
+        awaited = ONLY_PARTITION if each.watermark_by is None else None
+        restored.append(InputTime(each.watermark, before, parts, awaited))
+    return EventTimes(restored, watermark, clock)
 
-    @property
-    def watermarks(self) -> dict[str, Millis]:
-        """Watermark of each of two inputs, for the manifest; empty for a single input."""
-        if len(self._times.inputs) == 1:
-            return {}
-        return {side: each.watermark for side, each in zip(SIDES, self._times.inputs, strict=True)}
+
+def times_of(pipeline: Pipeline, manifest: Manifest | None) -> EventTimes:
+    """Return the event time of a snapshot, or the minimum if there is no snapshot.
+
+    If the code's `watermark_by` differs from the snapshot's, the partitions of that input start from scratch at the
+    input's watermark, as at a handover. Partitions of the old column would get no more rows and hold back event time
+    forever.
+    """
+    if manifest is None:
+        return restored_times(pipeline, MIN_TIMESTAMP, 0, {}, {})
+    others = replaced_partitions(pipeline, manifest)
+    kept = {name: partition for name, partition in manifest.partitions.items() if name not in others}
+    return restored_times(pipeline, manifest.watermark, manifest.processing_time, kept, manifest.inputs)
+
+
+def step_until(times: EventTimes, committed: Millis) -> CommitStep:
+    """Advance clock and event time to a commit before its rows are read. Return the step."""
+    clock = max(committed, times.clock)
+    return CommitStep(clock, times.advance(clock))
+
+
+def step_of(
+    times: EventTimes,
+    number: int,
+    largest: Mapping[str, Millis],
+    committed: Millis,
+    complete: bool = True,
+    events: Iterable[SeenEvent] = (),
+) -> CommitStep:
+    """Read a source commit, and return its step. A partial commit advances no watermark and emits no late panes.
+
+    `largest` is the event time of the latest usable row of each source partition in the commit. `events`, ordered by
+    time, are for a strategy that reads them; it needs whole commits.
+    """
+    watermark = times.read(number, largest, committed, complete, events)
+    return CommitStep(times.inputs[number].clock, watermark, complete)
+
+
+def partitions_of(times: EventTimes) -> dict[str, PartitionWatermark]:
+    """Return all source partitions, for the manifest."""
+    sides = ("",) if len(times.inputs) == 1 else SIDES
+    return {
+        (f"{side}:{name}" if name else side) if side else name: PartitionWatermark(**snapshot)
+        for side, each in zip(sides, times.inputs, strict=True)
+        for name, snapshot in each.snapshot().items()
+    }
+
+
+def watermarks_of(times: EventTimes) -> dict[str, Millis]:
+    """Return the watermark of each of two inputs, for the manifest; empty for a single input."""
+    if len(times.inputs) == 1:
+        return {}
+    return {side: each.watermark for side, each in zip(SIDES, times.inputs, strict=True)}
 
 
 def _snapshot(partition: PartitionWatermark, watermark: Millis) -> WatermarkSnapshot:

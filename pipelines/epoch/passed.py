@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, TIME, plain
 from tidegate.pipelines.definition.row_sets import with_largest
-from tidegate.pipelines.epoch.event_times import EventTimes
+from tidegate.pipelines.epoch.event_times import times_of
 from tidegate.pipelines.epoch.file_slices import of_version
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.spans import END, START, windows_at
@@ -162,7 +162,7 @@ def _files_read(
     if position.version < 0:
         # Only a part of the source's first commit was read.
         return source.files.of([]), []
-    by_clock = EventTimes.of(source.bound.pipeline, head.manifest).move_by_clock
+    by_clock = times_of(source.bound.pipeline, head.manifest).move_by_clock
     judged = judged_at(tables, head.manifest.watermark, by_clock)
     until = within.end if position.frontier is None else min(within.end, position.frontier)
     files = of_version(source, position.version, None, within.start, until)

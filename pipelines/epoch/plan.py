@@ -20,7 +20,7 @@ from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.closed import closed_by
-from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes
+from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, partitions_of, watermarks_of
 from tidegate.pipelines.epoch.file_measure import SliceCounts
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
@@ -34,6 +34,7 @@ from tidegate.windowing.assigners.base import draw_stagger
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.keys import key_group_range
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.watermarks import EventTimes
 
 
 @dataclass(frozen=True)
@@ -216,8 +217,8 @@ class Basis:
             rows=rows,
             counts=counts,
             steps=steps,
-            partitions={} if times is None else times.partitions,
-            input_watermarks={} if times is None else times.watermarks,
+            partitions={} if times is None else partitions_of(times),
+            input_watermarks={} if times is None else watermarks_of(times),
             watermark_before=MIN_TIMESTAMP if manifest is None else manifest.watermark,
             shards=cut_shards(self.shards(), parallelism, counts.usable, self.head, counts.size),
             stale=() if manifest is None else manifest.stale,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.closed import closed_by
-from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes, SeenEvents
+from tidegate.pipelines.epoch.event_times import CommitStep, SeenEvents, step_of, step_until, times_of
 from tidegate.pipelines.epoch.file_slices import may_be_late, rejecting
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceRows
@@ -27,7 +27,7 @@ from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, millis
-from tidegate.windowing.watermarks import SeenEvent
+from tidegate.windowing.watermarks import EventTimes, SeenEvent
 
 _MAY_WAIT: Millis = 86_400_000
 """Longest time for which a position stays before versions without data. Delta keeps log entries for at least a day."""
@@ -91,8 +91,8 @@ def steps_of(
     for read in commits:
         committed = read.commit.time
         if len(steps) < read.step:
-            steps.append(times.until(committed))
-        steps.append(times.step(read.number, largest.get(read.step, {}), committed, read.complete, events(read)))
+            steps.append(step_until(times, committed))
+        steps.append(step_of(times, read.number, largest.get(read.step, {}), committed, read.complete, events(read)))
     return tuple(steps)
 
 
@@ -112,7 +112,7 @@ def plan_commits(basis: Basis, commits: Sequence[ReadCommit]) -> EpochPlan:
         for input_ in source.inputs:
             input_.position_of(manifest)
     before = MIN_TIMESTAMP if manifest is None else manifest.watermark
-    times = EventTimes.of(pipeline, manifest)
+    times = times_of(pipeline, manifest)
     commits = in_steps(commits, times)
     files = of_commits(source.files, commits)
     measures = source.measure(files)
@@ -150,7 +150,7 @@ def plan_clock(basis: Basis) -> EpochPlan | None:
     for input_ in source.inputs:
         input_.position_of(manifest)
     clock = max(basis.now, manifest.processing_time)
-    times = EventTimes.of(pipeline, manifest)
+    times = times_of(pipeline, manifest)
     watermark = times.advance(clock)
     positions = {input_.table: input_.passed(manifest.position_in(input_.table)) for input_ in source.inputs}
     recorded = clock - manifest.processing_time < millis(pipeline.checkpoint_interval, "checkpoint_interval")
@@ -175,7 +175,7 @@ def plan_end(basis: Basis) -> EpochPlan | None:
                 f"{manifest.epoch} read only in part: run `tidegate stream {manifest.pipeline} --available-now`, then "
                 f"again"
             )
-    times, clock = EventTimes.of(basis.pipeline, manifest), max(basis.now, manifest.processing_time)
+    times, clock = times_of(basis.pipeline, manifest), max(basis.now, manifest.processing_time)
     plan = basis.plan("clock", manifest.positions, (CommitStep(clock, MAX_TIMESTAMP),), times)
     return replace(plan, input_watermarks=dict.fromkeys(manifest.inputs, MAX_TIMESTAMP))
 

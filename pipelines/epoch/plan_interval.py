@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes, SeenEvents
+from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, SeenEvents, restored_times
 from tidegate.pipelines.epoch.file_measure import SliceCounts
 from tidegate.pipelines.epoch.file_slices import of_added, of_interval, of_version
 from tidegate.pipelines.epoch.open_input import OpenInput
@@ -109,7 +109,7 @@ def plan_hand_over(basis: Basis) -> EpochPlan:
             f"again before starting a stream, `tidegate backfill {pipeline.name} {again}`"
         )
     clock = manifest.processing_time
-    times = EventTimes.restored(pipeline, manifest.watermark, clock, {}, {})
+    times = restored_times(pipeline, manifest.watermark, clock, {}, {})
     rests = [_rest(input_, manifest) for input_ in source.inputs]
     measures = [source.measure(rest, with_rejects=False) for rest in rests]
     seen = [
@@ -117,7 +117,7 @@ def plan_hand_over(basis: Basis) -> EpochPlan:
         for input_, rest in zip(source.inputs, rests, strict=True)
     ]
     parts = [part for rest, measured in zip(rests, measures, strict=True) if measured.usable for part in rest.parts]
-    step = times.end_together([measured.largest.get(0, {}) for measured in measures], clock, seen)
+    step = CommitStep(clock, times.read_together([measured.largest.get(0, {}) for measured in measures], clock, seen))
     positions = {
         input_.table: input_.position(input_.passed_version(manifest.position_in(input_.table).version))
         for input_ in source.inputs

@@ -39,7 +39,7 @@ from tidegate.pipelines.definition.binding import bind_all
 from tidegate.pipelines.definition.columns import to_delta
 from tidegate.pipelines.definition.event_columns import DROPPED, OK
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, EventTimes
+from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, partitions_of, restored_times, watermarks_of
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import cut_shards
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, steps_of
@@ -65,7 +65,7 @@ from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis
-from tidegate.windowing.watermarks import SeenEvent
+from tidegate.windowing.watermarks import EventTimes, SeenEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +254,10 @@ class PipelineHarness:
         return _rows(self._state)
 
     def _event_times(self) -> EventTimes:
-        return EventTimes.restored(self.bound.pipeline, self.watermark, self.clock, self._partitions, self._inputs)
+        return restored_times(self.bound.pipeline, self.watermark, self.clock, self._partitions, self._inputs)
 
     def _keep(self, times: EventTimes) -> None:
-        self._partitions, self._inputs = times.partitions, times.watermarks
+        self._partitions, self._inputs = partitions_of(times), watermarks_of(times)
 
     def _number(self, side: str | None) -> int:
         sides = [input_.side for input_ in self.bound.inputs]

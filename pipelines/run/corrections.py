@@ -25,7 +25,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.epoch.changed_rows import ChangedRows, HeldRows, changed_rows
-from tidegate.pipelines.epoch.event_times import CommitStep, EventTimes
+from tidegate.pipelines.epoch.event_times import CommitStep, partitions_of, step_of, times_of
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.recompute import commit_recomputed, recompute
 from tidegate.pipelines.epoch.recompute_plan import Asked, Selection, check_reopenable
@@ -93,13 +93,13 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
     moved: dict[str, object] = {}
     position = source.position(source.log.settled(version))
     if changed.largest:
-        times = EventTimes.of(source.bound.pipeline, head.manifest)
-        step = times.step(source.number, changed.largest, commit.time)
+        times = times_of(source.bound.pipeline, head.manifest)
+        step = step_of(times, source.number, changed.largest, commit.time)
         if step.watermark > head.manifest.watermark:
-            times = EventTimes.of(source.bound.pipeline, head.manifest)
-            step = times.step(source.number, changed.largest, commit.time, complete=False)
+            times = times_of(source.bound.pipeline, head.manifest)
+            step = step_of(times, source.number, changed.largest, commit.time, complete=False)
             position = source.position(version - 1, files=len(commit.files))
-        moved = {"partitions": times.partitions, "processing_time": step.clock}
+        moved = {"partitions": partitions_of(times), "processing_time": step.clock}
     rows = SourceRows(driver.engine, source, head, driver.tables, source.position(version), lambda: first)
     manifest = _recompute(driver, source, head, changed, rows, {**moved, "positions": {source.table: position}})
     assert manifest is not None, "the position moves in any case"
@@ -293,7 +293,7 @@ def _migrated(driver: Driver, source: OpenInput, head: Snapshot) -> Snapshot:
         return head
     manifest = head.manifest
     step = CommitStep(manifest.processing_time, manifest.watermark)
-    times = EventTimes.of(source.bound.pipeline, manifest)
+    times = times_of(source.bound.pipeline, manifest)
     plan = driver.basis(source, head).plan("clock", manifest.positions, (step,), times)
     driver.run(plan)
     return required(driver.tables, driver.recover())

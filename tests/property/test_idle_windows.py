@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from tests.lake import DAY0, EVENTS, hourly_pipeline
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.definition.recorded import Schemas
-from tidegate.pipelines.epoch import event_times
-from tidegate.pipelines.epoch.event_times import EventTimes, sides_of
+from tidegate.pipelines.epoch import event_times, plan_commits
+from tidegate.pipelines.epoch.event_times import partitions_of, sides_of, step_of, times_of, watermarks_of
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
@@ -46,6 +46,7 @@ from tidegate.windowing import (
 )
 from tidegate.windowing.testing import ManualClock, RecordingOutput
 from tidegate.windowing.time import MIN_TIMESTAMP
+from tidegate.windowing.watermarks import EventTimes
 
 MINUTE = timedelta(minutes=1)
 SUMS = {"events": Count(), "total": Sum("value"), "largest": Max("value")}
@@ -156,7 +157,7 @@ def test_no_assigner_shows_the_epochs(name: str) -> None:
 
 def test_the_draws_find_time_that_stands_still_until_an_epoch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A seeded bug: idleness is noticed at the first commit of an epoch alone."""
-    until = EventTimes.until
+    until = plan_commits.step_until
     # Of the values themselves, because numbers of values that are gone are given again.
     asked: list[EventTimes] = []
 
@@ -165,7 +166,7 @@ def test_the_draws_find_time_that_stands_still_until_an_epoch_ends(monkeypatch: 
         asked.append(times)
         return step
 
-    monkeypatch.setattr(EventTimes, "until", once)
+    monkeypatch.setattr(plan_commits, "step_until", once)
 
     @settings(database=None, phases=[Phase.generate], max_examples=150)
     @given(st.sampled_from(["tumbling", "sessions"]), st.just("user"), st.just(8), st.just(0), COMMITS)
@@ -287,8 +288,8 @@ def manifest_of(pipeline: Pipeline, times: EventTimes, epoch: int) -> Manifest:
         order="arrival",
         positions={},
         watermark=times.watermark,
-        partitions=times.partitions,
-        inputs=times.watermarks,
+        partitions=partitions_of(times),
+        inputs=watermarks_of(times),
         watermark_by={
             side: one.watermark_by
             for one, side in zip(pipeline.inputs, sides_of(pipeline), strict=True)
@@ -331,13 +332,13 @@ def live_by(inputs: int, steps: Sequence[tuple[Any, ...]]) -> None:
             if columns[changed] != used[changed]:
                 used[changed], since[changed] = columns[changed], {}
         pipeline = pipeline_of(columns)
-        times = EventTimes.of(pipeline, manifest)
+        times = times_of(pipeline, manifest)
         largest: dict[str, int] = {}
         for row in value:
             name = partition_of(row, columns[number])
             largest[name] = max(largest.get(name, 0), row["time"])
             since[number][name] = max(since[number].get(name, 0), row["time"])
-        times.step(number, largest, epoch)
+        step_of(times, number, largest, epoch)
         own[number] = max(own[number], min(since[number].values()) - 1)
         expected = max(expected, min(own))
         assert times.watermark == expected, (columns, since)
@@ -369,9 +370,9 @@ def test_an_older_manifest_tells_by_the_names_of_its_partitions_whether_it_has_a
     column: str | None, names: list[str]
 ) -> None:
     pipeline = pipeline_of([None])
-    times = EventTimes.of(pipeline, None)
+    times = times_of(pipeline, None)
     for name in names:
-        times.step(0, {name: 5}, 1)
+        step_of(times, 0, {name: 5}, 1)
     older = manifest_of(pipeline, times, 1)
     assert "watermark_by" not in older.model_dump()
     only = set(names) <= {""}

@@ -21,7 +21,7 @@ from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.event_columns import plain
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.local import LocalEngine
-from tidegate.pipelines.epoch.event_times import EventTimes, sides_of
+from tidegate.pipelines.epoch.event_times import partitions_of, sides_of, times_of, watermarks_of
 from tidegate.pipelines.epoch.file_measure import Measures
 from tidegate.pipelines.epoch.open_input import OpenInput, choices_of
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commits, steps_of
@@ -31,7 +31,7 @@ from tidegate.pipelines.sources.commits import in_order
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
-from tidegate.windowing.watermarks import WatermarkStrategy
+from tidegate.windowing.watermarks import EventTimes, WatermarkStrategy
 
 Int64s = npt.NDArray[np.int64]
 
@@ -197,7 +197,7 @@ class Arrivals:
         if strategy is not None:
             right = None if pipeline.right is None else replace(pipeline.right, watermark=strategy)
             pipeline = replace(pipeline, watermark=strategy, right=right)
-        times = EventTimes.of(pipeline, None)
+        times = times_of(pipeline, None)
         before, after = [MIN_TIMESTAMP], [MIN_TIMESTAMP]
         holding, behind = dict.fromkeys(self.partitions, 0), dict.fromkeys(self.partitions, 0)
         for read in self.reads:
@@ -274,11 +274,11 @@ class Arrivals:
 def _observe(times: EventTimes, holding: dict[str, int], behind: dict[str, Millis]) -> None:
     """Count the partitions that currently hold back the watermark, and record by how much."""
     aligned = {}
-    for name, partition in times.partitions.items():
-        watermark = times.watermarks.get(name.partition(":")[0], times.watermark)
+    for name, partition in partitions_of(times).items():
+        watermark = watermarks_of(times).get(name.partition(":")[0], times.watermark)
         if partition.is_aligned(watermark) and partition.watermark <= times.watermark:
             aligned[name] = partition.watermark
-    others = [partition.watermark for name, partition in times.partitions.items() if not partition.idle]
+    others = [partition.watermark for name, partition in partitions_of(times).items() if not partition.idle]
     for name, watermark in aligned.items():
         holding[name] += 1
         further = [other for other in others if other > watermark]

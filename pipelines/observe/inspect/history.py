@@ -27,7 +27,7 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, plain
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.engine.local import LocalEngine
-from tidegate.pipelines.epoch.event_times import EventOrder, EventTimes
+from tidegate.pipelines.epoch.event_times import EventOrder, restored_times, times_of
 from tidegate.pipelines.epoch.file_slices import of_added, of_version, parts_of
 from tidegate.pipelines.epoch.open_input import OpenInput, choices_of
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commits, steps_of
@@ -47,6 +47,7 @@ from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.functions import AggregateFunction
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, to_millis
+from tidegate.windowing.watermarks import EventTimes
 from tidegate.windowing.windows import TimeWindow
 
 
@@ -362,14 +363,14 @@ def _moves(
     lower: Millis,
 ) -> Iterator[Step]:
     """Yield the same steps, all with the allowed lateness of the current code."""
-    times: EventTimes | None = EventTimes.of(source.bound.pipeline, None)
+    times: EventTimes | None = times_of(source.bound.pipeline, None)
     read, corrected, watermark, frontier = -1, -1, MIN_TIMESTAMP, None
     if base is not None:
         position = base.position_in(source.table)
         read, watermark, frontier = position.version, base.watermark, position.frontier
         # The rows of a corrected version are in the windows before these rows move the watermark.
         corrected = source.whole(position).version
-        times = EventTimes.of(source.bound.pipeline, base) if frontier is None else None
+        times = times_of(source.bound.pipeline, base) if frontier is None else None
         upper = LAST_TIME if frontier is None else frontier
         parts = (
             list(of_version(source, source.log.settled(corrected), base, lower, upper).parts) if corrected >= 0 else []
@@ -404,8 +405,8 @@ def _moves(
             # The first epoch of a stream after a backfill reads the rest of the backfill's version.
             assert frontier is not None
             rest = of_version(source, version, None, frontier)
-            times = EventTimes.restored(source.bound.pipeline, watermark, clock, {}, {})
-            times.end_together([source.measure(rest).largest.get(0, {})], clock, [()])
+            times = restored_times(source.bound.pipeline, watermark, clock, {}, {})
+            times.read_together([source.measure(rest).largest.get(0, {})], clock, [()])
             yield Step(epoch, kind, version, clock, watermark, after, None, rest.parts)
         elif kind in ("stream", "promote", "clock") and times is not None:
             yield from _commits(source, times, epoch, (read, corrected), version, watermark)
