@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -159,6 +159,10 @@ def _named_time(name: str, window: Window) -> Millis:
     return times[base] + (int(rest) if plus else 0)
 
 
+_OF_ELEMENTS: dict[str, Callable[[Sequence[Any]], Any]] = {"sum": sum, "collect": list, "sorted": sorted, "count": len}
+"""Functions with one result."""
+
+
 class CaseFunction(ProcessWindowFunction):
     """The window functions that cases name."""
 
@@ -173,21 +177,15 @@ class CaseFunction(ProcessWindowFunction):
         self._function = {"type": function} if isinstance(function, str) else function
         self._type = self._function["type"]
         check_fields("function", self._function, self._FIELDS.get(self._type, {"type"}))
-        if self._type not in {"sum", "collect", "sorted", "count", "passthrough", "none", *self._FIELDS}:
+        if self._type not in {"passthrough", "none", *_OF_ELEMENTS, *self._FIELDS}:
             raise Mismatch("function", "a function the runner knows", self._type)
         self.calls: Counter[str] = Counter()
 
     def process(self, key: Any, ctx: ProcessWindowContext, elements: Sequence[Any]) -> Iterable[Any]:
         self.calls["process"] += 1
         kind, function = self._type, self._function
-        if kind == "sum":
-            return [sum(elements)]
-        if kind == "collect":
-            return [list(elements)]
-        if kind == "sorted":
-            return [sorted(elements)]
-        if kind == "count":
-            return [len(elements)]
+        if kind in _OF_ELEMENTS:
+            return [_OF_ELEMENTS[kind](elements)]
         if kind == "passthrough":
             return list(elements)
         if kind == "emit":

@@ -14,7 +14,6 @@ from tidegate.windowing.functions import (
     KeyedProcessFunction,
     OnTimerContext,
     ProcessContext,
-    TimeDomain,
 )
 from tidegate.windowing.state.descriptors import StateDescriptor, ValueStateDescriptor
 from tidegate.windowing.time import Millis
@@ -99,7 +98,7 @@ class CaseHooks:
                 now = [service.current_watermark(), service.current_processing_time()]
                 yield ["TIMER", domain, timestamp, ctx.current_key, self._seen(ctx), *now]
                 if "again" in function and timestamp + function["again"] <= function["until"]:
-                    self._timer("register", ctx, timestamp + function["again"], ctx.time_domain)
+                    self._timer("register", ctx, timestamp + function["again"], domain)
             case _:
                 raise Mismatch("timer", f"none of {self.kind}", timestamp)
 
@@ -107,7 +106,7 @@ class CaseHooks:
         state, service = ctx.get_state(_SEEN), ctx.timer_service()
         match act:
             case "register" | "delete":
-                self._timer(act, ctx, arguments[1], TimeDomain(arguments[0]))
+                self._timer(act, ctx, arguments[1], arguments[0])
             case "add":
                 state.update(json.dumps((self._seen(ctx) or 0) + arguments[0]))
             case "clear":
@@ -147,22 +146,12 @@ class CaseHooks:
         if self.inputs == 1 or number == 2:
             timers.delete_event_time_timer(4)
 
-    def _domain(self) -> TimeDomain:
-        return TimeDomain(self.function["domain"])
-
     def _now(self, ctx: ProcessContext) -> Millis:
         timers = ctx.timer_service()
-        if self._domain() is TimeDomain.EVENT_TIME:
-            return timers.current_watermark()
-        return timers.current_processing_time()
+        return timers.current_watermark() if self.function["domain"] == "event" else timers.current_processing_time()
 
-    def _timer(self, verb: str, ctx: ProcessContext, time: Millis, domain: TimeDomain | None = None) -> None:
-        timers = ctx.timer_service()
-        if (domain or self._domain()) is TimeDomain.EVENT_TIME:
-            act = timers.register_event_time_timer if verb == "register" else timers.delete_event_time_timer
-        else:
-            act = timers.register_processing_time_timer if verb == "register" else timers.delete_processing_time_timer
-        act(time)
+    def _timer(self, verb: str, ctx: ProcessContext, time: Millis, domain: str | None = None) -> None:
+        getattr(ctx.timer_service(), f"{verb}_{domain or self.function['domain']}_time_timer")(time)
 
 
 class CaseKeyedFunction(KeyedProcessFunction):
