@@ -1,6 +1,6 @@
 """The protocol of sources: what a pipeline needs from a source of events, and what a new kind of source implements.
 
-A user describes a source (`definition.source.SourceDescription`), and the description opens into a `Source`. The source
+A user describes a source (`definition.pipeline.SourceDescription`), and the description opens into a `Source`. The source
 numbers its commits by versions, and names the files that each one added. Its `PartReader` is sent to the tasks, and
 opens these files as Arrow columns.
 

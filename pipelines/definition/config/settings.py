@@ -110,6 +110,12 @@ PartitionUnit: TypeAlias = Literal["hour", "day", "month"]
 """Length of a partition of event time."""
 
 
+class Table(BaseModel):
+    """A table of tidegate.toml: an unknown key is an error, and errors don't show values."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
 class Notifier(BaseModel):
     """An Airflow notifier, called when an incident begins and when it ends; the other keys are its arguments."""
 
@@ -124,19 +130,15 @@ class Notifier(BaseModel):
         return dict(self.model_extra or {})
 
 
-class SourceAsset(BaseModel):
+class SourceAsset(Table):
     """An Airflow asset whose name differs from its URI."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     name: str
     uri: str
 
 
-class WindowsTable(BaseModel):
+class WindowsTable(Table):
     """The table `[pipelines.NAME.windows]` of tidegate.toml: table `windows`, one row for each window with a result."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     enabled: bool = True
     """False if the pipeline has no such table."""
@@ -146,13 +148,11 @@ class WindowsTable(BaseModel):
     """True includes early (speculative) panes: a window is listed as soon as it has fired."""
 
 
-class RowSuites(BaseModel):
+class RowSuites(Table):
     """The table `[pipelines.NAME.suites]` of tidegate.toml: expectation suites for rows other than the final windows.
 
     Each names an ExpectationSuite, `package.module:name`, that checks rows added since the previous check.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     late: Annotated[str, AfterValidator(_function)] | None = None
     """Suite for new rows of table `late`."""
@@ -162,10 +162,8 @@ class RowSuites(BaseModel):
     """Suite for the source rows that the epochs read."""
 
 
-class PipelineEntry(BaseModel):
+class PipelineEntry(Table):
     """One `[pipelines.NAME]` of tidegate.toml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     object: str
     """Place of the Pipeline value: `package.module:name`."""
@@ -290,10 +288,8 @@ class PipelineEntry(BaseModel):
         return self
 
 
-class MetricsSettings(BaseModel):
+class MetricsSettings(Table):
     """The table `[metrics]` of tidegate.toml. Nothing is measured or sent unless one of the first three keys is set."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     prometheus: Annotated[str, BeforeValidator(_address), WithJsonSchema({"type": ["integer", "string"]})] | None = None
     """Address at which a run serves its metrics to Prometheus: a port of this host's loopback, or `host:port`."""
@@ -310,10 +306,8 @@ class MetricsSettings(BaseModel):
         return not (self.prometheus is None and self.otlp is None and self.textfile is None)
 
 
-class Config(BaseModel):
+class Config(Table):
     """The contents of tidegate.toml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     warehouse: Place = "warehouse"
     """Folder or URI of all tables; a relative path is relative to the file's folder."""
