@@ -1,8 +1,8 @@
 """The protocol of sources: what a pipeline needs from a source of events, and what a new kind of source implements.
 
-A user describes a source (`definition.pipeline.SourceDescription`), and the description opens into a `Source`. The source
-numbers its commits by versions, and names the files that each one added. Its `PartReader` is sent to the tasks, and
-opens these files as Arrow columns.
+A user describes a source (`definition.pipeline.SourceDescription`), and the description opens into a `Source`. The
+source numbers its commits by versions, and names the files that each one added. Its `PartReader` is sent to the tasks,
+and opens these files as Arrow columns.
 
     description.open(warehouse) -> Source      the driver: versions, commits, positions, columns
     source.reader(columns) -> PartReader       is sent to the tasks
