@@ -142,10 +142,9 @@ def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Ma
                 if droppable
                 else "the snapshot has nothing left to drop"
             )
-            raise Refused(
-                f"{field}, but neither its snapshot nor its results have that column: {instead}. Take it out of "
-                "dropped="
-            )
+            left = [each for each in droppable if each not in bound.pipeline.dropped]
+            way_out = f"Name {' or '.join(map(repr, left))} instead" if left else "Take it out of dropped="
+            raise Refused(f"{field}, but neither its snapshot nor its results have that column: {instead}. {way_out}")
 
 
 def _names(format_: StateFormat) -> set[str]:
@@ -173,16 +172,22 @@ def _way_out(bound: BoundPipeline, difference: Difference) -> str:
         return f"Elements that wait for the watermark would be lost: keep time_sorted=True. Or: {_OTHERWISE}"
     if difference.expected is None:
         return (
-            "Name it in dropped=(...) of the pipeline, keep computing it, or give the pipeline another name and "
-            "backfill it"
+            f"Name it in the pipeline, dropped=({_dropped_as(difference)!r},), keep computing it, or give the pipeline "
+            "another name and backfill it"
         )
     if difference.found is not None and (columns := _columns_of(bound.pipeline, difference)):
         casts = {name: f"try_cast({quoted(name)} as TYPE)" for name in columns}
         return (
             "If the type in the source changed, cast the column to its old TYPE, where values that don't fit become "
-            f"null: columns={casts}. Or: {_OTHERWISE}"
+            f"null: columns={casts}. If the aggregate changed, give the new one another name, and name this one in the "
+            f"pipeline, dropped=({_dropped_as(difference)!r},). Or: {_OTHERWISE}"
         )
     return _NEW_NAME
+
+
+def _dropped_as(difference: Difference) -> str:
+    """Return the name of a part of the state as `dropped` has it: that of the aggregate for a contents column."""
+    return difference.name.removeprefix("acc_")
 
 
 def _notes(pipeline: Pipeline, manifest: Manifest) -> tuple[str, ...]:
@@ -200,7 +205,7 @@ def _columns_of(pipeline: Pipeline, difference: Difference) -> list[str]:
     aggregates = pipeline.compute.aggregate if isinstance(pipeline.compute, Windows) else None
     if not isinstance(aggregates, Mapping):
         return []
-    name = difference.name.removeprefix("acc_")
+    name = _dropped_as(difference)
     return list(aggregates[name].columns) if name in aggregates else []
 
 

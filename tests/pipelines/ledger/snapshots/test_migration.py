@@ -18,7 +18,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable, compare, ready
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
-from tidegate.windowing import Aggregate, Count, Max, Min, Sum, Windows
+from tidegate.windowing import Aggregate, Count, Max, Mean, Min, Sum, Windows
 
 HOUR = timedelta(hours=1)
 OLD: dict[str, Aggregate] = {"events": Count(), "total": Sum("value")}
@@ -86,8 +86,14 @@ def test_a_dropped_aggregate_is_dropped_when_asked_and_else_refused_with_the_way
     by_hand = ByHand(tmp_path, hourly_pipeline())
     manifest = by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
     without = with_aggregates(hourly_pipeline(), {"events": Count()})
-    with pytest.raises(Refused, match=r"contents 'acc_total' is .* and absent in the code.*dropped=\(\.\.\.\)"):
+    with pytest.raises(Refused, match=r"contents 'acc_total' is .* and absent in the code.*dropped=\('total',\)"):
         check_restorable(bind(without, EVENTS, EVENTS), manifest)
+    as_in_the_snapshot = replace(without, dropped=("acc_total",))
+    with pytest.raises(Refused, match=r"names 'acc_total'.*\['total'\], which .* Name 'total' instead"):
+        ready(by_hand.tables, bind(as_in_the_snapshot, EVENTS, EVENTS), by_hand.head())
+    other = with_aggregates(hourly_pipeline(), {"events": Count(), "total": Mean("value")})
+    with pytest.raises(Refused, match=r"If the aggregate changed, give the new one another name, .*\('total',\)"):
+        check_restorable(bind(other, EVENTS, EVENTS), manifest)
     asked = replace(without, dropped=("total",))
     assert compare(bind(asked, EVENTS, EVENTS), manifest).migrations == ("'total' is dropped",)
     changes_to(by_hand, asked)

@@ -296,4 +296,4 @@ def test_every_field_that_is_refused_is_named_with_a_way_out(ran: Project) -> No
         "sessions",
     )
     assert "contents 'acc_total' is" in told
-    assert "dropped=(...)" in told
+    assert "dropped=(" in told
