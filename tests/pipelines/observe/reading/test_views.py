@@ -1,7 +1,7 @@
 """The views that Spark's format `tidegate` reads are those of the tables, and a stream of changes adds up to them.
 
-Histories of epochs with late firings and retractions, and of restores that remove rows or mark them; test_walks.py
-draws such histories. Each moment is compared with the functions that `tidegate results` uses.
+Histories are drawn: epochs of sessions with late firings and retractions, and restores that remove rows or mark them.
+Each moment is compared with the functions that `tidegate results` uses.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
@@ -54,6 +57,16 @@ class Step:
     minutes: int = 0
     back: int = 0
     keep_stale: bool = True
+
+
+events = st.tuples(st.sampled_from(["ann", None, "zoë"]), st.integers(-150, 60), st.integers(1, 9))
+steps = st.builds(
+    Step,
+    st.lists(events, max_size=5).map(tuple),
+    st.integers(0, 90),
+    st.sampled_from([0, 0, 0, 0, 1, 2]),
+    st.booleans(),
+)
 
 
 def lived(folder: Path, accumulation: Accumulation, history: Sequence[Step]) -> tuple[ByHand, list[Moment]]:
@@ -106,17 +119,32 @@ TWICE_STALE_AND_REMOVED = [
     ],
 )
 def test_changes_between_two_moments_add_up_whenever_they_are_read(
-    accumulation: Accumulation, history: list[Step], tmp_path: Path
+    accumulation: Accumulation, history: list[Step]
 ) -> None:
     """A query that died reads its last batch again when the pipeline has gone on. It gets the same rows."""
-    by_hand, moments = lived(tmp_path, accumulation, history)
-    began = Moment(Reached.nothing(), Counter(), Counter())
-    for view in ("final", "latest"):
-        target = target_of(by_hand, view)
-        assert counted(rows_of(target, target.rows())) == getattr(moments[-1], view)
-        for before, after in [*zip([began, *moments], moments, strict=False), (moments[0], moments[-1])]:
-            came, left = changes(target, before.reached, after.reached, counted)
-            was, now = getattr(before, view), getattr(after, view)
-            assert not left - was, "only what the view had leaves"
-            assert was - left + came == now
-            assert not came & left, "a row that stays is not told"
+    _assert_changes_add_up(accumulation, history)
+
+
+@pytest.mark.long
+@settings(max_examples=40, phases=[Phase.generate])
+@given(
+    accumulation=st.sampled_from([Accumulation.ACCUMULATING, Accumulation.RETRACTING]),
+    history=st.lists(steps, min_size=2, max_size=7),
+)
+def test_changes_of_drawn_histories_add_up(accumulation: Accumulation, history: list[Step]) -> None:
+    _assert_changes_add_up(accumulation, history)
+
+
+def _assert_changes_add_up(accumulation: Accumulation, history: list[Step]) -> None:
+    with TemporaryDirectory() as folder:
+        by_hand, moments = lived(Path(folder), accumulation, history)
+        began = Moment(Reached.nothing(), Counter(), Counter())
+        for view in ("final", "latest"):
+            target = target_of(by_hand, view)
+            assert counted(rows_of(target, target.rows())) == getattr(moments[-1], view)
+            for before, after in [*zip([began, *moments], moments, strict=False), (moments[0], moments[-1])]:
+                came, left = changes(target, before.reached, after.reached, counted)
+                was, now = getattr(before, view), getattr(after, view)
+                assert not left - was, "only what the view had leaves"
+                assert was - left + came == now
+                assert not came & left, "a row that stays is not told"
