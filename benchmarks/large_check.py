@@ -36,7 +36,7 @@ from tidegate.pipelines.ledger.manifest import Manifest, Publish, Shard, line_af
 from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.ledger.snapshots.publish import publish
-from tidegate.pipelines.ledger.tables.files import write_file
+from tidegate.pipelines.ledger.tables.files import write_rows
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing import Count, Max, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.columnar.hashing import hash_keys, window_ids
@@ -95,9 +95,8 @@ def write_epoch(tables: PipelineTables, bound: BoundPipeline, windows: int) -> N
         for field in schemas[results.NAME]
     ]
     rows = pa.table(columns, schema=schemas[results.NAME])
-    file = write_file(tables.warehouse, tables.path(results.NAME), f"results-{number:06d}-00000", rows)
+    files = write_rows(tables.warehouse, tables.path(results.NAME), f"results-{number:06d}-00000", rows)
     counters = dict.fromkeys(OF_TASKS, 0) | {"on_time": windows, "fired_on_time": windows}
-    files = {results.NAME: () if file is None else (file,)}
     manifest = Manifest(
         pipeline=hours.name,
         timeline=1,
@@ -114,7 +113,7 @@ def write_epoch(tables: PipelineTables, bound: BoundPipeline, windows: int) -> N
         fingerprint=bound.fingerprint,
         schemas=bound.schemas,
         counters={**counters, "events_in": windows, "rejected": 0, "dropped": 0},
-        publish={table: Publish(files=files.get(table, ())) for table in PUBLISHED},
+        publish={table: Publish(files=files if table == results.NAME else ()) for table in PUBLISHED},
         run_id=f"run {number}",
         started_at=watermark,
         library_version="0",

@@ -252,9 +252,8 @@ class _Trail:
         return FollowedFile(self.table, path, fault, by)
 
     def _read_checksum(self, name: str, nested_as_text: bool) -> int:
-        filesystem, root = self.tables.warehouse.filesystem(self.tables.path(self.table))
         with (
-            filesystem.open_input_file(f"{root}/{name}" if root else name) as opened,
+            self.tables.warehouse.open_file(self.tables.path(self.table), name) as opened,
             pq.ParquetFile(opened, page_checksum_verification=True) as file,
         ):
             batches = file.iter_batches(batch_size=65_536)

@@ -371,7 +371,7 @@ def restored(tables: PipelineTables, epochs: pa.Table) -> pd.DataFrame:
 
 def _of_epoch(tables: PipelineTables, epoch: int) -> Snapshot | None:
     # Several versions may hold the same epoch, for example after a compaction; a restart would read the newest.
-    versions = (entry.version for entry in list_snapshots(tables) if entry.manifest["epoch"] == epoch)
+    versions = (entry.version for entry in list_snapshots(tables) if entry.epoch == epoch)
     newest = next(versions, None)
     return None if newest is None else read_snapshot(tables, newest)
 

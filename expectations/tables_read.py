@@ -31,9 +31,9 @@ from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.published import PinnedEpoch
+from tidegate.pipelines.ledger.tables.files import deltas_of, holding
 from tidegate.pipelines.ledger.tables.keys import key_schema
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.ledger.tables.state_files import deltas_of, holding
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, stored_schema
 from tidegate.windowing.columnar.hashing import UInt64s, hash_keys, key_groups, window_ids

@@ -160,6 +160,11 @@ def remedy_for(error: BaseException) -> str | None:
     return next((way for cause, way in _REMEDIES if cause.search(text)), None)
 
 
+def with_remedy(error: BaseException) -> str:
+    """Return an error in one line, with its remedy if there is one."""
+    return ". ".join(filter(None, (in_words(error), remedy_for(error))))
+
+
 def is_of_store(error: BaseException) -> bool:
     """Return True if an object store did not do a request of deltalake; nothing is wrong with the table then."""
     text = str(error)

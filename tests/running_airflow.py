@@ -46,13 +46,13 @@ FINAL = final_windows_asset("told")
 @task
 def read(dag_run=None):
     from tidegate.pipelines.definition.config import load_config
-    from tidegate.pipelines.ledger.snapshots.published import pin_tables
+    from tidegate.pipelines.ledger.snapshots.published import pin_epoch
     from tidegate.pipelines.definition.config.opened import warehouse_of
     from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
     tables = PipelineTables(warehouse_of(load_config(ROOT / "tidegate.toml")), "told")
     partition = dag_run.partition_key or "-"
-    windows = pin_tables(tables).final_windows().to_pylist()
+    windows = pin_epoch(tables).final_windows().to_pylist()
     total = sum(row["total"] for row in windows if partition in ("-", str(row["window_start"])[: len(partition)]))
     folder = ROOT / "read"
     folder.mkdir(exist_ok=True)

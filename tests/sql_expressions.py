@@ -138,7 +138,7 @@ REFUSED = _lines(
     r"""
         rand() ; uuid() ; current_timestamp() ; current_date ; hash(i1) ; regexp_replace(s1, 'a', 'b') ; i1 & 1
         s1 || i1 + 1 ; i1 = i2 is null = ok1 ; s1 rlike 'a$' ; s1 rlike '[^a]' ; s1 rlike '(?i)a'
-        s1 like concat('a', '%') ; cast(d1 as string) ; cast(d1 as decimal(10,2))
+        s1 like concat('a', '%') ; cast(d1 as string) ; cast(d1 as decimal(10,2)) ; s1 rlike 'a[b'
         cast(s1 as binary) ; p1 / p2 ; p1 % 2 ; to_date(m1, 'dd.MM.yyyy') ; to_timestamp(m1, 'yyyyMMdd')
         i1 in (select 1) ; n1 > 1 ; i1 + s1 ; array(i1)[0] ; i1 <=> i2 < l1 ; i1 = i2 in (1)
         not (i1 = i2) <=> ok1 is null ; sum(i1) ; row_number() over (order by i1) ; nothing ; st.nothing ; i1.x

@@ -48,7 +48,7 @@ def read_note(warehouse: Warehouse, name: str) -> BranchNote | None:
     folder = warehouse.path(name)
     if _NOTE not in warehouse.names(folder):
         return None
-    fields = json.loads(warehouse.read_text(folder, _NOTE))
+    fields = json.loads(warehouse.read_file(folder, _NOTE))
     return BranchNote(**{**fields, "line": tuple((first, last) for first, last in fields["line"])})
 
 

@@ -43,3 +43,9 @@ def to_delta(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(to_delta(field.type)) for field in kind])
     return kind
+
+
+def with_values(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return rows with other values in a column."""
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, rows.schema.field(place), values)

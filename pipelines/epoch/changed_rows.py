@@ -35,7 +35,7 @@ from tidegate.pipelines.definition.event_columns import (
 )
 from tidegate.pipelines.definition.row_sets import surplus
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.ledger.manifest import Manifest, is_on
+from tidegate.pipelines.ledger.manifest import Manifest, of_line
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.sources.commits import ChangedFiles, FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
@@ -119,11 +119,9 @@ class HeldRows:
         return rows if len(gone) else rows.slice(0, 0)
 
     def _read(self, table: str, where: pc.Expression | None = None) -> pa.Table:
-        is_current = ~pc.field("stale")
+        ours = of_line(self.manifest.line)
         handle = self.tables.look(table)
-        rows = read_table(self.tables.warehouse, handle, where=is_current if where is None else is_current & where)
-        is_ours = [is_on(self.manifest.line, epoch) for epoch in rows["epoch"].to_pylist()]
-        return rows.filter(pa.array(is_ours, pa.bool_()))
+        return read_table(self.tables.warehouse, handle, where=ours if where is None else ours & where)
 
     def _inputs(self, table: str, rows: pa.Table) -> pa.Table:
         trailing = {late.NAME: late.TRAILING, rejects.NAME: rejects.TRAILING}[table]
@@ -266,12 +264,12 @@ class _Read:
     @property
     def nothing(self) -> pa.Table:
         """No rows."""
-        columns, shape = self.source.columns, self.files.shape
+        columns, files = self.source.columns, self.files
         kinds = columns.of_events
         keys = {
-            f"{KEY_PREFIX}{name}": kinds.field(column).type for name, column in zip(shape.key, columns.key, strict=True)
+            f"{KEY_PREFIX}{name}": kinds.field(column).type for name, column in zip(files.key, columns.key, strict=True)
         }
-        values = {f"{VALUE_PREFIX}{each.name}": each.type for each in shape.values}
+        values = {f"{VALUE_PREFIX}{each.name}": each.type for each in files.values}
         fixed = {TIME: pa.int64(), STATUS: pa.int8(), PARTITION: pa.string()}
         return pa.schema({**fixed, **keys, **values, FILE: pa.int32(), PLACE: pa.int64()}).empty_table()
 
@@ -308,7 +306,7 @@ class _Read:
             pa.chunked_array([pa.array(statuses)]),
             columns.partitions(table),
             *(plain(table[name]) for name in columns.key),
-            *(plain(table[each.name]) for each in self.files.shape.values),
+            *(plain(table[each.name]) for each in self.files.values),
             pa.chunked_array([pa.repeat(pa.scalar(number, pa.int32()), len(times))]),
             pa.chunked_array([pa.array(places)]),
         ]

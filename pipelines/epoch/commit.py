@@ -18,8 +18,9 @@ from tidegate.pipelines.epoch.next_panes import still_needed
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard, library_version, line_after
-from tidegate.pipelines.ledger.snapshots.commit import as_data_file, check_files, commit_snapshot, outrun
+from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, outrun
 from tidegate.pipelines.ledger.snapshots.line import erasing_epochs
+from tidegate.pipelines.ledger.tables.files import copied
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
 from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.columnar import choose_operator
@@ -64,7 +65,7 @@ def _of_parent(
     ]
     at_head = {file["path"] for file in active_files(handle)}
     kept = {file["path"] for file in unchanged if file["path"] in at_head}
-    return kept, [as_data_file(file) for file in unchanged if file["path"] not in at_head]
+    return kept, [copied(file, file["path"]) for file in unchanged if file["path"] not in at_head]
 
 
 def _manifest(

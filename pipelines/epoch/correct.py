@@ -27,9 +27,8 @@ from tidegate.pipelines.epoch.plan import files_of
 from tidegate.pipelines.epoch.recompute_plan import RecomputePlan, Work
 from tidegate.pipelines.epoch.shard import Receive, ShardOutcome, run_operator
 from tidegate.pipelines.epoch.spans import END, START
-from tidegate.pipelines.ledger.tables.files import write_file
+from tidegate.pipelines.ledger.tables.files import read_state, write_rows
 from tidegate.pipelines.ledger.tables.keys import are_in, key_groups
-from tidegate.pipelines.ledger.tables.state_files import read_state
 from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.keys import window_identity
 from tidegate.windowing.operators.window.snapshot import without_slices
@@ -101,7 +100,7 @@ class RecomputeJob:
             outcome.counters["open_windows"] = len(open_windows(whole, job.key.names))
             outcome.next_event_time_timer = pc.min(pc.list_flatten(whole["event_time_timers"])).as_py()
         for table, out in tables.items():
-            if file := write_file(job.warehouse, job.paths[table], f"{table}-{job.epoch:06d}-{number:05d}", out):
+            for file in write_rows(job.warehouse, job.paths[table], f"{table}-{job.epoch:06d}-{number:05d}", out):
                 outcome.files[table] = file
         outcome.seconds = {"correct": perf_counter() - began}
         return outcome

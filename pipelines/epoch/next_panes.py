@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition.columns import with_values
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.ledger.manifest import NextPane
 from tidegate.pipelines.ledger.tables.keys import digests, key_hashes
@@ -68,8 +69,7 @@ def renumbered(panes: pa.Table, key: tuple[str, ...], numbers: Numbers) -> pa.Ta
         _number(numbers, names, identity)
         for names, identity in zip(_names(again, key), again["window_id"].to_pylist(), strict=True)
     ]
-    place, field = panes.schema.get_field_index("pane"), panes.schema.field("pane")
-    return panes.set_column(place, field, pc.add(panes["pane"], pa.array(added).cast(field.type)))
+    return with_values(panes, "pane", pc.add(panes["pane"], pa.array(added).cast(panes["pane"].type)))
 
 
 def renumbered_state(job: ShardJob, rows: pa.Table, numbers: Numbers) -> pa.Table:

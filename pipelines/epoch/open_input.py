@@ -34,7 +34,7 @@ from tidegate.pipelines.engine.choose import engine_of
 from tidegate.pipelines.engine.spark.jvm import function_names
 from tidegate.pipelines.epoch.file_measure import Measures, measure_files
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.manifest import Manifest, is_on
+from tidegate.pipelines.ledger.manifest import Manifest, of_line
 from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable
 from tidegate.pipelines.ledger.tables.pipeline_tables import DeltaType, PipelineTables, merged_type
 from tidegate.pipelines.sources.base import ChangingSource, Source, SparkSource
@@ -238,11 +238,8 @@ class OpenInput:
         bound, tables = self.bound, PipelineTables(self.warehouse, self.bound.pipeline.name)
         if not tables.warehouse.exists(tables.path(rejects.NAME)):
             return None
-        where = (pc.field("reason") == rejects.AHEAD) & ~pc.field("stale")
+        where = (pc.field("reason") == rejects.AHEAD) & of_line(manifest.line)
         found = read_table(tables.warehouse, tables.look(rejects.NAME), where=where)
-        found = found.filter(
-            pa.array([is_on(manifest.line, epoch) for epoch in found["epoch"].to_pylist()], pa.bool_())
-        )
         if not len(found):
             return None
         rows = input_rows(found, rejects.TRAILING, bound.source, bound.renamed.get(rejects.NAME, {}))

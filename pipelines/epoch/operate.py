@@ -27,8 +27,7 @@ from tidegate.pipelines.epoch.shard_state import can_have_deltas, split_of
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.ledger.manifest import Shard
 from tidegate.pipelines.ledger.snapshots.compatibility import left_behind, migration_of
-from tidegate.pipelines.ledger.tables.files import write_file
-from tidegate.pipelines.ledger.tables.state_files import deltas_of
+from tidegate.pipelines.ledger.tables.files import deltas_of, write_rows
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import JudgedRows
 from tidegate.windowing.panes import PanePolicy
@@ -202,8 +201,8 @@ def write_rejects(job: ShardJob, files: FileSlice, judged: Iterator[JudgedRows])
     if not parts:
         return
     table = pa.concat_tables(parts)
-    file = write_file(job.warehouse, job.paths[rejects.NAME], f"{rejects.NAME}-{job.epoch:06d}", table)
-    outcome = ShardOutcome(-1, True, files={} if file is None else {rejects.NAME: file})
+    (file,) = write_rows(job.warehouse, job.paths[rejects.NAME], f"{rejects.NAME}-{job.epoch:06d}", table)
+    outcome = ShardOutcome(-1, True, files={rejects.NAME: file})
     outcome.counters = {"rejected": len(table)}
     yield outcome.report()
 

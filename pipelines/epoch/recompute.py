@@ -24,12 +24,11 @@ from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.recompute_plan import Asked, RecomputePlan
 from tidegate.pipelines.epoch.recompute_rows import SourceRows
 from tidegate.pipelines.epoch.shard import ShardOutcome
-from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard
 from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, quiet_manifest, remaining
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.step_log import log_step
-from tidegate.pipelines.ledger.tables.files import write_file
+from tidegate.pipelines.ledger.tables.files import write_rows
 from tidegate.pipelines.ledger.tables.keys import digests, key_hashes
 from tidegate.pipelines.ledger.tables.late_rows import write_departed
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
@@ -148,9 +147,7 @@ def _rejects_file(epoch: EpochPlan, changed: ChangedRows) -> DataFile:
     reasons, rows = rows[STATUS], rows.drop_columns(STATUS)
     path = epoch.tables.path(rejects.NAME)
     table = rejects.rows_of(rows, reasons, schema, epoch.timeline, epoch.epoch)
-    file = write_file(epoch.tables.warehouse, path, f"{rejects.NAME}-{epoch.epoch:06d}", table)
-    if file is None:
-        raise TidegateError(f"nothing to write to table {path}")
+    (file,) = write_rows(epoch.tables.warehouse, path, f"{rejects.NAME}-{epoch.epoch:06d}", table)
     return file
 
 

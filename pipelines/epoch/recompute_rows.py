@@ -34,7 +34,7 @@ from tidegate.pipelines.epoch.recompute_plan import RecomputePlan, Selection
 from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of
 from tidegate.pipelines.epoch.spans import END, START
 from tidegate.pipelines.errors import Refused, TidegateError
-from tidegate.pipelines.ledger.manifest import Interval, Manifest, is_on
+from tidegate.pipelines.ledger.manifest import Interval, Manifest, of_line
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.sources.base import ChangingSource
@@ -169,9 +169,8 @@ def skipped_versions(source: OpenInput, tables: PipelineTables, manifest: Manife
     """Return the versions of the source that epochs of a stream have skipped, on the lineage of a snapshot."""
     log, table = source.log, tables.look(epochs.NAME)
     columns = ["epoch", "parent", "kind", "source_version"]
-    where = ~pc.field("stale") & (pc.field(VERSIONS_SKIPPED) > 0) & (pc.field("kind") != "backfill")
+    where = of_line(manifest.line) & (pc.field(VERSIONS_SKIPPED) > 0) & (pc.field("kind") != "backfill")
     rows = read_table(tables.warehouse, table, columns, where).to_pylist()
-    rows = [row for row in rows if is_on(manifest.line, row["epoch"])]
     if not rows or not isinstance(log, ChangingSource):
         return []
     parents = read_table(tables.warehouse, table, ["epoch", "source_version"], ~pc.field("stale"))

@@ -26,7 +26,7 @@ from tidegate.pipelines.epoch.next_panes import Numbers, numbers_of_new, renumbe
 from tidegate.pipelines.epoch.shard_state import Split, TouchedState, WholeState, is_read_in_part
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Shard
-from tidegate.pipelines.ledger.tables.files import write_file
+from tidegate.pipelines.ledger.tables.files import write_rows
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.columnar import ColumnarOperator, ColumnarWindowJoin, choose_operator, run_in_passes
 from tidegate.windowing.compute import WindowJoin, Windows
@@ -162,13 +162,13 @@ def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch
         published = run.results() if job.order is not None else results.by_window(run.results())
         suffix = f"{job.epoch:06d}-{marker.shard:05d}"
         for table, table_rows in ((results.NAME, published), (late.NAME, run.late())):
-            if file := write_file(job.warehouse, job.paths[table], f"{table}-{suffix}", table_rows):
+            for file in write_rows(job.warehouse, job.paths[table], f"{table}-{suffix}", table_rows):
                 outcome.files[table] = file
         rows = run.state()
-        written = before.write(rows, f"{state.NAME}-{suffix}")
-        outcome.kept = list(written.kept)
-        if written.file is not None:
-            outcome.files[state.NAME] = written.file
+        files, kept = before.write(rows, f"{state.NAME}-{suffix}")
+        outcome.kept = list(kept)
+        for file in files:
+            outcome.files[state.NAME] = file
     outcome.rows = before.count_after(len(rows) if changed else len(before.rows))
     outcome.counters = counters | {"open_windows": before.open_windows_after(counters["open_windows"])}
     outcome.next_event_time_timer, outcome.next_processing_time_timer = before.next_timers(
@@ -239,7 +239,7 @@ def source_rows(events: pa.Table, files: FileSlice | None, rows: Sequence[int] |
         structs = asked[ROW].combine_chunks()
         if files is None or not structs.null_count:
             return list(structs.flatten())
-        carried = pa.Table.from_arrays(structs.flatten(), schema=files.shape.rows)
+        carried = pa.Table.from_arrays(structs.flatten(), schema=files.row)
     assert files is not None
     is_carried = (
         np.zeros(len(asked), np.bool_) if carried is None else structs.is_valid().to_numpy(zero_copy_only=False)
@@ -247,7 +247,7 @@ def source_rows(events: pa.Table, files: FileSlice | None, rows: Sequence[int] |
     read = pa.array(np.flatnonzero(~is_carried))
     origins = asked.select([FILE, PLACE]).take(read)
     numbers, places = (np.asarray(origins[name].to_numpy()).astype(np.int64) for name in (FILE, PLACE))
-    keys = [asked[f"{KEY_PREFIX}{name}"].take(read) for name in files.shape.key]
+    keys = [asked[f"{KEY_PREFIX}{name}"].take(read) for name in files.key]
     whole = files.source_rows(numbers, places, keys)
     if carried is not None and is_carried.any():
         whole = pa.concat_tables([whole, carried.filter(pa.array(is_carried))])

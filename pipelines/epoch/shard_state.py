@@ -1,7 +1,7 @@
 """The state of a shard in an epoch: the rows that the operator gets, and the files that hold the rows afterwards.
 
 An epoch gets all rows of its shard, and writes all of them as a new base. In version 2, an epoch that can change few of
-many rows gets only the rows of keys with an event or a due timer. It writes a delta (`tables.state_files`), and the
+many rows gets only the rows of keys with an event or a due timer. It writes a delta (`tables.files`), and the
 base stays. Few row groups of the base are read: its rows are in the order of their keys' hashes, and the statistics of
 each group bound hashes and timers. When the delta exceeds a share of the base, the next epoch writes a new base.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import state
+from tidegate.pipelines.definition.columns import with_values
 from tidegate.pipelines.definition.event_columns import KEY_PREFIX
 from tidegate.pipelines.definition.row_sets import distinct
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.ledger.manifest import DataFile, Shard
-from tidegate.pipelines.ledger.tables.files import write_file
+from tidegate.pipelines.ledger.tables.files import deltas_of, read_state, write_rows
 from tidegate.pipelines.ledger.tables.keys import are_in
-from tidegate.pipelines.ledger.tables.state_files import deltas_of, read_state
 from tidegate.pipelines.storage.warehouse import unreadable
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.columnar.key_codes import encode_keys
@@ -85,12 +85,8 @@ def is_read_in_part(before: Shard, rows: int) -> bool:
     return before.rows >= SMALLEST and rows * SHARE <= before.rows
 
 
-@dataclass(frozen=True)
-class Written:
-    """The state files of a shard after an epoch: the new file, if there are rows, and the files that stay."""
-
-    file: DataFile | None
-    kept: tuple[str, ...] = ()
+Written: TypeAlias = tuple[tuple[DataFile, ...], tuple[str, ...]]
+"""The state files of a shard after an epoch: the new one, if there are rows, and the names of those that stay."""
 
 
 class WholeState:
@@ -139,7 +135,7 @@ class WholeState:
         job = self._job
         if self._few and state.has_deltas(rows.schema) and can_have_deltas(job.compute, job.state):
             rows = _in_order(_described(rows, job.key))
-        return Written(write_file(job.warehouse, job.paths[state.NAME], prefix, rows))
+        return write_rows(job.warehouse, job.paths[state.NAME], prefix, rows), ()
 
 
 class TouchedState:
@@ -209,10 +205,10 @@ class TouchedState:
         delta = pa.concat_tables([self._others, _marked(rows, state.DELTA_ROW), self._gone(rows, names)])
         write = (job.warehouse, job.paths[state.NAME])
         if len(delta) * SHARE <= len(self._base):
-            return Written(write_file(*write, prefix, delta), (self._base.name,))
+            return write_rows(*write, prefix, delta), (self._base.name,)
         resting = self._others.filter(pc.equal(self._others[state.MARK.name], state.DELTA_ROW))
         whole = pa.concat_tables([self._base.without(self._replaced), _marked(resting, None), rows])
-        return Written(write_file(*write, prefix, _in_order(whole)))
+        return write_rows(*write, prefix, _in_order(whole)), ()
 
     @cached_property
     def _replaced(self) -> Int64s:
@@ -355,13 +351,12 @@ def _described(rows: pa.Table, key: KeySchema) -> pa.Table:
         _BY_CLOCK: pc.list_element(rows["processing_time_timers"], 0),
     }
     for name, values in columns.items():
-        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
+        rows = with_values(rows, name, values)
     return rows
 
 
 def _marked(rows: pa.Table, mark: int | None) -> pa.Table:
-    place = rows.schema.get_field_index(state.MARK.name)
-    return rows.set_column(place, rows.schema.field(place), pa.repeat(pa.scalar(mark, pa.int32()), len(rows)))
+    return with_values(rows, state.MARK.name, pa.repeat(pa.scalar(mark, pa.int32()), len(rows)))
 
 
 def _in_order(rows: pa.Table) -> pa.Table:

@@ -97,9 +97,7 @@ def _lets_rivals_write(warehouse: Warehouse, folder: str) -> bool:
 
 
 def _noted(warehouse: Warehouse, folder: str) -> object:
-    filesystem, root = warehouse.filesystem(folder)
     try:
-        with filesystem.open_input_stream(f"{root}/{_MARKER}") as stream:
-            return json.loads(stream.read())
+        return json.loads(warehouse.read_file(folder, _MARKER))
     except (FileNotFoundError, ValueError):
         return None

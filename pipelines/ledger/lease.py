@@ -29,7 +29,7 @@ from tidegate.pipelines.failures import reported_as
 from tidegate.pipelines.ledger.conditional_writes import check_conditional_writes
 from tidegate.pipelines.ledger.host import after_boot, is_running, this_host
 from tidegate.pipelines.ledger.step_log import log_start, log_step
-from tidegate.pipelines.ledger.tables.files import add_action, remove_action, write_file
+from tidegate.pipelines.ledger.tables.files import add_action, remove_action, write_rows
 from tidegate.pipelines.ledger.tables.newest import newest
 from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, PipelineTables
 from tidegate.pipelines.storage.delta_log import FOLDER, entry_name
@@ -266,11 +266,7 @@ def read_lease(tables: PipelineTables) -> LeaseRow | None:
 
 def request_stop(tables: PipelineTables, now: Millis) -> LeaseRow | None:
     """Ask the running driver, on any host, to end after its current epoch, and return its row if there is one."""
-    while (row := read_lease(tables)) is not None and row.is_alive(now):
-        handle = _open(tables)
-        if _read(tables, handle) == row and _replace(tables, handle, replace(row, stop_requested=True)):
-            return row
-    return None
+    return _changed(tables, now, lambda row: replace(row, stop_requested=True))
 
 
 def unlock(tables: PipelineTables, now: Millis) -> str | None:
@@ -288,15 +284,28 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
     except Refused:
         tables.warehouse.delete_folder(tables.path(LEASE))
         return "a driver whose lease was unreadable"
-    while (row := read_lease(tables)) is not None and row.is_alive(now):
+
+    def released(row: LeaseRow) -> LeaseRow:
         if row.host == this_host():
             raise Refused(
                 f"pipeline {tables.pipeline!r} is being driven by {row}, and that process is alive: stop it with "
                 f"`tidegate stop {tables.pipeline}`, or kill it; then its lease is free immediately"
             )
+        return replace(row, expires_at=0)
+
+    row = _changed(tables, now, released)
+    return None if row is None else str(row)
+
+
+def _changed(tables: PipelineTables, now: Millis, change: Callable[[LeaseRow], LeaseRow]) -> LeaseRow | None:
+    """Change the row of the running driver, and return it as it was; None if no driver is running."""
+    while tables.warehouse.exists(tables.path(LEASE)):
         handle = _open(tables)
-        if _read(tables, handle) == row and _replace(tables, handle, replace(row, expires_at=0)):
-            return str(row)
+        row = _read(tables, handle)
+        if row is None or not row.is_alive(now):
+            return None
+        if _replace(tables, handle, change(row)):
+            return row
     return None
 
 
@@ -327,10 +336,9 @@ def _replace(tables: PipelineTables, handle: DeltaTable, row: LeaseRow) -> bool:
     This does not use `commit`, which leaves old entries to retention: here Delta removes entries older than an hour.
     """
     rows = pa.Table.from_pylist([asdict(row)], schema=_SCHEMA)
-    file = write_file(tables.warehouse, tables.path(LEASE), LEASE, rows)
     version = handle.version()
     actions: list[AddAction | RemoveAction] = [
-        *([] if file is None else [add_action(file)]),
+        *map(add_action, write_rows(tables.warehouse, tables.path(LEASE), LEASE, rows)),
         *(remove_action(old) for old in active_files(handle)),
     ]
     try:

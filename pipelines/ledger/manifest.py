@@ -12,6 +12,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any, ClassVar, Literal, TypeAlias
 
+import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from tidegate.pipelines.definition import epochs
@@ -349,6 +350,14 @@ def line_with(before: Line, epoch: int) -> Line:
 def is_on(line: Line, epoch: int) -> bool:
     """Return True if an epoch is on a lineage."""
     return any(first <= epoch <= last for first, last in line)
+
+
+def of_line(line: Line) -> pc.Expression:
+    """Return the filter for rows of a published table that are not stale and that epochs on a lineage added."""
+    epoch, is_on_line = pc.field("epoch"), pc.scalar(False)
+    for first, last in line:
+        is_on_line |= (epoch >= first) & (epoch <= last)
+    return ~pc.field("stale") & is_on_line
 
 
 def fork_of(line: Line, other: Line) -> int:

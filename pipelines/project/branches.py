@@ -12,7 +12,7 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.names import branch_of, check_name, pipeline_of
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.ledger.backups.branch import make_branch, remove_branch, remove_folder
+from tidegate.pipelines.ledger.backups.renamed import make_branch, remove_branch, remove_folder
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot

@@ -11,13 +11,12 @@ from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.forget import forget as run
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.ledger.tables.keys import NULL, key_of_texts, key_schema, texts_of_key
+from tidegate.pipelines.ledger.tables.keys import NULL, key_of_texts, texts_of_key
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.project.savepoints import backups_of
 from tidegate.pipelines.run.corrections import check_read_before_forgetting
 from tidegate.pipelines.run.work_folder import FilesOfRuns
-from tidegate.pipelines.storage.warehouse import arrow_schema
 
 _SAVEPOINT = "savepoint "
 
@@ -76,14 +75,13 @@ def check_key(config: Config, pipeline: str, key: tuple[str, ...]) -> None:
     """
     load_pipeline(config, pipeline)
     head = find_snapshot(PipelineTables.of(config, pipeline), "latest")
-    key_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), key)
+    key_of_texts(head.key, key)
 
 
 def forget(config: Config, pipeline: str, key: tuple[str, ...]) -> Erased:
     tables, value = PipelineTables.of(config, pipeline), load_pipeline(config, pipeline)
     head = find_snapshot(tables, "latest")
-    schema = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
-    texts = texts_of_key(key_of_texts(schema, key), key)
+    texts = texts_of_key(key_of_texts(head.key, key), key)
     with Lease(tables, "forget", system_clock):
         check_read_before_forgetting(tables, value)
         forgotten = run(tables, value, key, system_clock())

@@ -59,7 +59,7 @@ from tidegate.pipelines.project.harness_rows import (
     seen_events,
     status,
 )
-from tidegate.pipelines.sources.commits import SourceCommit, interleaved
+from tidegate.pipelines.sources.commits import SourceCommit, in_order
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.compute import Windows
@@ -156,7 +156,7 @@ class PipelineHarness:
 
     def run(self, parallelism: int = 1) -> None:
         """Run one epoch over the commits since the last one, on `parallelism` shards."""
-        taken, self._commits = interleaved(self._commits), [[] for _ in self._commits]
+        taken, self._commits = list(in_order(self._commits)), [[] for _ in self._commits]
         times = self._event_times()
         reads = []
         for number, commit in taken:

@@ -55,7 +55,7 @@ def derive_by_sql(pipeline: Pipeline, input_: Input, source: pa.Schema) -> tuple
         IllegalArgument: a run leaves an expression to Spark; the error names it.
     """
     # Pipelines without SQL should not wait for this import.
-    from tidegate.pipelines.sources.sql.derived import compile_input
+    from tidegate.pipelines.sources.sql.expression import compile_input
 
     schema = pa.schema([field.with_type(to_delta(field.type)) for field in source])
     sql, expressions = compile_input(pipeline.name, input_, schema, {})

@@ -21,9 +21,9 @@ from tidegate.pipelines.errors import LeaseHeld, UsageError
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet, require_snapshot
-from tidegate.pipelines.ledger.snapshots.prune import prune
+from tidegate.pipelines.ledger.snapshots.retention import prune
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.ledger.tables.keys import key_of_texts, key_schema, text_of_value
+from tidegate.pipelines.ledger.tables.keys import key_of_texts, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
@@ -31,7 +31,7 @@ from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.driver import Patience, drive
 from tidegate.pipelines.run.stream import ENDS_BY_ITSELF
-from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import MAX_TIMESTAMP, show_duration
 
 _DAY = 86_400_000
@@ -144,7 +144,7 @@ def late_reopen(config: Config, pipeline: str, selection: Selection, patience: f
     check_reopenable(value)
     head = require_snapshot(PipelineTables.of(config, pipeline))
     if selection.key:
-        key_of_texts(key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key)), selection.key)
+        key_of_texts(head.key, selection.key)
     require_engine(config, "a reopening of late rows")
     wait = Patience(patience, ENDS_BY_ITSELF, teller.say)
     try:

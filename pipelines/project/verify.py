@@ -20,7 +20,7 @@ from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FIRST_TIME
 from tidegate.pipelines.errors import QualityFailed, Refused
-from tidegate.pipelines.ledger.manifest import Manifest, is_on
+from tidegate.pipelines.ledger.manifest import Manifest, is_on, of_line
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot, require_snapshot
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
@@ -164,10 +164,7 @@ def verify(
     after = 0 if since is None else since.epoch
     now = results.current(manifest.epoch)
     all_epochs = read_table(tables.warehouse, tables.open(epochs.NAME))
-    epoch_rows = all_epochs.filter(pc.invert(all_epochs["stale"]))
-    epoch_rows = epoch_rows.filter(
-        pa.array([is_on(manifest.line, epoch) for epoch in epoch_rows["epoch"].to_pylist()], pa.bool_())
-    )
+    epoch_rows = all_epochs.filter(of_line(manifest.line))
     # A restore brings back no erased row, so abandoned epochs count too.
     erasing = pc.is_in(all_epochs["kind"], pa.array(["prune", "forget"]))
     erased = bool(pc.any(pc.and_(erasing, pc.greater(all_epochs["epoch"], after))).as_py())
@@ -214,9 +211,9 @@ def _due_in(tables: PipelineTables, manifest: Manifest, budget: float, last: tup
     if last is None:
         return 0.0
     epoch, seconds = last
-    where = ~pc.field("stale") & (pc.field("epoch") > epoch)
-    rows = read_table(tables.warehouse, tables.open(epochs.NAME), ["epoch", "phases"], where).to_pylist()
-    passed = [max([0.0, *dict(row["phases"]).values()]) for row in rows if is_on(manifest.line, row["epoch"])]
+    where = of_line(manifest.line) & (pc.field("epoch") > epoch)
+    phases = read_table(tables.warehouse, tables.open(epochs.NAME), ["phases"], where)["phases"].to_pylist()
+    passed = [max([0.0, *dict(each).values()]) for each in phases]
     return max(0.0, seconds / budget - float(sum(passed)))
 
 

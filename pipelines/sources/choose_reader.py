@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -19,19 +19,24 @@ from tidegate.pipelines.definition.columns import quoted, to_delta
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import Source, SparkSource
-from tidegate.pipelines.sources.file_slice import EventShape, FileSlice
+from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.rules import gap_column
 from tidegate.pipelines.sources.source_columns import SourceColumns, without_metadata
 from tidegate.pipelines.sources.source_table import SourceTable
-from tidegate.pipelines.sources.sql.expression import Expression, differing_setting
+from tidegate.pipelines.sources.sql.compile import compile_expression
+from tidegate.pipelines.sources.sql.expression import (
+    Expression,
+    SourceSql,
+    SparkSql,
+    compile_input,
+    differing_setting,
+)
+from tidegate.pipelines.sources.sql.program import Node
+from tidegate.pipelines.sources.sql.reading import Unproven
+from tidegate.pipelines.sources.sql.words import changing_call, changing_value, columns_in
 from tidegate.windowing.type_names import name_of
 
-if TYPE_CHECKING:
-    from tidegate.pipelines.sources.sql.derived import SourceSql
-    from tidegate.pipelines.sources.sql.expression import SparkSql
-    from tidegate.pipelines.sources.sql.program import Node
-
-Setting: TypeAlias = "Callable[[str], str | None]"
+Setting: TypeAlias = Callable[[str], str | None]
 """Function that returns the value of a setting of Spark, or None if it is not set."""
 
 _OF_ONE_TEXT = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
@@ -88,8 +93,6 @@ def choose_reader(pipeline: Pipeline, input_: Input, source: Source, setting: Se
     choice = _choose_evaluator(pipeline, input_, source, setting)
     unusual = _unusual(source)
     if files_by_spark is None and choice.sql_by_spark is not None and unusual:
-        from tidegate.pipelines.sources.sql.words import columns_in
-
         texts = [*input_.columns.values(), *([] if input_.where is None else [input_.where])]
         for name in columns_in(texts, list(unusual)):
             files_by_spark = f"{choice.sql_by_spark}, and {unusual[name]}"
@@ -120,13 +123,9 @@ def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting
     expressions: tuple[Expression, ...] = ()
     reason: str | None = None
     if has_sql:
-        # Pipelines without SQL should not wait for this import.
-        from tidegate.pipelines.sources.sql.derived import compile_input
-
         sql, compiled = compile_input(pipeline.name, input_, schema, _unusual(source))
-        _check_values(pipeline, input_, [*schema.names, *input_.columns], compiled)
-        if (differs := differing_setting(setting)) is None:
-            _check_types(pipeline, input_, compiled)
+        differs = differing_setting(setting)
+        _check(pipeline, input_, [*schema.names, *input_.columns], compiled, has_types=differs is None)
         expressions = tuple(replace(each, reason=differs or each.reason) for each in compiled)
         reason = next((each.why for each in expressions if each.reason is not None), None)
     derived = schema if sql is None else sql.schema
@@ -138,9 +137,6 @@ def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting
     kind = derived.field(by).type if by in derived.names else pa.string()
     if by is None or any(is_kind(kind) for is_kind in _OF_ONE_TEXT):
         return Choice(sql=sql, expressions=expressions, derived=derived)
-    from tidegate.pipelines.sources.sql.compile import compile_expression
-    from tidegate.pipelines.sources.sql.reading import Unproven
-
     try:
         partition = compile_expression(f"cast({quoted(by)} as string)", derived)
     except Unproven as error:
@@ -149,20 +145,15 @@ def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting
     return Choice(sql=sql, partition=partition, expressions=expressions, derived=derived)
 
 
-def _check_values(pipeline: Pipeline, input_: Input, names: Sequence[str], expressions: Sequence[Expression]) -> None:
-    """Refuse, before starting Spark, an expression whose value is known to differ when a run is repeated."""
-    from tidegate.pipelines.sources.sql.words import changing_call, changing_value
-
-    side = "" if input_ == pipeline.inputs[0] else "right."
-    for expression in expressions:
-        if expression.reason is not None and (call := changing_call(expression.text, names)) is not None:
-            raise changing_value(side + expression.field, pipeline.name, expression.text, call)
-
-
-def _check_types(pipeline: Pipeline, input_: Input, expressions: Sequence[Expression]) -> None:
-    """Refuse, before starting Spark, an expression whose types don't fit."""
+def _check(
+    pipeline: Pipeline, input_: Input, names: Sequence[str], expressions: Sequence[Expression], has_types: bool
+) -> None:
+    """Refuse, before starting Spark, an expression whose value may change between runs, or whose types don't fit."""
     side = "" if input_ == pipeline.inputs[0] else "right."
     for each in expressions:
+        if each.reason is not None and (call := changing_call(each.text, names)) is not None:
+            raise changing_value(side + each.field, pipeline.name, each.text, call)
+    for each in expressions if has_types else ():
         if each.is_misfit:
             raise Refused(f"{side}{each.field} of pipeline {pipeline.name!r}: {each.text!r} {each.reason}")
 
@@ -255,4 +246,4 @@ def slice_of(
             by_spark = source.spark_reader(in_files if is_instant else None)
         tables.append(SourceTable(reader, read, part.side, by_spark, source.path))
     values = pa.schema([(name, to_delta(bound.derived.field(name).type)) for name in bound.used])
-    return FileSlice(tuple(tables), EventShape(bound.key.names, values, bound.source))
+    return FileSlice(tuple(tables), bound.key.names, values, bound.source)

@@ -126,21 +126,17 @@ class Timed(Protocol):
 Commit = TypeVar("Commit", bound=Timed)
 
 
-def interleaved(logs: Sequence[Iterable[Commit]]) -> list[tuple[int, Commit]]:
-    """Return commits with the numbers of their inputs, in reading order: by commit time, then by input number.
+def in_order(logs: Sequence[Iterable[Commit]]) -> Iterator[tuple[int, Commit]]:
+    """Yield commits with the numbers of their inputs, in reading order: by commit time, then by input number.
 
-    Commits of one source are in the order of their versions. If a commit time decreases, the latest earlier time is
-    used instead. So the order depends only on the logs, not on where epochs end.
+    At most one commit ahead is read in each input. Commits of one source are in the order of their versions. If a
+    commit time decreases, the latest earlier time is used instead. So the order depends only on the logs, not on where
+    epochs end.
 
         left     1 @ 10:00            2 @ 10:02   3 @ 10:01
         right             1 @ 10:01   2 @ 10:02
         taken    left 1, right 1, left 2, left 3, right 2
     """
-    return list(in_order(logs))
-
-
-def in_order(logs: Sequence[Iterable[Commit]]) -> Iterator[tuple[int, Commit]]:
-    """Yield what `interleaved` returns, reading at most one commit ahead in each input."""
     streams = [_placed(number, commits) for number, commits in enumerate(logs)]
     for _, number, commit in heapq.merge(*streams, key=lambda placed: placed[:2]):
         yield number, commit

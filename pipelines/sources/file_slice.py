@@ -34,23 +34,17 @@ _MANY = 1_000_000
 
 
 @dataclass(frozen=True)
-class EventShape:
-    """The columns of events and of source rows, which the rows of two inputs share."""
-
-    key: tuple[str, ...]
-    values: pa.Schema
-    rows: pa.Schema
-
-
-@dataclass(frozen=True)
 class FileSlice:
     """The rows of a slice, from the table of each input; this value is sent to the tasks.
 
-    `late` has, by commit, the time up to which its rows may be late. A commit without such rows has no entry.
+    The rows of two inputs share the columns of events, `key` and `values`, and of source rows, `row`. `late` has, by
+    commit, the time up to which its rows may be late. A commit without such rows has no entry.
     """
 
     tables: tuple[SourceTable, ...]
-    shape: EventShape
+    key: tuple[str, ...]
+    values: pa.Schema
+    row: pa.Schema
     parts: tuple[FilePart, ...] = ()
     late: Mapping[int, Millis] = field(default_factory=dict)
 
@@ -89,12 +83,12 @@ class FileSlice:
     def events_of(self, judged: JudgedRows) -> pa.Table:
         """Return the usable rows of a part as events."""
         part, table, rows = self.parts[judged.number], self.table_of(judged.number), len(judged.times)
-        keys = zip(self.shape.key, table.columns.key, strict=True)
+        keys = zip(self.key, table.columns.key, strict=True)
         events = {
             TIME: pa.array(judged.times),
             COMMIT: pa.repeat(pa.scalar(part.commit, pa.int32()), rows),
             **{f"{KEY_PREFIX}{name}": judged.table[column] for name, column in keys},
-            **{f"{VALUE_PREFIX}{field.name}": self._values(judged, field) for field in self.shape.values},
+            **{f"{VALUE_PREFIX}{field.name}": self._values(judged, field) for field in self.values},
         }
         wanted = judged.usable(part.since, part.until)
         if self.late:
@@ -136,7 +130,7 @@ class FileSlice:
 
         Each row is given by the number of its part and its position in the file. Only two inputs need the keys.
         """
-        tables, order = [self.shape.rows.empty_table()], []
+        tables, order = [self.row.empty_table()], []
         for number in np.unique(numbers).tolist():
             asked = np.flatnonzero(numbers == number)
             table = self.table_of(number)
@@ -150,10 +144,10 @@ class FileSlice:
 
     def _in_shape(self, table: SourceTable, rows: pa.Table, keys: Sequence[pa.ChunkedArray]) -> pa.Table:
         """Return rows of a table in the columns that both inputs share; unchanged if there is only one input."""
-        schema = self.shape.rows
+        schema = self.row
         if table.side is None:
             return pa.table(rows.columns, schema=schema)
-        columns = [plain(key).cast(schema.field(name).type) for name, key in zip(self.shape.key, keys, strict=True)]
+        columns = [plain(key).cast(schema.field(name).type) for name, key in zip(self.key, keys, strict=True)]
         columns.append(pa.chunked_array([pa.repeat(table.side, len(rows))]))
         for wanted in list(schema)[len(columns) :]:
             whole = rows.to_struct_array() if wanted.name == table.side else pa.nulls(len(rows), wanted.type)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -110,9 +110,8 @@ class SourceParquet:
 
     def _is_deleted(self, first: int, group: int) -> bool:
         """Return True if a deletion vector removes every row of a row group."""
-        rows = self.rows_of(group)
-        begin, end = np.searchsorted(self._columns.deleted, (first, first + rows))
-        return bool(rows and end - begin == rows)
+        kept = self.kept(first, group)
+        return kept is not None and not kept.any()
 
     def kept(self, first: int, group: int) -> Bools | None:
         rows = self.rows_of(group)
@@ -155,16 +154,11 @@ class SourceParquet:
         if name in self._columns.constants:
             return not self._columns.constants[name].is_valid
         in_file = self._names.get(name)
-        column = None if in_file is None else self._column(group, in_file)
-        if column is None or not column.is_stats_set or not column.statistics.has_null_count:
+        if in_file is None or pa.types.is_nested(self._file.schema_arrow.field(in_file).type):
             return True
-        return int(column.statistics.null_count) > 0
-
-    def _column(self, group: int, name: str) -> Any:
-        """Return the metadata of a column; None for a nested one."""
-        if pa.types.is_nested(self._file.schema_arrow.field(name).type):
-            return None
-        return self._file.metadata.row_group(group).column(self._places[name][0])
+        column = self._file.metadata.row_group(group).column(self._places[in_file][0])
+        has_count = column.is_stats_set and column.statistics.has_null_count
+        return not has_count or int(column.statistics.null_count) > 0
 
     @cached_property
     def _places(self) -> dict[str, range]:
@@ -251,10 +245,9 @@ def open_parquet(
     # Commands that only read the log should not wait for this import.
     import pyarrow.parquet as pq
 
-    filesystem, root = warehouse.filesystem(folder)
     file = f"{remedies.source}: file {part.path}"
     try:
-        with filesystem.open_input_file(f"{root}/{part.path}" if root else part.path) as stream:
+        with warehouse.open_file(folder, part.path) as stream:
             metadata = pq.read_metadata(stream)
             if part.rows is not None and metadata.num_rows != part.rows:
                 raise Refused(

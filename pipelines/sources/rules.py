@@ -32,13 +32,13 @@ class RuleSettings:
         key: columns in which a null makes a row unusable.
         max_ahead: how far an event time may be after its commit, milliseconds.
         gap: column of session gaps; None if there is none.
-        times: columns with their types that the computation reads and that contain timestamps or dates at any depth.
+        times: columns that the computation reads and that contain timestamps or dates at any depth.
     """
 
     key: tuple[str, ...]
     max_ahead: Millis
     gap: str | None
-    times: tuple[tuple[str, pa.DataType], ...]
+    times: tuple[str, ...]
 
 
 def rejected(
@@ -84,7 +84,7 @@ def _broken(
         if gaps.null_count:
             yield rejects.NULL_GAP, flags_of(gaps.is_null())
         yield rejects.GAP_OUT_OF_RANGE, ~within(gaps, 1, LONGEST_GAP + 1)
-    for name, _ in settings.times:
+    for name in settings.times:
         if name in columns:
             yield rejects.VALUE_OUT_OF_RANGE, far_rows(columns[name])
 

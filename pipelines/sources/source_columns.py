@@ -19,8 +19,8 @@ from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import floored_millis
 
 if TYPE_CHECKING:
-    from tidegate.pipelines.sources.sql.derived import SourceSql
-    from tidegate.pipelines.sources.sql.expression import SparkSql
+    # Tasks without SQL should not wait for sqlglot.
+    from tidegate.pipelines.sources.sql.expression import SourceSql, SparkSql
     from tidegate.pipelines.sources.sql.program import Node
 
 
@@ -59,22 +59,23 @@ class SourceColumns:
     partition: Node | None = None
 
     @property
+    def _evaluated(self) -> SourceSql | SparkSql | None:
+        return self.sql or self.by_spark
+
+    @property
     def of_events(self) -> pa.Schema:
         """Columns of the source after `columns=`."""
-        evaluated = self.sql or self.by_spark
-        return self.schema if evaluated is None else evaluated.schema
+        return self.schema if self._evaluated is None else self._evaluated.schema
 
     @property
     def all_move(self) -> bool:
         """True if the times of rows that `where` drops also move the watermark."""
-        evaluated = self.sql or self.by_spark
-        return evaluated is not None and evaluated.all_move
+        return self._evaluated is not None and self._evaluated.all_move
 
     @property
     def drops_rows(self) -> bool:
         """True if there is a condition that may drop rows."""
-        evaluated = self.sql or self.by_spark
-        return evaluated is not None and evaluated.where is not None
+        return self._evaluated is not None and self._evaluated.where is not None
 
     @property
     def places_dropped(self) -> bool:
@@ -83,8 +84,7 @@ class SourceColumns:
 
     def is_derived(self, name: str) -> bool:
         """Return True if a column is one of `columns`; a column with that name in the files is then a different one."""
-        evaluated = self.sql or self.by_spark
-        return evaluated is not None and name in evaluated.programs
+        return self._evaluated is not None and name in self._evaluated.programs
 
     @property
     def time_in_files(self) -> str | None:
@@ -154,13 +154,13 @@ class SourceColumns:
             key=self.key if self.reject_null_keys else (),
             max_ahead=self.max_ahead,
             gap=self.gap,
-            times=tuple((name, kind) for name, kind in kinds.items() if holds_times(kind)),
+            times=tuple(name for name, kind in kinds.items() if holds_times(kind)),
         )
 
     @cached_property
     def limited(self) -> list[str]:
         """Columns of events whose values have limits: gaps, times and dates, and values that contain times or dates."""
-        limited = {self.rules.gap, *(name for name, _ in self.rules.times)}
+        limited = {self.rules.gap, *self.rules.times}
         return [name for name in dict.fromkeys((*self.key, *self.used)) if name in limited]
 
 

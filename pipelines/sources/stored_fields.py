@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.windowing.timestamps import as_type
+
 _FIELD_ID = b"PARQUET:field_id"
 
 
@@ -84,11 +86,6 @@ def converted(column: pa.ChunkedArray, kind: pa.DataType, field: StoredField) ->
     Raises:
         pa.ArrowException: the file's type can't become the table's without loss.
     """
-    if not pa.types.is_nested(kind):
-        column = column if column.type == kind else column.cast(kind)
-        return (
-            column if field.length is None else pa.chunked_array([filled(c, field.length) for c in column.chunks], kind)
-        )
     return pa.chunked_array([_converted(chunk, kind, field) for chunk in column.chunks], kind)
 
 
@@ -99,23 +96,27 @@ def filled(texts: pa.Array, length: int) -> pa.Array:
     return pc.utf8_rpad(texts, length)
 
 
+_STORED = (
+    (pa.types.is_struct, (pa.types.is_struct,)),
+    (pa.types.is_map, (pa.types.is_map,)),
+    (pa.types.is_list, (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)),
+)
+"""The kinds of nested types of a table, each with those that files may have for it."""
+
+
 def _converted(values: pa.Array, kind: pa.DataType, field: StoredField) -> pa.Array:
     if not pa.types.is_nested(kind):
-        return values if values.type == kind else values.cast(kind)
+        values = as_type(values, kind)
+        return values if field.length is None else filled(values, field.length)
+    if not any(is_kind(kind) and any(is_stored(values.type) for is_stored in stored) for is_kind, stored in _STORED):
+        raise pa.ArrowInvalid(f"{field.stored} is {values.type}, but the table says {kind}")
     if pa.types.is_struct(kind):
-        if not pa.types.is_struct(values.type):
-            raise pa.ArrowInvalid(f"{field.stored} is {values.type}, but the table says {kind}")
         return _struct(values, kind, field)
     if pa.types.is_map(kind):
-        if not pa.types.is_map(values.type):
-            raise pa.ArrowInvalid(f"{field.stored} is {values.type}, but the table says {kind}")
         entries = _from_start(values)
         keys = _converted(entries.keys, kind.key_type, field.part(0))
         items = _converted(entries.items, kind.item_type, field.part(1))
         return pa.MapArray.from_arrays(entries.offsets, keys, items, type=kind, mask=_mask(entries))
-    is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    if not any(is_kind(values.type) for is_kind in is_list):
-        raise pa.ArrowInvalid(f"{field.stored} is {values.type}, but the table says {kind}")
     if not pa.types.is_list(values.type):
         values = values.cast(pa.list_(values.type.value_field))
     lists = _from_start(values)

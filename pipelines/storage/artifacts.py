@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidegate.pipelines.errors import StoreFailed
 
@@ -35,47 +35,11 @@ Change = Callable[[bytes | None], bytes]
 """Function from a file's old content (None if there is no file) to its new content. It may be called several times."""
 
 
-class Artifacts(Protocol):
-    """Small files that all hosts see. Each is replaced atomically: a reader sees either the old content or the new."""
-
-    @property
-    def uri(self) -> str:
-        """Return the folder or the URI."""
-
-    def address(self, name: str) -> str:
-        """Return the path or the URI of a file."""
-
-    def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if there is none."""
-
-    def dated(self, name: str) -> tuple[bytes, float] | None:
-        """Return the content of a file with the time of its last write, in seconds since 1970."""
-
-    def written_at(self, name: str) -> float | None:
-        """Return the time of the last write to a file, in seconds since 1970; None if there is no file."""
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file, or replace it."""
-
-    def change(self, name: str, change: Change) -> None:
-        """Change a file that several hosts may change concurrently: each change is applied to the newest content."""
-
-    def add_line(self, journal: str, line: str, at: datetime) -> str:
-        """Add a line to a journal, and return the address of the file that contains it."""
-
-    def journal_files(self, journal: str) -> dict[str, float]:
-        """Return the names of the files of a journal, with the times of their last write."""
-
-    def names(self, folder: str) -> dict[str, float]:
-        """Return the names of all files below a folder, with the times of their last write."""
-
-    def delete(self, name: str) -> None:
-        """Remove a file; a missing file is not an error."""
-
-
 @dataclass(frozen=True, slots=True)
 class ArtifactsInFolder:
     """Artifacts in a folder of this machine, or of a shared mount.
+
+    Each file is replaced atomically: a reader sees either the old content or the new.
 
     Args:
         folder: an absolute path.
@@ -85,18 +49,22 @@ class ArtifactsInFolder:
 
     @property
     def uri(self) -> str:
+        """Return the folder or the URI."""
         return str(self.folder)
 
     def address(self, name: str) -> str:
+        """Return the path or the URI of a file."""
         return str(self.folder / name)
 
     def read(self, name: str) -> bytes | None:
+        """Return the content of a file; None if there is none."""
         try:
             return (self.folder / name).read_bytes()
         except FileNotFoundError:
             return None
 
     def dated(self, name: str) -> tuple[bytes, float] | None:
+        """Return the content of a file with the time of its last write, in seconds since 1970."""
         try:
             with (self.folder / name).open("rb") as file:
                 return file.read(), os.fstat(file.fileno()).st_mtime
@@ -104,12 +72,14 @@ class ArtifactsInFolder:
             return None
 
     def written_at(self, name: str) -> float | None:
+        """Return the time of the last write to a file, in seconds since 1970; None if there is no file."""
         try:
             return (self.folder / name).stat().st_mtime
         except FileNotFoundError:
             return None
 
     def write(self, name: str, content: bytes) -> None:
+        """Write a file, or replace it."""
         file = self.folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f"{file.name}.{os.getpid()}.{threading.get_ident()}.part")
@@ -117,6 +87,7 @@ class ArtifactsInFolder:
         part.replace(file)
 
     def change(self, name: str, change: Change) -> None:
+        """Change a file that several hosts may change concurrently: each change is applied to the newest content."""
         file = self.folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         with self._locked(file.parent):
@@ -130,6 +101,7 @@ class ArtifactsInFolder:
             yield
 
     def add_line(self, journal: str, line: str, at: datetime) -> str:
+        """Add a line to a journal, and return the address of the file that contains it."""
         file = self.folder / f"{journal}.jsonl"
         file.parent.mkdir(parents=True, exist_ok=True)
         with self._locked(file.parent):
@@ -140,10 +112,12 @@ class ArtifactsInFolder:
         return str(file)
 
     def journal_files(self, journal: str) -> dict[str, float]:
+        """Return the names of the files of a journal, with the times of their last write."""
         names = (f"{journal}.jsonl", f"{journal}.1.jsonl")
         return {name: at for name in names if (at := self.written_at(name)) is not None}
 
     def names(self, folder: str) -> dict[str, float]:
+        """Return the names of all files below a folder, with the times of their last write."""
         written = {}
         for file in (self.folder / folder).rglob("*"):
             if file.is_file() and (at := self.written_at(name := str(file.relative_to(self.folder)))) is not None:
@@ -151,12 +125,13 @@ class ArtifactsInFolder:
         return written
 
     def delete(self, name: str) -> None:
+        """Remove a file; a missing file is not an error."""
         (self.folder / name).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactsInStore:
-    """Artifacts in an object store.
+    """Artifacts in an object store; for the methods, see `ArtifactsInFolder`.
 
     Args:
         uri: such as `s3://bucket/folder`.
@@ -224,6 +199,10 @@ class ArtifactsInStore:
         from tidegate.pipelines.storage.object_files import object_files
 
         return object_files(self.address(name), self.options)
+
+
+Artifacts: TypeAlias = ArtifactsInFolder | ArtifactsInStore
+"""Small files that all hosts see."""
 
 
 def report_name(pipeline: str, epoch: int) -> str:

@@ -97,7 +97,11 @@ def complete(given: Mapping[str, str], connection: str | None = None, uri: str =
     elif uri.startswith(("s3://", "s3a://")) and not has_key and not os.environ.get(_WEB_IDENTITY):
         sources.append(_of_profile(_DEFAULT_PROFILE, _PROFILE, is_optional=True))
     places = ChainMap(*sources)
-    more = {name: places[name] for name in _PLACES if name in places} | further(connected) | further(_in_variable())
+    more = (
+        {name: places[name] for name in _PLACES if name in places}
+        | further(connected)
+        | further(options_in(os.environ.get(FURTHER), FURTHER))
+    )
     # Tasks on other machines get the profile's key, and do not look up the profile.
     options = {name: value for name, value in given.items() if _usual(name) != _PROFILE_OPTION}
     options |= {name: value for name, value in more.items() if _usual(name) not in written}
@@ -157,10 +161,6 @@ def options_in(given: object, place: str) -> dict[str, str]:
         # Raised outside the handler: the parser's error contains the text, which has secrets.
         raise UsageError(f'{place} is not a JSON object of strings, such as {{"account_key": "..."}}')
     return dict(options)
-
-
-def _in_variable() -> dict[str, str]:
-    return options_in(os.environ.get(FURTHER), FURTHER)
 
 
 def remember(options: Mapping[str, object]) -> None:

@@ -23,7 +23,7 @@ Action: TypeAlias = dict[str, Any]
 """One line of an entry: the kind of action (`add`, `remove`, `commitInfo`, ...) and its fields."""
 
 _ENTRY, _CHECKPOINT = ".json", ".checkpoint"
-_SIDECARS = "_sidecars"
+SIDECARS = "_sidecars"
 """Folder of the files that a checkpoint of version 2 refers to."""
 _DIGITS = 20
 _PART = re.compile(r"\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
@@ -106,7 +106,7 @@ class DeltaLog:
 
     Args:
         filesystem: file system of the log.
-        root: path of the log's folder within it; empty if the file system starts at that folder.
+        root: path of the log's folder within it.
     """
 
     filesystem: fs.FileSystem
@@ -114,7 +114,7 @@ class DeltaLog:
 
     def info(self, version: int) -> tuple[int, int] | None:
         """Return the size and write time (nanoseconds) of a version's entry, or None if there is no entry."""
-        info = self.filesystem.get_file_info(self.path(entry_name(version)))
+        info = self.filesystem.get_file_info(f"{self.root}/{entry_name(version)}")
         return (int(info.size), int(info.mtime_ns or 0)) if info.type == fs.FileType.File else None
 
     def read(self, name: str) -> bytes:
@@ -123,7 +123,7 @@ class DeltaLog:
         Raises:
             FileNotFoundError: there is no such file.
         """
-        with self.filesystem.open_input_stream(self.path(name)) as stream:
+        with self.filesystem.open_input_stream(f"{self.root}/{name}") as stream:
             content: bytes = stream.read()
             return content
 
@@ -143,10 +143,13 @@ class DeltaLog:
             version: version of the checkpoint.
             columns: kinds of actions; None for all.
         """
+        return self._parquet(checkpoint_name(version), columns)
+
+    def _parquet(self, name: str, columns: list[str] | None) -> pa.Table:
         # Commands that read only entries should not wait for this import.
         import pyarrow.parquet as pq
 
-        with self.filesystem.open_input_file(self.path(checkpoint_name(version))) as file:
+        with self.filesystem.open_input_file(f"{self.root}/{name}") as file:
             return pq.ParquetFile(file).read(columns)
 
     def added(self, version: int, names: Sequence[str], fields: Sequence[str]) -> dict[str, Action]:
@@ -173,20 +176,13 @@ class DeltaLog:
 
     def _added_in(self, name: str, fields: Sequence[str]) -> Iterator[Action]:
         """Yield the add actions of a file of a checkpoint, and of the sidecars that it refers to."""
-        import pyarrow.parquet as pq
-
         if name.endswith(_ENTRY):
             rows = actions_in(self.read(name))
         else:
             columns = ["sidecar.path", *(f"add.{field}" for field in ("path", *fields))]
-            with self.filesystem.open_input_file(self.path(name)) as file:
-                rows = pq.ParquetFile(file).read(columns).to_pylist(maps_as_pydicts="strict")
+            rows = self._parquet(name, columns).to_pylist(maps_as_pydicts="strict")
         for row in rows:
             if row.get("add"):
                 yield row["add"]
             if row.get("sidecar"):
-                yield from self._added_in(f"{_SIDECARS}/{row['sidecar']['path'].rpartition('/')[2]}", fields)
-
-    def path(self, name: str) -> str:
-        """Return the path of a log file within the file system."""
-        return f"{self.root}/{name}" if self.root else name
+                yield from self._added_in(f"{SIDECARS}/{row['sidecar']['path'].rpartition('/')[2]}", fields)

@@ -1,12 +1,17 @@
-"""Symbolic links in a warehouse: nothing is deleted or copied through one, because its target belongs to others."""
+"""Files in a folder of this machine: hard links to them, and no deletion or copy through a symbolic link."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pyarrow import fs
+
 from tidegate.pipelines.errors import Refused
+
+_BLOCK = 1 << 20
 
 
 def check_no_link(root: str, path: str) -> None:
@@ -54,3 +59,40 @@ def delete_below(folder: str, last: str) -> None:
         # Another command may have removed it, or written into it, in the meantime.
         with suppress(OSError):
             os.rmdir(emptied)
+
+
+def link_or_copy(reading: fs.FileSystem, original: str, copy: str, share: bool) -> None:
+    """Write a new file: a hard link to another one if wanted and possible, otherwise a synced copy."""
+    if share and isinstance(reading, fs.LocalFileSystem) and _has_second_name(original, copy):
+        return
+    with reading.open_input_stream(original) as reader, open(copy, "xb") as writer:
+        while block := reader.read(_BLOCK):
+            writer.write(block)
+        writer.flush()
+        os.fsync(writer.fileno())
+
+
+def _has_second_name(original: str, copy: str) -> bool:
+    """Create a hard link to a file. Return False if the file system can't do that."""
+    try:
+        os.link(original, copy)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def replacing(file: str, beside: str) -> Iterator[None]:
+    """Within this context, write a file under a temporary name; at the end it replaces the other file.
+
+    The temporary name `beside` is unique to this command, so a command that hangs and later resumes can do no damage.
+    """
+    try:
+        yield
+        os.replace(beside, file)
+    finally:
+        # A full disk leaves a partial file, and `replace` leaves both names if they are links to one file.
+        with suppress(FileNotFoundError):
+            os.unlink(beside)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,8 +20,9 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tidegate.extras import require
-from tidegate.pipelines.storage.answers import is_without_bucket, no_bucket, store_failed
-from tidegate.pipelines.storage.credentials import other_variables
+from tidegate.pipelines.errors import BucketMissing, StoreFailed
+from tidegate.pipelines.failures import with_remedy
+from tidegate.pipelines.storage.credentials import masked, other_variables
 from tidegate.pipelines.storage.options import settings_of
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ _CUT = "response body"
 """Text in the error message for a truncated response."""
 
 _WRITE = "write"
+
+_MISSING_BUCKET = re.compile(r"(?s)NoSuchBucket|performing list request.*404 Not Found")
 
 Answer = TypeVar("Answer")
 
@@ -256,9 +260,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         try:
             yield
         except FileNotFoundError as error:
-            if is_without_bucket(error):
-                raise no_bucket(place) from None
-            if doing == _WRITE:
+            if doing == _WRITE or is_without_bucket(error):
                 # Another command's cleanup may have ended the upload of a large file.
                 raise store_failed(doing, place, error) from None
             raise FileNotFoundError(f"there is no {place}") from None
@@ -347,3 +349,26 @@ def _opened(address: str, options: tuple[tuple[str, str], ...]) -> ObjectFiles:
         finally:
             os.environ.update(hidden)
     return ObjectFiles(store, address)
+
+
+def store_failed(doing: str, place: str, error: BaseException) -> StoreFailed:
+    """Return the error, with its remedy, for a request that a store failed to carry out.
+
+    Args:
+        doing: the request, such as `list`.
+        place: URI in the request.
+        error: the failure as the store's library raised it.
+    """
+    if is_without_bucket(error):
+        bucket = place.partition("://")[2].partition("/")[0]
+        return BucketMissing(
+            f"there is no bucket {bucket!r}, which {place} names: create it in the store, or correct the name "
+            "(`warehouse`, `artifacts` or `backups` in tidegate.toml, or the table of a source) or the address of the "
+            "store"
+        )
+    return StoreFailed(masked(f"can't {doing} {place}: {with_remedy(error)}"))
+
+
+def is_without_bucket(error: BaseException) -> bool:
+    """Return True if the bucket does not exist: a list request fails this way only for a missing bucket."""
+    return _MISSING_BUCKET.search(str(error)) is not None

@@ -10,7 +10,7 @@ import os
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -22,7 +22,6 @@ from pyarrow import fs
 
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words, is_of_store
-from tidegate.pipelines.storage.answers import is_without_bucket, store_failed
 from tidegate.pipelines.storage.delta_log import (
     FOLDER,
     LAST_CHECKPOINT,
@@ -31,18 +30,14 @@ from tidegate.pipelines.storage.delta_log import (
     entry_name,
     version_of,
 )
-from tidegate.pipelines.storage.links import check_no_link, delete_below
+from tidegate.pipelines.storage.links import check_no_link, delete_below, link_or_copy, replacing
+from tidegate.pipelines.storage.object_files import ObjectFiles, is_without_bucket, object_files, store_failed
 from tidegate.pipelines.storage.options import check
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
     import pyarrow.parquet as pq
-
-    from tidegate.pipelines.storage.object_files import ObjectFiles
-
-
-_BLOCK = 1 << 20
 
 _COPIES = 8
 """Number of files that are copied concurrently."""
@@ -60,41 +55,9 @@ def _check_in_folder(path: str, name: str) -> None:
         )
 
 
-def _has_second_name(original: str, copy: str) -> bool:
-    """Create a hard link to a file. Return False if the file system can't do that."""
-    try:
-        os.link(original, copy)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        return False
-    return True
-
-
-def _link_or_copy(reading: fs.FileSystem, original: str, copy: str, share: bool) -> None:
-    """Write a new file: a hard link to another one if wanted and possible, otherwise a synced copy."""
-    if share and isinstance(reading, fs.LocalFileSystem) and _has_second_name(original, copy):
-        return
-    with reading.open_input_stream(original) as reader, open(copy, "xb") as writer:
-        while block := reader.read(_BLOCK):
-            writer.write(block)
-        writer.flush()
-        os.fsync(writer.fileno())
-
-
-@contextmanager
-def _replacing(file: str, beside: str) -> Iterator[None]:
-    """Within this context, write a file under a temporary name; at the end it replaces the other file.
-
-    The temporary name `beside` is unique to this command, so a command that hangs and later resumes can do no damage.
-    """
-    try:
-        yield
-        os.replace(beside, file)
-    finally:
-        # A full disk leaves a partial file, and `replace` leaves both names if they are links to one file.
-        with suppress(FileNotFoundError):
-            os.unlink(beside)
+def _joined(root: str, name: str) -> str:
+    # A table may be a whole bucket.
+    return f"{root}/{name}" if root else name
 
 
 @dataclass(frozen=True)
@@ -171,10 +134,24 @@ class Warehouse:
 
     def objects(self, path: str) -> tuple[ObjectFiles, str]:
         """Return the files of the object store of a path, and the path's key within it."""
-        # Projects without an object store should not wait for this import.
-        from tidegate.pipelines.storage.object_files import object_files
-
         return object_files(path, self.options)
+
+    def place_of(self, path: str, name: str) -> tuple[fs.FileSystem, str]:
+        """Return the file system of a file in a folder, and the file's path within it."""
+        filesystem, root = self.filesystem(path)
+        return filesystem, _joined(root, name)
+
+    def open_file(self, path: str, name: str) -> pa.NativeFile:
+        """Open a file in a folder to read parts of it."""
+        filesystem, place = self.place_of(path, name)
+        return filesystem.open_input_file(place)
+
+    def read_file(self, path: str, name: str) -> bytes:
+        """Return the content of a small file in a folder."""
+        filesystem, place = self.place_of(path, name)
+        with filesystem.open_input_stream(place) as stream:
+            content: bytes = stream.read()
+            return content
 
     def write_parquet(self, path: str, name: str, table: pa.Table, *, compression: str = "zstd", **options: Any) -> int:
         """Write a Parquet file into a table's folder, and return its size in bytes. The file is not committed."""
@@ -217,17 +194,10 @@ class Warehouse:
             return
         filesystem.create_dir(root, recursive=True)
         beside = f"{name}.{uuid.uuid4().hex}.tmp"
-        with _replacing(f"{root}/{name}", f"{root}/{beside}"):
+        with replacing(f"{root}/{name}", f"{root}/{beside}"):
             with filesystem.open_output_stream(f"{root}/{beside}") as out:
                 out.write(content)
             self.make_durable(path, [beside], folder=False)
-
-    def read_text(self, path: str, name: str) -> str:
-        """Return the content of a small file in a folder."""
-        filesystem, root = self.filesystem(path)
-        with filesystem.open_input_stream(f"{root}/{name}" if root else name) as reader:
-            text: str = reader.read().decode()
-            return text
 
     def _put(self, path: str, name: str, content: bytes | pa.Buffer) -> None:
         files, key = self.objects(path)
@@ -256,7 +226,7 @@ class Warehouse:
     def sizes(self, path: str, names: Sequence[str]) -> dict[str, int | None]:
         """Return the size of each named file in a table's folder; None for a file that does not exist."""
         filesystem, root = self.filesystem(path)
-        infos = filesystem.get_file_info([f"{root}/{name}" if root else name for name in names])
+        infos = filesystem.get_file_info([_joined(root, name) for name in names])
         return {
             name: int(info.size) if info.type == fs.FileType.File else None
             for name, info in zip(names, infos, strict=True)
@@ -325,8 +295,8 @@ class Warehouse:
                 # The temporary name has a data file's suffix, so that vacuum removes what a killed command leaves
                 # behind. An earlier copy may be a hard link to the original, so it must not be overwritten in place.
                 beside = f"copying-{uuid.uuid4().hex}-{as_name}"
-                with _replacing(copy, f"{write_root}/{beside}"):
-                    _link_or_copy(reading, original, f"{write_root}/{beside}", share)
+                with replacing(copy, f"{write_root}/{beside}"):
+                    link_or_copy(reading, original, f"{write_root}/{beside}", share)
             elif reading == writing:
                 # The store copies the file itself.
                 reading.copy_file(original, copy)
@@ -370,10 +340,10 @@ class Warehouse:
         """
         _check_in_folder(path, name)
         self._check_no_link(path)
-        filesystem, root = self.filesystem(path)
+        filesystem, place = self.place_of(path, name)
         # Stores don't report that a file is missing.
         with suppress(FileNotFoundError):
-            filesystem.delete_file(f"{root}/{name}" if root else name)
+            filesystem.delete_file(place)
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder and its content. Of a link, remove only the link. A missing folder is not an error.
@@ -455,11 +425,12 @@ class Warehouse:
         """
         import pyarrow.parquet as pq
 
-        filesystem, root = self.filesystem(path)
         try:
-            source = filesystem.open_input_file(f"{root}/{name}" if root else name)
             return pq.ParquetFile(
-                source, metadata=metadata, pre_buffer=not is_local(path), page_checksum_verification=True
+                self.open_file(path, name),
+                metadata=metadata,
+                pre_buffer=not is_local(path),
+                page_checksum_verification=True,
             )
         except (OSError, pa.ArrowInvalid) as error:
             raise unreadable(path, error) from error
@@ -469,7 +440,7 @@ class Warehouse:
         import pyarrow.dataset as ds
 
         filesystem, root = self.filesystem(path)
-        paths = [f"{root}/{name}" if root else name for name in names]
+        paths = [_joined(root, name) for name in names]
         # Checksums are verified so that a flipped bit on disk can't become a wrong window.
         checked = ds.ParquetFileFormat(
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)

@@ -19,8 +19,7 @@ from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.keys import texts_of_key
-from tidegate.pipelines.ledger.tables.quality import QualityRow
-from tidegate.pipelines.ledger.tables.quality_forgets import forget_examples
+from tidegate.pipelines.ledger.tables.quality import QualityRow, forget_examples
 from tidegate.pipelines.project.cli import run
 
 

@@ -27,7 +27,7 @@ from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.config import PartitionUnit
 from tidegate.pipelines.ledger.manifest import StaleInterval
 from tidegate.pipelines.ledger.snapshots.publish import publish
-from tidegate.pipelines.ledger.snapshots.published import pin_tables
+from tidegate.pipelines.ledger.snapshots.published import pin_epoch
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.windowing.time import to_millis
@@ -53,7 +53,7 @@ class Readers:
         """The final windows by partition."""
         partitions: dict[str, Counter[Any]] = {}
         shape = {"hour": "%Y-%m-%dT%H:00:00", "day": "%Y-%m-%dT00:00:00", "month": "%Y-%m-01T00:00:00"}[self.unit]
-        for row in pin_tables(self.by_hand.tables).final_windows().to_pylist():
+        for row in pin_epoch(self.by_hand.tables).final_windows().to_pylist():
             key = row["window_start"].strftime(shape)
             seen = tuple(value for name, value in row.items() if name not in HIDDEN)
             partitions.setdefault(key, Counter())[seen] += 1

@@ -15,8 +15,7 @@ from tests.key_search import texts
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.ledger.tables.quality import SCHEMA, Example, QualityRow
-from tidegate.pipelines.ledger.tables.quality_forgets import forget_examples
+from tidegate.pipelines.ledger.tables.quality import SCHEMA, Example, QualityRow, forget_examples
 from tidegate.pipelines.observe.report.run import read_run
 from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.storage.warehouse import read_table

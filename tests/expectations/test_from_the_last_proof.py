@@ -31,9 +31,8 @@ from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
 from tidegate.pipelines.ledger.snapshots.forget import forget
-from tidegate.pipelines.ledger.snapshots.prune import prune
 from tidegate.pipelines.ledger.snapshots.restore import restore
-from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.retention import Retention, prune, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.compaction import COMPACTION, compact

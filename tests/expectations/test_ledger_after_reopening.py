@@ -24,8 +24,8 @@ from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.forget import forget
-from tidegate.pipelines.ledger.snapshots.prune import prune
 from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import prune
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.windowing import Count, CountTrigger, TumblingEventTimeWindows, Windows
 from tidegate.windowing.errors import LostElementsWarning

@@ -9,8 +9,7 @@ from deltalake.exceptions import DeltaError
 
 import tidegate
 from tidegate.pipelines.errors import FilesMissing, Refused, TidegateError
-from tidegate.pipelines.failures import in_words, remedy_for, reported_as
-from tidegate.pipelines.storage.answers import with_remedy
+from tidegate.pipelines.failures import in_words, remedy_for, reported_as, with_remedy
 
 
 class PythonException(Exception):

@@ -17,7 +17,8 @@ from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
-from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable, incompatibilities
+from tidegate.pipelines.ledger.snapshots import compatibility
+from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot, state_rows
 from tidegate.pipelines.ledger.snapshots.restore import restore
@@ -110,12 +111,12 @@ class Renamed(Quiet):
 
 def test_a_state_of_another_type_is_told_before_a_run(lake: ByHand) -> None:
     other = quiet_pipeline(Renamed())
-    (found,) = incompatibilities(bind(other, EVENTS, EVENTS), lake.head().manifest)
+    (found,) = compatibility.compare(bind(other, EVENTS, EVENTS), lake.head().manifest).incompatibilities
     assert str(found) == "user state 'total' is int64 in the snapshot and string in the code"
     windows = replace(quiet_pipeline(), key=("value",))
     assert any(
         found.field == "key column 'value'"
-        for found in incompatibilities(bind(windows, EVENTS, EVENTS), lake.head().manifest)
+        for found in compatibility.compare(bind(windows, EVENTS, EVENTS), lake.head().manifest).incompatibilities
     )
 
 

@@ -33,8 +33,8 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import state_rows
-from tidegate.pipelines.ledger.snapshots.prune import prune
 from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import prune
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
 from tidegate.pipelines.ledger.tables.keys import digests
 from tidegate.pipelines.observe.inspect.waiting import open_windows

@@ -22,10 +22,9 @@ from tidegate.pipelines.ledger.snapshots import commit as commit_step
 from tidegate.pipelines.ledger.snapshots import recovery
 from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
 from tidegate.pipelines.ledger.snapshots.forget import forget
-from tidegate.pipelines.ledger.snapshots.prune import prune
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.restore import restore
-from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.retention import Retention, prune, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.pipelines.ledger.tables.damaged_log import set_aside_damaged
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED

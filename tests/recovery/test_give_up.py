@@ -17,7 +17,7 @@ from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots import commit as commit_step
 from tidegate.pipelines.ledger.snapshots import publish as publish_step
 from tidegate.pipelines.ledger.snapshots.forget import forget
-from tidegate.pipelines.ledger.snapshots.head import list_snapshots
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots, snapshots_by_epoch
 from tidegate.pipelines.ledger.snapshots.line import come_back_whole
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.restore import restore
@@ -185,10 +185,10 @@ def test_a_refusal_names_a_snapshot_only_if_it_is_there(by_hand: ByHand, monkeyp
     create_savepoint(by_hand.tables, by_hand.head(), "third", NOW)
     back_to(by_hand, "1")
     hours(by_hand, 12)
-    real = list_snapshots
+    real = snapshots_by_epoch
     monkeypatch.setattr(
-        "tidegate.pipelines.ledger.snapshots.line.list_snapshots",
-        lambda tables: [entry for entry in real(tables) if entry.manifest["epoch"] != 2],
+        "tidegate.pipelines.ledger.snapshots.line.snapshots_by_epoch",
+        lambda tables: {epoch: entry for epoch, entry in real(tables).items() if epoch != 2},
     )
     with pytest.raises(Refused, match=r"epoch 1 can be restored without loss"):
         back_to(by_hand, "savepoint:third")

@@ -16,10 +16,9 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.backups.cut import cut_now
 from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
 from tidegate.pipelines.ledger.snapshots.forget import forget
-from tidegate.pipelines.ledger.snapshots.prune import prune
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.restore import restore
-from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.retention import Retention, prune, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables

@@ -19,10 +19,10 @@ from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots import line, recovery
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots
-from tidegate.pipelines.ledger.snapshots.losses import Losses
-from tidegate.pipelines.ledger.snapshots.prune import prune
+from tidegate.pipelines.ledger.snapshots.line import Losses
 from tidegate.pipelines.ledger.snapshots.publish_windows import make_windows
 from tidegate.pipelines.ledger.snapshots.recovery import recover
+from tidegate.pipelines.ledger.snapshots.retention import prune
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 
@@ -93,9 +93,7 @@ def test_a_walk_finds_advice_that_does_not_exist(tmp_path: Path, monkeypatch: py
             raise Refused(f"{self.texts[0]}. Restore epoch 0 or one before it, `tidegate restore sessions 0`")
 
     monkeypatch.setattr(Losses, "settle", settle)
-    monkeypatch.setattr(
-        line, "come_back_whole", lambda tables, entries: {entry.manifest["epoch"]: True for entry in entries}
-    )
+    monkeypatch.setattr(line, "come_back_whole", lambda tables, entries: {entry.epoch: True for entry in entries})
     with pytest.raises(AssertionError, match=r"seed 7, after .*: (epoch \d+ is listed|'0' is no snapshot)"):
         Walk(tmp_path / "walk", 7).run(steps=12)
 

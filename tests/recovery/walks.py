@@ -29,11 +29,10 @@ from tidegate.pipelines.ledger.snapshots import line
 from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot
-from tidegate.pipelines.ledger.snapshots.prune import prune
 from tidegate.pipelines.ledger.snapshots.publish import publish_table
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.restore import restore
-from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.retention import Retention, prune, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import (
     create_savepoint,
     delete_savepoint,

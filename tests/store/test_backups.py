@@ -33,9 +33,15 @@ from tidegate.pipelines.definition.branch_settings import with_settings
 from tidegate.pipelines.definition.branches import branches_of
 from tidegate.pipelines.ledger.backups import renamed
 from tidegate.pipelines.ledger.backups.backup import create_backup, find_backup, restore_backup
-from tidegate.pipelines.ledger.backups.branch import make_branch, remove_branch, remove_folder
 from tidegate.pipelines.ledger.backups.cut import cut_now
-from tidegate.pipelines.ledger.backups.renamed import copy_tables, finish, remove_tables
+from tidegate.pipelines.ledger.backups.renamed import (
+    copy_tables,
+    finish,
+    make_branch,
+    remove_branch,
+    remove_folder,
+    remove_tables,
+)
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.promote import promote
 from tidegate.pipelines.ledger.snapshots.restore import restore

@@ -233,9 +233,9 @@ def test_a_file_is_moved_over_another_and_one_that_is_missing_is_told(warehouse:
     warehouse.replace_file(folder, "a", b"new")
     warehouse.replace_file(aside, "b", b"old")
     assert warehouse.move_file(folder, "a", aside, "b")
-    assert (warehouse.names(folder), warehouse.read_text(aside, "b")) == ({}, "new")
+    assert (warehouse.names(folder), warehouse.read_file(aside, "b")) == ({}, b"new")
     assert not warehouse.move_file(folder, "a", aside, "b")
-    assert warehouse.read_text(aside, "b") == "new"
+    assert warehouse.read_file(aside, "b") == b"new"
 
 
 def test_the_records_of_commits_are_read(tmp_path: Path, server: S3Server, bucket: str) -> None:

@@ -241,16 +241,11 @@ def _describe(place: PipelineTables, cut: Cut, name: str, now: Millis) -> Backup
 
 
 def _rows(table: TableCut) -> Iterator[dict[str, object]]:
+    of_table = {"table": table.name, "version": table.version}
     for name, content in table.log.items():
-        yield {
-            "table": table.name,
-            "version": table.version,
-            "name": name,
-            "size": len(content),
-            "content": content,
-        }
+        yield {**of_table, "name": name, "size": len(content), "content": content}
     for name, size in table.files.items():
-        yield {"table": table.name, "version": table.version, "name": name, "size": size, "content": None}
+        yield {**of_table, "name": name, "size": size, "content": None}
 
 
 def _names(place: PipelineTables) -> list[str]:
@@ -260,7 +255,7 @@ def _names(place: PipelineTables) -> list[str]:
 
 
 def _read(place: PipelineTables, name: str) -> Backup:
-    described = json.loads(place.warehouse.read_text(place.path(BACKUPS), f"{name}.json"))
+    described = json.loads(place.warehouse.read_file(place.path(BACKUPS), f"{name}.json"))
     if described["format"] != _FORMAT:
         raise Refused(
             f"backup {name!r} of {place.pipeline} in {place.warehouse.uri} has format {described['format']}, but this "

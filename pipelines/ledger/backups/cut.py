@@ -24,19 +24,8 @@ from tidegate.pipelines.ledger.snapshots.savepoint import list_savepoints
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.files import epoch_of
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
-from tidegate.pipelines.storage.delta_log import (
-    FOLDER,
-    LAST_CHECKPOINT,
-    checkpoint_files,
-    checkpoint_versions,
-    entry_versions,
-    is_entry,
-    version_of,
-)
+from tidegate.pipelines.storage import delta_log
 from tidegate.pipelines.storage.warehouse import active_files
-
-SIDECARS = "_sidecars"
-"""Folder of a log that holds parts of checkpoints in Delta's second format."""
 
 
 class CutMoved(TidegateError):
@@ -65,7 +54,7 @@ class Cut:
 
     def is_whole(self, tables: PipelineTables) -> bool:
         """Return True if no log has lost an entry since: a cleanup removes entries before it removes files."""
-        return all(set(cut.log) - {LAST_CHECKPOINT} <= _log_names(tables, cut.name) for cut in self.tables)
+        return all(set(cut.log) - {delta_log.LAST_CHECKPOINT} <= _log_names(tables, cut.name) for cut in self.tables)
 
 
 def cut_now(tables: PipelineTables) -> Cut:
@@ -114,18 +103,18 @@ def _version_with(tables: PipelineTables, table: str, epoch: int) -> int:
 def _table(tables: PipelineTables, name: str, version: int, epoch: int | None = None) -> TableCut:
     """Read the log of a table up to a version, and list its data files, except those of epochs after `epoch`."""
     path = tables.path(name)
-    log, noted = tables.warehouse.log(path), f"{path}/{FOLDER}"
+    log, noted = tables.warehouse.log(path), f"{path}/{delta_log.FOLDER}"
     names = _log_names(tables, name)
-    wanted = {each for each in names if (of := version_of(each)) is None or of <= version}
+    wanted = {each for each in names if (of := delta_log.version_of(each)) is None or of <= version}
     _check_opens(path, wanted, version)
     try:
         content = {each: log.read(each) for each in sorted(wanted)}
     except FileNotFoundError:
         raise CutMoved(f"a cleanup removed entries in the log of table {path}") from None
-    if tables.warehouse.sizes(noted, [LAST_CHECKPOINT])[LAST_CHECKPOINT] is not None:
-        hint = log.read(LAST_CHECKPOINT)
+    if tables.warehouse.sizes(noted, [delta_log.LAST_CHECKPOINT])[delta_log.LAST_CHECKPOINT] is not None:
+        hint = log.read(delta_log.LAST_CHECKPOINT)
         if json.loads(hint)["version"] <= version:
-            content[LAST_CHECKPOINT] = hint
+            content[delta_log.LAST_CHECKPOINT] = hint
     links = tables.warehouse.links(path)
     files = {
         each: size
@@ -139,17 +128,17 @@ def _table(tables: PipelineTables, name: str, version: int, epoch: int | None = 
 
 def _log_names(tables: PipelineTables, name: str) -> set[str]:
     """Return the files of a table's log that belong to a version, and the files that those refer to."""
-    folder = f"{tables.path(name)}/{FOLDER}"
-    entries = {each for each in tables.warehouse.names(folder) if version_of(each) is not None}
+    folder = f"{tables.path(name)}/{delta_log.FOLDER}"
+    entries = {each for each in tables.warehouse.names(folder) if delta_log.version_of(each) is not None}
     second_format = any(".checkpoint." in each and not each.endswith(".checkpoint.parquet") for each in entries)
-    sidecars = tables.warehouse.names(f"{folder}/{SIDECARS}") if second_format else {}
-    return entries | {f"{SIDECARS}/{each}" for each in sidecars}
+    sidecars = tables.warehouse.names(f"{folder}/{delta_log.SIDECARS}") if second_format else {}
+    return entries | {f"{delta_log.SIDECARS}/{each}" for each in sidecars}
 
 
 def _check_opens(path: str, names: Collection[str], version: int) -> None:
     """Raise CutMoved if a version can't be opened from the files of a log."""
-    checkpoints = [older for older in checkpoint_versions(names) if checkpoint_files(names, older)]
-    if set(range(max(checkpoints, default=-1) + 1, version + 1)) - set(entry_versions(names)):
+    checkpoints = [older for older in delta_log.checkpoint_versions(names) if delta_log.checkpoint_files(names, older)]
+    if set(range(max(checkpoints, default=-1) + 1, version + 1)) - set(delta_log.entry_versions(names)):
         raise CutMoved(f"a cleanup removed entries in the log of table {path}")
 
 
@@ -160,7 +149,7 @@ def _check_files(tables: PipelineTables, cut: TableCut) -> None:
     }
     for name, size in active.items():
         if cut.files.get(name) != size:
-            if not set(cut.log) - {LAST_CHECKPOINT} <= _log_names(tables, cut.name):
+            if not set(cut.log) - {delta_log.LAST_CHECKPOINT} <= _log_names(tables, cut.name):
                 raise CutMoved(f"a cleanup removed files of table {path}")
             fault = "is missing" if name not in cut.files else f"has {cut.files[name]} bytes, not {size}"
             fault = "is a symbolic link" if name in tables.warehouse.links(path) else fault
@@ -202,7 +191,7 @@ def make_tables(
     """
     copied = sum(_bring_files(tables, cut, folder_of(cut.name), share) for cut in cuts)
     for cut in cuts:
-        folder = f"{tables.path(cut.name)}/{FOLDER}"
+        folder = f"{tables.path(cut.name)}/{delta_log.FOLDER}"
         present = log_files(tables, cut.name)
         for entry in sorted(cut.log, key=_order):
             if entry not in present:
@@ -215,15 +204,15 @@ def make_tables(
 
 def _order(name: str) -> tuple[int, int]:
     """Return a log file's rank in the order of writing. The file that names the newest checkpoint comes first."""
-    if name == LAST_CHECKPOINT or name.startswith(SIDECARS):
+    if name == delta_log.LAST_CHECKPOINT or name.startswith(delta_log.SIDECARS):
         return 0, 0
-    return (1, -(version_of(name) or 0)) if is_entry(name) else (2, version_of(name) or 0)
+    return (1, -(delta_log.version_of(name) or 0)) if delta_log.is_entry(name) else (2, delta_log.version_of(name) or 0)
 
 
 def log_files(tables: PipelineTables, table: str) -> set[str]:
     """Return the files of a table's log, by their paths in it."""
-    folder = f"{tables.path(table)}/{FOLDER}"
-    below = {f"{SIDECARS}/{each}" for each in tables.warehouse.names(f"{folder}/{SIDECARS}")}
+    folder = f"{tables.path(table)}/{delta_log.FOLDER}"
+    below = {f"{delta_log.SIDECARS}/{each}" for each in tables.warehouse.names(f"{folder}/{delta_log.SIDECARS}")}
     return below | tables.warehouse.names(folder).keys()
 
 

@@ -1,14 +1,18 @@
-"""A pipeline's tables under another name: copied like the tables of a backup, with the new name instead of the old one.
+"""A pipeline's tables under another name: copied like the tables of a backup, for a rename or for a branch.
 
 The name is in each manifest, in the transaction of each epoch and in the names of the tables. Everything else is copied
-unchanged: versions, ids, snapshots and savepoints. The old tables are removed once the new ones are complete; until
-then a note in the new folder marks the rename as unfinished, and the same calls continue it.
+unchanged: versions, ids, snapshots and savepoints. After a rename, the old tables are removed once the new ones are
+complete; until then a note in the new folder marks the rename as unfinished, and the same calls continue it.
+
+A branch is created while a driver may be running. It lists the data files of the pipeline's tables as its own: each is
+hard-linked into the branch's folder if the file system can do that, or copied within an object store. So a cleanup of
+one never removes a file that the other needs. The note in the folder is written last.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import unquote
@@ -17,15 +21,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.pipelines.definition import state
-from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.backups.cut import SIDECARS, Cut, TableCut, cut_now, make_tables, taken
+from tidegate.pipelines.definition.branches import BranchNote, read_note, remove_note, write_note
+from tidegate.pipelines.definition.columns import with_values
+from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.ledger.backups.cut import Cut, CutMoved, TableCut, cut_now, make_tables, taken
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot, required
 from tidegate.pipelines.ledger.snapshots.recovery import recover, trusted_head
+from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import FOLDER as SAVEPOINTS
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, REQUESTS, PipelineTables
-from tidegate.pipelines.storage.delta_log import Action, actions_in, is_entry
+from tidegate.pipelines.storage.delta_log import SIDECARS, Action, actions_in, is_entry
+from tidegate.windowing.time import Millis
 
 _NOTE = "renamed.json"
+
+_TRIES = 5
+"""Number of attempts to take a consistent cut while cleanups remove files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +54,7 @@ def unfinished(new: PipelineTables) -> Renamed | None:
     folder = new.warehouse.path(new.pipeline)
     if _NOTE not in new.warehouse.names(folder):
         return None
-    return Renamed(**json.loads(new.warehouse.read_text(folder, _NOTE)))
+    return Renamed(**json.loads(new.warehouse.read_file(folder, _NOTE)))
 
 
 def copy_tables(
@@ -82,7 +94,7 @@ def copy_tables(
             f"{old.pipeline}, restore its old name in the code and in tidegate.toml"
         ) from error
     _check_free(new, cut)
-    cuts = [with_name(old, new, table, check_lease) for table in cut.tables]
+    cuts = [_WithName(old, new, table, check_lease).cut() for table in cut.tables]
     if (table := taken(new, cuts)) is not None:
         raise _exists(new, table)
     note = Renamed(old.pipeline, cut.manifest.epoch, cut.manifest.run_id)
@@ -151,13 +163,6 @@ def _check_same(cut: Cut, new: PipelineTables) -> None:
         )
 
 
-def with_name(
-    old: PipelineTables, new: PipelineTables, table: TableCut, check_lease: Callable[[], None] = lambda: None
-) -> TableCut:
-    """Return a table of a cut with another pipeline's name in its log. Its files with manifests are written there."""
-    return _WithName(old, new, table, check_lease).cut()
-
-
 @dataclass(frozen=True, slots=True)
 class _WithName:
     """One table of a cut, under the new name."""
@@ -168,7 +173,7 @@ class _WithName:
     check_lease: Callable[[], None]
 
     def cut(self) -> TableCut:
-        """Return the table with the new name in its log; files with manifests are rewritten, because they change.
+        """Return the table with the new name in its log; files with manifests change, and are written there.
 
         Files that only speed up Delta are left out, because they describe the old log.
         """
@@ -199,20 +204,12 @@ class _WithName:
         }
 
     def _write_manifest(self, file: str) -> int:
-        filesystem, root = self.old.warehouse.filesystem(self.old.path(self.table.name))
-        with filesystem.open_input_file(f"{root}/{file}" if root else file) as opened:
+        with self.old.warehouse.open_file(self.old.path(self.table.name), file) as opened:
             rows = pq.ParquetFile(opened).read()
-        texts = [None if text is None else self._manifest(text) for text in rows["manifest"].to_pylist()]
-        place = rows.schema.get_field_index("manifest")
-        field = rows.schema.field(place)
+        texts = [text and _json(self._record(json.loads(text))) for text in rows["manifest"].to_pylist()]
+        renamed = with_values(rows, "manifest", pa.array(texts, rows["manifest"].type))
         self.check_lease()
-        target = self.new.path(self.table.name)
-        return self.new.warehouse.write_parquet(
-            target, file, rows.set_column(place, field, pa.array(texts, field.type))
-        )
-
-    def _manifest(self, text: str) -> str:
-        return _json(self._record(json.loads(text)))
+        return self.new.warehouse.write_parquet(self.new.path(self.table.name), file, renamed)
 
     def _record(self, record: dict[str, Any]) -> dict[str, Any]:
         """Return a manifest, or its short form, with the new name, unless it is another pipeline's savepoint."""
@@ -258,3 +255,69 @@ def _written(rows: list[Action], schema: pa.Schema | None) -> bytes:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def make_branch(
+    tables: PipelineTables,
+    branch: PipelineTables,
+    target: str,
+    settings: Mapping[str, Millis],
+    now: Millis,
+    check_lease: Callable[[], None] = lambda: None,
+) -> BranchNote:
+    """Create a branch, and return its note. The caller holds the lease of the branch; the pipeline may be running.
+
+    The remains of an interrupted call are removed first. The branch starts from `target`: `latest`, an epoch, or
+    `savepoint:NAME`.
+
+    Raises:
+        UsageError: there is no such snapshot.
+        Refused: the tables can't be copied.
+        TidegateError: cleanups removed parts of every cut.
+    """
+    begins_at = find_snapshot(tables, target).manifest
+    _copy_as_branch(tables, branch, check_lease)
+    head = find_snapshot(branch, "latest").manifest
+    if target == "latest":
+        begins_at = head
+    elif (head.epoch, head.run_id) != (begins_at.epoch, begins_at.run_id):
+        check_lease()
+        head = restore(branch, find_snapshot(branch, target), now)
+    table_id = str(branch.open(state.NAME).metadata().id)
+    note = BranchNote(dict(settings), begins_at.epoch, head.run_id, begins_at.line, head.epoch, table_id, now)
+    check_lease()
+    write_note(branch.warehouse, branch.pipeline, note)
+    return note
+
+
+def _copy_as_branch(tables: PipelineTables, branch: PipelineTables, check_lease: Callable[[], None]) -> None:
+    for _ in range(_TRIES):
+        remove_tables(branch, check_lease)
+        try:
+            cut = cut_now(tables)
+            cuts = [_WithName(tables, branch, table, check_lease).cut() for table in cut.tables]
+            make_tables(branch, cuts, tables.path, check_lease, share=True)
+            if cut.is_whole(tables):
+                return
+        except CutMoved:
+            continue
+        except Refused as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+    raise TidegateError(
+        f"cleanups of {tables.pipeline} removed files while they were listed, {_TRIES} times: no branch was created. "
+        "Run the command again"
+    )
+
+
+def remove_branch(branch: PipelineTables, check_lease: Callable[[], None] = lambda: None) -> None:
+    """Remove a branch except its lease, which the caller holds. An interrupted call can be repeated."""
+    remove_note(branch.warehouse, branch.pipeline)
+    remove_tables(branch, check_lease)
+
+
+def remove_folder(branch: PipelineTables) -> None:
+    """Remove the folder of a removed branch, with its lease, which nobody holds."""
+    if read_note(branch.warehouse, branch.pipeline) is None and not branch.exist:
+        branch.warehouse.delete_folder(branch.path(LEASE))
+        branch.warehouse.delete_folder(branch.warehouse.path(branch.pipeline))

@@ -32,7 +32,7 @@ from tidegate.pipelines.ledger.snapshots.publish import check_removable
 from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.commits import Outrun
 from tidegate.pipelines.ledger.tables.commits import commit as commit_to
-from tidegate.pipelines.ledger.tables.files import add_action, check_written, copied, remove_action, write_file
+from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_rows
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing.time import Millis
@@ -57,8 +57,8 @@ def commit_snapshot(
     """
     check_removable(tables, manifest)
     text = state.manifest_row(manifest.model_dump_json(), schema)
-    row = write_file(tables.warehouse, tables.path(state.NAME), f"manifest-{manifest.epoch:06d}", text)
-    files = [*added, *([row] if row else [])]
+    row = write_rows(tables.warehouse, tables.path(state.NAME), f"manifest-{manifest.epoch:06d}", text)
+    files = [*added, *row]
     check_before_commit(tables, state.NAME, files, manifest.epoch)
     removes = [remove_action(file) for file in active_files(handle) if file["path"] not in kept]
     try:
@@ -109,8 +109,7 @@ def remaining(
     gone = pc.equal(group, state.MANIFEST_KEY_GROUP)
     for shard in replaced:
         gone = pc.or_(gone, pc.and_(pc.greater_equal(group, shard.first), pc.less_equal(group, shard.last)))
-    written = write_file(tables.warehouse, tables.path(state.NAME), prefix, rows.filter(pc.invert(gone)))
-    return [] if written is None else [written], whole
+    return [*write_rows(tables.warehouse, tables.path(state.NAME), prefix, rows.filter(pc.invert(gone)))], whole
 
 
 def check_files(tables: PipelineTables, manifest: Manifest) -> None:
@@ -135,11 +134,6 @@ def outrun(tables: PipelineTables, epoch: int, planned_at: str) -> Refused:
         f"epoch {epoch} of {tables.pipeline}: another driver committed to table state after this epoch was planned at "
         f"{planned_at}. The epoch was not committed; run it again when the other driver has ended"
     )
-
-
-def as_data_file(file: dict[str, Any]) -> DataFile:
-    """Convert an active state file, as `active_files` lists it, into a file that can be added to a table."""
-    return copied(file, file["path"], state.BOUNDED)
 
 
 def quiet_manifest(

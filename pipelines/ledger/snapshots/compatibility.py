@@ -80,11 +80,6 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
     return Compatibility(tuple(migrations), tuple(refused), _notes(bound.pipeline, manifest))
 
 
-def incompatibilities(bound: BoundPipeline, manifest: Manifest) -> list[Incompatibility]:
-    """Return every difference that keeps the code from using a snapshot, or nothing if it can."""
-    return list(compare(bound, manifest).incompatibilities)
-
-
 def migration_of(bound: BoundPipeline, manifest: Manifest) -> StateFormat | None:
     """Return the format from which state rows must be migrated, or None if no migration is necessary."""
     return format_of(manifest.schemas, bound) if compare(bound, manifest).migrations else None

@@ -9,7 +9,7 @@ still there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard
 from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, quiet_manifest
-from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, newest_record, read_snapshot, required
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, newest_record, require_snapshot, required
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.recovery import recover, trusted_head
 from tidegate.pipelines.ledger.snapshots.retention import keep_newest_only
@@ -36,7 +36,7 @@ from tidegate.pipelines.ledger.snapshots.savepoint import (
     remove_rests,
 )
 from tidegate.pipelines.ledger.tables.commits import commit
-from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_file
+from tidegate.pipelines.ledger.tables.files import add_action, check_written, held, remove_action, write_rows
 from tidegate.pipelines.ledger.tables.keys import (
     Key,
     are_of_key,
@@ -46,13 +46,11 @@ from tidegate.pipelines.ledger.tables.keys import (
     is_forgotten,
     key_columns,
     key_of_texts,
-    key_schema,
     mark_of_forgotten,
     texts_of_key,
 )
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, REQUESTS, PipelineTables
-from tidegate.pipelines.ledger.tables.quality_forgets import forget_examples
-from tidegate.pipelines.ledger.tables.state_files import held
+from tidegate.pipelines.ledger.tables.quality import forget_examples
 from tidegate.pipelines.ledger.tables.table_log import has_leftovers, leave_newest
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.columnar.slices import open_windows
@@ -85,8 +83,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         Refused: late or rejected rows don't have the key columns, or somebody commits at the same time.
     """
     head = required(tables, trusted_head(tables))
-    key_ = key_schema(arrow_schema(head.handle), tuple(head.manifest.schemas.key))
-    value = key_of_texts(key_, key)
+    value = key_of_texts(head.key, key)
     shown = texts_of_key(value, key)
     check_no_branches(tables.warehouse, tables.pipeline, f"{_IN_BRANCHES}: nothing was erased")
     _check_key_columns(tables, pipeline, head)
@@ -100,13 +97,13 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     head = required(tables, recover(tables))
     rows = _published_rows(tables, head, value)
     tables.warehouse.delete_folder(tables.path(REQUESTS))
-    if not any(rows.values()) and not KeyTraces(tables, pipeline, key_, value).are_left:
+    if not any(rows.values()) and not _Traces(tables, pipeline, head.key.names, value).are_left:
         forget_examples(tables, shown, only_if_named=True)
         savepoints = [f"savepoint {entry.name}" for entry in list_savepoints(tables)]
         return Forgotten(None, {**rows, **dict.fromkeys((state.NAME, *savepoints), 0)})
     rest = _without(tables, head, value, f"state-{head.manifest.epoch + 1:06d}-forget")
     forgotten = Publish(forgotten=(mark_of_forgotten(value),))
-    erased = _erased(head.manifest, pipeline, key_, value, rest)
+    erased = _erased(head.manifest, pipeline, value, rest)
     manifest = quiet_manifest(erased, "forget", dict.fromkeys(PUBLISHED, forgotten), now)
     commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), rest.added, rest.kept)
     publish(tables, manifest)
@@ -120,7 +117,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
         try:
             snapshot = read_savepoint(tables, entry.name)
             rest = _without(tables, snapshot, value, "state-forget")
-            erased = _erased(snapshot.manifest, pipeline, key_, value, rest)
+            erased = _erased(snapshot.manifest, pipeline, value, rest)
             _rewrite_savepoint(tables, entry.name, snapshot, rest, erased)
         except (DeltaError, OSError, TidegateError):
             if tables.warehouse.exists(entry.path):
@@ -140,7 +137,7 @@ def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapsho
     derived = sorted(set(pipeline.key) & set(pipeline.columns)) if pipeline.right is None else []
     for table in (late.NAME, rejects.NAME):
         handle = tables.open(table)
-        key = key_columns(table, arrow_schema(handle), tuple(head.manifest.schemas.key))
+        key = key_columns(table, arrow_schema(handle), head.key.names)
         if (derived or not key) and len(read_table(tables.warehouse, handle, ["epoch"])):
             raise Refused(
                 f"table {tables.path(table)} holds source rows without the derived key column(s) "
@@ -154,7 +151,7 @@ def _published_rows(tables: PipelineTables, head: Snapshot, value: Key) -> dict[
     counts = {}
     for table in (results.NAME, late.NAME, rejects.NAME):
         handle = tables.open(table)
-        key = key_columns(table, arrow_schema(handle), tuple(head.manifest.schemas.key))
+        key = key_columns(table, arrow_schema(handle), head.key.names)
         if key:
             rows = read_table(tables.warehouse, handle, list(key))
             counts[table] = pc.sum(are_of_key(rows, key, value)).as_py() or 0
@@ -177,8 +174,7 @@ class _Rest(NamedTuple):
 
 
 def _without(tables: PipelineTables, snapshot: Snapshot, key: Key, prefix: str) -> _Rest:
-    names = tuple(snapshot.manifest.schemas.key)
-    schema = arrow_schema(snapshot.handle)
+    names, schema = snapshot.key.names, arrow_schema(snapshot.handle)
     with_manifest = {file["path"] for file in snapshot.manifest_files}
     of_keys, added, kept = list[pa.Table](), list[DataFile](), set[str]()
     for file in snapshot.files:
@@ -190,29 +186,28 @@ def _without(tables: PipelineTables, snapshot: Snapshot, key: Key, prefix: str) 
             kept.add(file["path"])
             continue
         of_keys.append(of_key)
-        rest = write_file(tables.warehouse, snapshot.path, prefix, rows.filter(pc.invert(holds)))
-        added += [] if rest is None else [rest]
-    group = group_of(key_schema(schema, names), key, snapshot.manifest.max_parallelism)
-    removed = held(pa.concat_tables(of_keys)) if of_keys else arrow_schema(snapshot.handle).empty_table()
+        added += write_rows(tables.warehouse, snapshot.path, prefix, rows.filter(pc.invert(holds)))
+    group = group_of(key, snapshot.manifest.max_parallelism)
+    removed = held(pa.concat_tables(of_keys)) if of_keys else schema.empty_table()
     return _Rest(group, len(removed), len(open_windows(removed, names)), added, kept)
 
 
-def _erased(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key, rest: _Rest) -> Manifest:
+def _erased(manifest: Manifest, pipeline: Pipeline, key: Key, rest: _Rest) -> Manifest:
     """Return the manifest of a snapshot without the key's counts, source partitions and digests."""
     shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in manifest.shards]
-    named = partitions_of(manifest, pipeline, schema, key)
+    named = _partitions_of(manifest, pipeline, key)
     partitions = {name: partition for name, partition in manifest.partitions.items() if name not in named}
-    next_panes = tuple(item for item in manifest.next_panes if not is_of(item, schema, key))
-    publish = {table: _without_names(work, schema, key) for table, work in manifest.publish.items()}
+    next_panes = tuple(item for item in manifest.next_panes if not _is_of(item, key))
+    publish = {table: _without_names(work, key) for table, work in manifest.publish.items()}
     return manifest.model_copy(
         update={"shards": tuple(shards), "partitions": partitions, "next_panes": next_panes, "publish": publish}
     )
 
 
-def _without_names(work: Publish, schema: KeySchema, key: Key) -> Publish:
+def _without_names(work: Publish, key: Key) -> Publish:
     """Return the changes to a table without entries that name a key, whose reopened late rows are already deleted."""
     # Only older versions of tidegate identified keys by their hashes.
-    digest, hashed = digest_of(key), hash_of(schema, key)
+    digest, hashed = digest_of(key), hash_of(key)
     reopened = tuple(
         each.model_copy(
             update={
@@ -241,8 +236,7 @@ def _rewrite_savepoint(tables: PipelineTables, name: str, snapshot: Snapshot, re
     added, removes = list[DataFile](), list[RemoveAction]()
     if rest.gone or erased != snapshot.manifest:
         row = state.manifest_row(erased.model_dump_json(), arrow_schema(snapshot.handle))
-        written = write_file(tables.warehouse, snapshot.path, "manifest-forget", row)
-        added = [*rest.added, *([written] if written else [])]
+        added = [*rest.added, *write_rows(tables.warehouse, snapshot.path, "manifest-forget", row)]
         check_written(tables.warehouse, snapshot.path, added)
         listed = {file["path"]: file for file in (*snapshot.files, *snapshot.manifest_files)}
         removes = [remove_action(file) for path, file in listed.items() if path not in rest.kept]
@@ -257,7 +251,7 @@ _WITH_KEYS = (state.NAME, results.NAME, late.NAME, rejects.NAME)
 
 
 @dataclass(frozen=True, slots=True)
-class KeyTraces:
+class _Traces:
     """Search for a key in the files and manifests of a pipeline, including those that no snapshot refers to.
 
     If a key has no trace, there is nothing to forget. A file that can't be read may hold any key.
@@ -265,7 +259,7 @@ class KeyTraces:
 
     tables: PipelineTables
     pipeline: Pipeline
-    schema: KeySchema
+    names: tuple[str, ...]
     key: Key
 
     @property
@@ -295,43 +289,34 @@ class KeyTraces:
         may_vanish = isinstance(compute, Windows) and compute.assigner.merges and compute.lateness
         if not (by_key or may_vanish) and kind != "forget":
             return False
-        snapshot = read_snapshot(self.tables, version)
-        return snapshot is not None and self._are_in_manifest(snapshot.manifest)
+        return self._are_in_manifest(require_snapshot(self.tables, version).manifest)
 
     def _are_in_manifest(self, manifest: Manifest) -> bool:
         works = manifest.publish.values()
         return (
-            any(is_of(item, self.schema, self.key) for item in manifest.next_panes)
+            any(_is_of(item, self.key) for item in manifest.next_panes)
             or any(is_forgotten(self.key, mark) for mark in {mark for work in works for mark in work.forgotten})
             # Only older versions of tidegate identified keys by their hashes.
-            or any(hash_of(self.schema, self.key) in work.forget_keys for work in works)
-            or bool(partitions_of(manifest, self.pipeline, self.schema, self.key))
+            or any(hash_of(self.key) in work.forget_keys for work in works)
+            or bool(_partitions_of(manifest, self.pipeline, self.key))
         )
 
     def _are_in_table(self, table: str) -> bool:
-        path = self.tables.path(table)
-        names = self._data_files(path)
         schema = arrow_schema(self.tables.look(table))
-        columns = self.schema.names if table == state.NAME else key_columns(table, schema, self.schema.names)
+        columns = self.names if table == state.NAME else key_columns(table, schema, self.names)
         is_derived = table in (late.NAME, rejects.NAME) and set(self.pipeline.key) & set(self.pipeline.columns)
-        if not columns or is_derived:
-            return bool(names)
-        return self._are_in_files(path, names, schema, columns, is_state=table == state.NAME)
+        return self._are_in_files(self.tables.path(table), schema, () if is_derived else columns, table == state.NAME)
 
     def _are_in_savepoint(self, name: str) -> bool:
         snapshot = read_savepoint(self.tables, name)
-        names = self._data_files(snapshot.path)
         schema = arrow_schema(snapshot.handle)
-        return self._are_in_manifest(snapshot.manifest) or self._are_in_files(
-            snapshot.path, names, schema, self.schema.names, is_state=True
-        )
+        return self._are_in_manifest(snapshot.manifest) or self._are_in_files(snapshot.path, schema, self.names, True)
 
-    def _data_files(self, path: str) -> list[str]:
-        return [name for name in self.tables.warehouse.names(path) if name.endswith(".parquet")]
-
-    def _are_in_files(
-        self, path: str, names: Iterable[str], schema: pa.Schema, columns: tuple[str, ...], is_state: bool
-    ) -> bool:
+    def _are_in_files(self, path: str, schema: pa.Schema, columns: tuple[str, ...], is_state: bool) -> bool:
+        """Return True if a data file has the key; without key columns, any file may have it."""
+        names = [name for name in self.tables.warehouse.names(path) if name.endswith(".parquet")]
+        if not columns:
+            return bool(names)
         # Other tables may have a user's column named key_group.
         group = ["key_group"] if is_state else []
         for name in names:
@@ -343,15 +328,12 @@ class KeyTraces:
         return False
 
 
-def is_of(item: NextPane, schema: KeySchema, key: Key) -> bool:
-    """Return True if a next pane number belongs to a key."""
-    if item.digest is None:
-        # Only older versions of tidegate identified keys by their hashes.
-        return item.key == hash_of(schema, key)
-    return item.digest == digest_of(key)
+def _is_of(item: NextPane, key: Key) -> bool:
+    # Only older versions of tidegate identified keys by their hashes.
+    return item.key == hash_of(key) if item.digest is None else item.digest == digest_of(key)
 
 
-def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key: Key) -> set[str]:
+def _partitions_of(manifest: Manifest, pipeline: Pipeline, key: Key) -> set[str]:
     """Return the source partitions that are named after a part of a key. Later rows of the key start new ones."""
     named = set()
     for part, side in zip(pipeline.inputs, SIDES if manifest.inputs else ("",), strict=False):
@@ -359,24 +341,22 @@ def partitions_of(manifest: Manifest, pipeline: Pipeline, schema: KeySchema, key
         by = manifest.watermark_by.get(side, part.watermark_by)
         if by not in columns:
             continue
-        index = columns.index(by)
-        column = KeySchema((schema.names[index],), (schema.types[index],))
-        prefix = f"{side}:" if side else ""
+        value, prefix = key[columns.index(by)], f"{side}:" if side else ""
         named |= {
             name
             for name in manifest.partitions
-            if name.startswith(prefix) and _is_same(column, name.removeprefix(prefix), key[index])
+            if name.startswith(prefix) and _is_same(name.removeprefix(prefix), value)
         }
     return named
 
 
-def _is_same(column: KeySchema, text: str, value: pa.Scalar) -> bool:
+def _is_same(text: str, value: pa.Scalar) -> bool:
     """Return True if a string stands for a value of a key column. The partition of nulls is not named after a value."""
     if not value.is_valid or isinstance(value.as_py(), str):
         # The command line may parse another text to the same value.
         return bool(value.is_valid and text == value.as_py())
     try:
-        (named,) = key_of_texts(column, (text,))
+        (named,) = key_of_texts(KeySchema.of(part=value.type), (text,))
     except UsageError:
         # A partition's name need not be a value of the column: the name of the partition of nulls is not a number.
         return False

@@ -14,12 +14,14 @@ from deltalake import DeltaTable
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.tables.files import deltas_of, read_state
+from tidegate.pipelines.ledger.tables.keys import key_schema
 from tidegate.pipelines.ledger.tables.newest import is_moved
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
-from tidegate.pipelines.ledger.tables.state_files import deltas_of, read_state
-from tidegate.pipelines.ledger.tables.table_log import TableLog
+from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
 from tidegate.pipelines.storage.delta_log import commit_info
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, path_of
+from tidegate.windowing.keys import KeySchema
 
 PUBLISHED_BY = "tidegate_published"
 """Metadata field of state commits that holds `PublishedBy`."""
@@ -55,6 +57,11 @@ class Snapshot:
     def path(self) -> str:
         """Path of the table: table `state`, or a savepoint."""
         return path_of(self.handle)
+
+    @property
+    def key(self) -> KeySchema:
+        """Key columns of the state."""
+        return key_schema(arrow_schema(self.handle), tuple(self.manifest.schemas.key))
 
 
 def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapshot | None:
@@ -238,6 +245,11 @@ def list_snapshots(tables: PipelineTables, newest: int | None = None) -> list[Sn
     return list(islice(snapshots_of(TableLog(tables, state.NAME)), newest)) if tables.exist else []
 
 
+def snapshots_by_epoch(tables: PipelineTables) -> dict[int, SnapshotEntry]:
+    """Return the snapshots in the log by their epochs, oldest first."""
+    return {entry.epoch: entry for entry in reversed(list_snapshots(tables))}
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
     """The earlier versions that the newest cleanup kept. That cleanup may hang, and may still remove the others.
@@ -250,6 +262,12 @@ class Kept:
     snapshots: frozenset[int] = frozenset()
     since: Mapping[str, int] = field(default_factory=dict)
 
+    @classmethod
+    def noted_in(cls, entry: LogEntry | None) -> Kept | None:
+        """Return what the cleanup that committed an entry kept; None if no cleanup did."""
+        record = None if entry is None else entry.info.get(KEPT)
+        return None if record is None else cls(frozenset(record["snapshots"]), record["since"])
+
     def __contains__(self, version: int) -> bool:
         """Return True if a version of table state was kept."""
         return version >= self.since.get(state.NAME, 0) or version in self.snapshots
@@ -257,11 +275,8 @@ class Kept:
 
 def kept_of(log: TableLog) -> Kept:
     """Return what the newest cleanup in a log of table `state` kept, or everything if there was no cleanup."""
-    for version in reversed(log.recent):
-        entry = log.entry(version)
-        if entry is not None and (kept := entry.info.get(KEPT)) is not None:
-            return Kept(frozenset(kept["snapshots"]), kept["since"])
-    return Kept()
+    noted = (Kept.noted_in(log.entry(version)) for version in reversed(log.recent))
+    return next((kept for kept in noted if kept is not None), Kept())
 
 
 def snapshots_of(log: TableLog) -> Iterator[SnapshotEntry]:
@@ -274,17 +289,14 @@ def snapshots_of(log: TableLog) -> Iterator[SnapshotEntry]:
         if kept is not None and version not in kept:
             continue
         entry = log.entry(version)
-        if entry is None:
-            continue
-        if kept is None and (record := entry.info.get(KEPT)) is not None:
-            kept = Kept(frozenset(record["snapshots"]), record["since"])
-        if entry.snapshot is not None:
+        kept = kept or Kept.noted_in(entry)
+        if entry is not None and entry.snapshot is not None:
             yield SnapshotEntry(version, entry.time or 0, entry.snapshot, _published_by(entry.info))
 
 
 def lineage(tables: PipelineTables, epoch: int | None) -> Iterator[SnapshotEntry]:
     """Yield the snapshot of an epoch, then the snapshots of its ancestors, newest first, even across restores."""
-    entries = {entry.manifest["epoch"]: entry for entry in list_snapshots(tables)}
+    entries = snapshots_by_epoch(tables)
     while epoch is not None and epoch in entries:
         yield entries[epoch]
         epoch = entries[epoch].manifest["parent"]

@@ -7,7 +7,7 @@ because a copy of a warehouse continues with the same ones.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition import epochs, rejects, state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Line, Manifest, Publish, fork_of, is_on
+from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP
 from tidegate.pipelines.ledger.snapshots.head import (
     OtherPipeline,
     Snapshot,
@@ -25,14 +26,94 @@ from tidegate.pipelines.ledger.snapshots.head import (
     newest_epochs,
     newest_record,
     read_snapshot,
+    snapshots_by_epoch,
 )
-from tidegate.pipelines.ledger.snapshots.losses import Losses
 from tidegate.pipelines.ledger.snapshots.publish import epoch_row
 from tidegate.pipelines.ledger.snapshots.savepoint import origin_of
-from tidegate.pipelines.ledger.tables.files import epoch_of, write_file
+from tidegate.pipelines.ledger.tables.files import epoch_of, write_rows
 from tidegate.pipelines.ledger.tables.late_rows import with_marks
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
-from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, read_table
+
+
+class Losses:
+    """Collects the published rows that a restore can't bring back, so that one error lists all of them.
+
+    `give_up` is called with a description of each loss. If it is None, any loss is refused.
+    """
+
+    def __init__(self, tables: PipelineTables, target: Snapshot, give_up: Callable[[str], None] | None) -> None:
+        self._tables = tables
+        self._target = target
+        self._give_up = give_up
+        self.texts: list[str] = []
+
+    @property
+    def accepted(self) -> bool:
+        """True if the user accepts losses."""
+        return self._give_up is not None
+
+    def add(self, text: str) -> None:
+        """Record the description of a loss."""
+        self.texts.append(text)
+
+    def settle(self) -> None:
+        """Report all losses to `give_up`, or refuse them, before the restore commits."""
+        if self._give_up is None and self.texts:
+            epoch = self._target.manifest.epoch
+            target = epoch if self._target.path == self._tables.path(state.NAME) else self._savepoint
+            raise Refused(
+                f"{'; '.join(self.texts)}. Put the missing files back, or continue without them: `tidegate restore "
+                f"{self._tables.pipeline} {target} {GIVE_UP}`"
+            )
+        if self._give_up is not None:
+            for text in self.texts:
+                self._give_up(text)
+
+    @property
+    def _savepoint(self) -> str:
+        return f"savepoint:{self._target.path.rpartition('/')[2]}"
+
+    def readable(self, table: str, files: Sequence[DataFile]) -> tuple[DataFile, ...]:
+        """Return the readable files of a restored lineage, recording the rows of the other files as lost."""
+        path = self._tables.path(table)
+        sizes = self._tables.warehouse.sizes(path, [file.path for file in files])
+        kept = []
+        for file in files:
+            if sizes[file.path] == file.size and not (self.accepted and _fault(self._tables, table, file.path)):
+                kept.append(file)
+            else:
+                self.add(f"{file.rows} rows of table {path} are lost with file {file.path}")
+        return tuple(kept)
+
+    def rows_of(self, table: str, files: Sequence[dict[str, Any]], removed: Collection[int]) -> tuple[str, ...]:
+        """Return the paths of damaged files to give up; record their rows as lost unless their epochs are removed."""
+        for file in files:
+            first, last = file.get("min.epoch"), file.get("max.epoch")
+            if first is None or last is None or not {*range(first, last + 1)} <= {*removed}:
+                span = f"epochs {first} to {last}" if first != last else f"epoch {first}"
+                self.add(
+                    f"{file['num_records']} rows of {span} of table {self._tables.path(table)} are lost with file "
+                    f"{file['path']}, which can't be read"
+                )
+        return tuple(file["path"] for file in files)
+
+
+def damaged_files(tables: PipelineTables) -> dict[str, list[dict[str, Any]]]:
+    """Return the active files that can't be read, by published table. This reads every active file."""
+    return {
+        table: [file for file in active_files(tables.open(table)) if _fault(tables, table, file["path"])]
+        for table in PUBLISHED
+    }
+
+
+def _fault(tables: PipelineTables, table: str, file: str) -> str | None:
+    """Return the reason why a file can't be read, or None if it can."""
+    try:
+        tables.warehouse.read_files(tables.path(table), [file], arrow_schema(tables.open(table)))
+    except Refused as error:
+        return str(error)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +138,7 @@ class Head:
         Raises:
             Refused: a table can't be opened, or is another pipeline's.
         """
-        entries = {entry.manifest["epoch"]: entry for entry in reversed(list_snapshots(tables))}
+        entries = snapshots_by_epoch(tables)
         at_head = _readable(tables, None)
         at_head_epoch = 0 if at_head is None else at_head.manifest.epoch
         newest = max([*newest_epochs(tables).values(), *entries, at_head_epoch], default=0)
@@ -107,16 +188,16 @@ def left_line(tables: PipelineTables, head: Head, target: Snapshot, parted: int,
     wanted = [epoch for first, last in then.line for epoch in range(first, last + 1) if epoch > parted]
     theirs = _run_ids(tables, target)
     entries = {
-        entry.manifest["epoch"]: entry
-        for entry in list_snapshots(tables)
-        if theirs.get(entry.manifest["epoch"], entry.manifest["run_id"]) == entry.manifest["run_id"]
+        epoch: entry
+        for epoch, entry in snapshots_by_epoch(tables).items()
+        if theirs.get(epoch, entry.manifest["run_id"]) == entry.manifest["run_id"]
     }
     read = {epoch: _readable(tables, entries[epoch].version) for epoch in wanted if epoch in entries}
     manifests = {epoch: snapshot.manifest for epoch, snapshot in read.items() if snapshot is not None}
     manifests[then.epoch] = then
     if gone := [epoch for epoch in wanted if epoch not in manifests]:
         named = f"epoch {gone[0]}" if len(gone) == 1 else f"epochs {gone[0]} to {gone[-1]}"
-        back = _newest_on_line(entries, head.line, parted)
+        back = max((epoch for epoch in entries if epoch <= parted and is_on(head.line, epoch)), default=None)
         instead = "" if back is None else f" (epoch {back} can be restored without loss)"
         losses.add(
             f"epoch {then.epoch} of {tables.pipeline} is on a timeline that was abandoned at epoch {parted}, and the "
@@ -214,8 +295,7 @@ def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> 
         return ()
     schema = arrow_schema(tables.look(epochs.NAME))
     rows = pa.concat_tables(epoch_row(manifest, schema) for manifest in left)
-    file = write_file(tables.warehouse, tables.path(epochs.NAME), f"{epochs.NAME}-{epoch:06d}", rows)
-    return () if file is None else (file,)
+    return write_rows(tables.warehouse, tables.path(epochs.NAME), f"{epochs.NAME}-{epoch:06d}", rows)
 
 
 def undone_changes(tables: PipelineTables, head: Head, parted: int, losses: Losses) -> list[Manifest]:
@@ -223,7 +303,7 @@ def undone_changes(tables: PipelineTables, head: Head, parted: int, losses: Loss
 
     The rows that they removed from tables late and rejects return.
     """
-    entries = {entry.manifest["epoch"]: entry for entry in list_snapshots(tables)}
+    entries = snapshots_by_epoch(tables)
     manifests = []
     for row in _epoch_rows(tables):
         epoch = row["epoch"]
@@ -265,8 +345,7 @@ def rows_of_departed(
     gone = pa.array(sorted({*work.remove_epochs, *work.stale_epochs, *pruned}), pa.int64())
     stay = rows.filter(pc.invert(pc.is_in(rows["epoch"], value_set=gone)))
     rows = with_marks(table, stay, (), work)
-    file = write_file(tables.warehouse, path, f"{table}-{epoch:06d}", rows)
-    return () if file is None else (file,)
+    return write_rows(tables.warehouse, path, f"{table}-{epoch:06d}", rows)
 
 
 def come_back_whole(tables: PipelineTables, entries: Collection[SnapshotEntry]) -> dict[int, bool]:
@@ -276,18 +355,14 @@ def come_back_whole(tables: PipelineTables, entries: Collection[SnapshotEntry]) 
     """
     head = _readable(tables, None) if entries else None
     line = () if head is None else head.manifest.line
-    parents = {entry.manifest["epoch"]: entry.manifest["parent"] for entry in entries}
+    parents = {entry.epoch: entry.manifest["parent"] for entry in entries}
     whole = {}
-    for entry in entries:
-        epoch = entry.manifest["epoch"]
+    for listed in parents:
+        epoch = listed
         while epoch is not None and epoch in parents and not is_on(line, epoch):
             epoch = parents[epoch]
-        whole[entry.manifest["epoch"]] = epoch is None or is_on(line, epoch)
+        whole[listed] = epoch is None or is_on(line, epoch)
     return whole
-
-
-def _newest_on_line(entries: Collection[int], line: Line, parted: int) -> int | None:
-    return max((epoch for epoch in entries if epoch <= parted and is_on(line, epoch)), default=None)
 
 
 def _run_ids(tables: PipelineTables, target: Snapshot) -> dict[int, str]:

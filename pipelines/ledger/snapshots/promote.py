@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.definition.branches import BranchNote
+from tidegate.pipelines.definition.columns import with_values
 from tidegate.pipelines.definition.counters import KEPT, OF_SHARDS
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard, fork_of, is_on, line_with
@@ -28,7 +29,7 @@ from tidegate.pipelines.ledger.snapshots.line import erasing_epochs
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.savepoint import copy_files
-from tidegate.pipelines.ledger.tables.files import write_file
+from tidegate.pipelines.ledger.tables.files import write_rows
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, read_table
 from tidegate.windowing.time import Millis
@@ -217,8 +218,5 @@ def _brought(
             continue
         rows = branch.warehouse.read_files(branch.path(table), [file["path"]], schema, where=where)
         for name, value in (("epoch", epoch), ("timeline", timeline)):
-            place = rows.schema.get_field_index(name)
-            rows = rows.set_column(place, rows.schema.field(place), pa.repeat(pa.scalar(value, pa.int64()), len(rows)))
-        written = write_file(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}-promoted", rows)
-        if written is not None:
-            yield written
+            rows = with_values(rows, name, pa.repeat(pa.scalar(value, pa.int64()), len(rows)))
+        yield from write_rows(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}-promoted", rows)

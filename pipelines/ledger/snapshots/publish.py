@@ -16,16 +16,16 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, Transaction
 
 from tidegate.pipelines.definition import epochs, late, rejects
-from tidegate.pipelines.definition.columns import TIMESTAMP
+from tidegate.pipelines.definition.columns import TIMESTAMP, with_values
 from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish
 from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, check_unchanged
-from tidegate.pipelines.ledger.snapshots.head import list_snapshots
+from tidegate.pipelines.ledger.snapshots.head import snapshots_by_epoch
 from tidegate.pipelines.ledger.snapshots.publish_windows import publish_windows
 from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.commits import Outrun
 from tidegate.pipelines.ledger.tables.commits import commit as commit_to
-from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_file
+from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_rows
 from tidegate.pipelines.ledger.tables.keys import are_forgotten, key_columns, key_hashes
 from tidegate.pipelines.ledger.tables.late_rows import Departing, marks_of, read_departed, with_marks
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, Handles, PipelineTables
@@ -52,7 +52,6 @@ def publish(tables: PipelineTables, manifest: Manifest) -> None:
 
 def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handles: Handles | None = None) -> bool:
     """Publish an epoch to one table; return False if the table already has it or gets nothing."""
-    work = manifest.publish[table]
     if not manifest.goes_to(table):
         log_step("passed over", manifest.epoch, table)
         return False
@@ -65,7 +64,7 @@ def publish_table(tables: PipelineTables, manifest: Manifest, table: str, handle
         # On top of another epoch, the foreign change would go unnoticed.
         check_unchanged(tables, table, handle.version())
         try:
-            _commit(tables, manifest, table, handle, work)
+            _commit(tables, manifest, table, handle)
         except Outrun:
             continue
         log_step("published", manifest.epoch, table)
@@ -85,7 +84,8 @@ def is_published(handle: DeltaTable, application: str, epoch: int) -> bool:
     return published is not None and published >= epoch
 
 
-def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, work: Publish) -> None:
+def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable) -> None:
+    work = manifest.publish[table]
     try:
         check_written(tables.warehouse, tables.path(table), (*work.files, *(each.file for each in work.departed)))
     except FilesMissing as error:
@@ -94,10 +94,10 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
             f"lost: {_way_back(tables, manifest)}, and run again"
         ) from error
     departing = Departing(table, read_departed(tables, table, work.departed)) if work.departed else None
-    files = _returning(tables, manifest, table, handle, work, departing)
+    files = _returning(tables, manifest, table, handle, departing)
     if table == epochs.NAME:
-        files.append(_write(tables, table, epoch_row(manifest, arrow_schema(handle)), manifest.epoch))
-    removes, rewritten = _rewritten(tables, manifest, table, handle, work, departing)
+        files += _written(tables, table, epoch_row(manifest, arrow_schema(handle)), manifest.epoch)
+    removes, rewritten = _rewritten(tables, manifest, table, handle, departing)
     commit_to(
         tables.warehouse,
         handle,
@@ -111,7 +111,7 @@ def _way_back(tables: PipelineTables, manifest: Manifest) -> str:
     """Return the command after which a run reads again the source rows of an epoch that can't be published."""
     if manifest.parent is None:
         return f"remove the folder {tables.warehouse.path(tables.pipeline)}"
-    if manifest.parent in {entry.manifest["epoch"] for entry in list_snapshots(tables)}:
+    if manifest.parent in snapshots_by_epoch(tables):
         return f"`tidegate restore {tables.pipeline} {manifest.parent}`"
     return f"`tidegate restore {tables.pipeline} {manifest.epoch} {GIVE_UP}`"
 
@@ -139,17 +139,12 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
 
 
 def _rewritten(
-    tables: PipelineTables,
-    manifest: Manifest,
-    table: str,
-    handle: DeltaTable,
-    work: Publish,
-    departing: Departing | None,
+    tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, departing: Departing | None
 ) -> tuple[list[Any], list[DataFile]]:
     """Return the removals of files with rows to delete, mark as stale or mark as reopened, and their replacements."""
-    schema, path = arrow_schema(handle), tables.path(table)
+    work, schema, path = manifest.publish[table], arrow_schema(handle), tables.path(table)
     key = key_columns(table, schema, tuple(manifest.schemas.key))
-    removes, adds = [], []
+    removes, adds = list[Any](), list[DataFile]()
     listed = set() if work.reopened or work.departed else {file.path for file in work.files}
     for file in _touched(table, handle, work):
         if file["path"] in listed:
@@ -169,41 +164,33 @@ def _rewritten(
             goes = pc.or_(goes, pa.array(~departing.stay(rows)))
         becomes_stale = pc.is_in(rows["epoch"], value_set=pa.array(work.stale_epochs, pa.int64()))
         stale = pc.or_(rows["stale"], becomes_stale)
-        changed = rows.set_column(rows.schema.get_field_index("stale"), schema.field("stale"), stale)
-        changed = with_marks(table, changed, key, work)
+        changed = with_marks(table, with_values(rows, "stale", stale), key, work)
         is_marked_anew = marks_of(table, changed) != marks_of(table, rows)
         if not is_marked_anew and not pc.any(pc.or_(goes, becomes_stale)).as_py():
             continue
-        changed = changed.filter(pc.invert(goes))
         removes.append(remove_action(file))
-        if len(changed):
-            adds.append(_write(tables, table, changed, manifest.epoch))
+        adds += _written(tables, table, changed.filter(pc.invert(goes)), manifest.epoch)
     return removes, adds
 
 
 def _returning(
-    tables: PipelineTables,
-    manifest: Manifest,
-    table: str,
-    handle: DeltaTable,
-    work: Publish,
-    departing: Departing | None,
+    tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, departing: Departing | None
 ) -> list[DataFile]:
     """Return the files that a manifest lists. Late rows that an epoch of the lineage reopened return as reopened.
 
     Rows deleted from the source don't return; see `_rewritten`.
     """
+    work = manifest.publish[table]
     if not work.reopened and departing is None:
         return list(work.files)
     schema, path = arrow_schema(handle), tables.path(table)
     key = key_columns(table, schema, tuple(manifest.schemas.key))
-    returning = []
+    returning = list[DataFile]()
     for file in work.files:
         rows = with_marks(table, tables.warehouse.read_files(path, [file.path], schema), key, work)
         if departing is not None:
             rows = rows.filter(pa.array(departing.stay(rows)))
-        if len(rows):
-            returning.append(_write(tables, table, rows, manifest.epoch))
+        returning += _written(tables, table, rows, manifest.epoch)
     return returning
 
 
@@ -242,11 +229,8 @@ def _may_hold(file: dict[str, Any], column: str, wanted: Collection[int]) -> boo
     return bool(first <= max(wanted) and last >= min(wanted))
 
 
-def _write(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> DataFile:
-    file = write_file(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}", rows)
-    if file is None:
-        raise Refused(f"nothing to write to table {table}")
-    return file
+def _written(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> tuple[DataFile, ...]:
+    return write_rows(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}", rows)
 
 
 def _departed(manifest: Manifest) -> list[dict[str, int]] | None:

@@ -24,14 +24,14 @@ from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest
 from tidegate.pipelines.ledger.snapshots.foreign_changes import moves_rows
-from tidegate.pipelines.ledger.tables.commits import COMMIT, Outrun, commit
+from tidegate.pipelines.ledger.tables.commits import COMMIT, Outrun, commit, id_in
 from tidegate.pipelines.ledger.tables.files import (
     add_action,
     check_written,
     copied,
     partition_of,
     remove_action,
-    write_file,
+    write_rows,
 )
 from tidegate.pipelines.ledger.tables.pipeline_tables import Handles, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
@@ -102,8 +102,10 @@ def drop_unreadable(tables: PipelineTables) -> None:
 def _create(tables: PipelineTables, key: Sequence[str], wanted: WindowsTable, replace: bool = False) -> None:
     rows = arrow_schema(tables.look(results.NAME))
     windows.check_partitions(tables.pipeline, rows.names, wanted)
-    schema = windows.schema(rows, key, wanted.partition_by)
-    tables.create_windows(schema, wanted.partition_by, wanted.early, replace=replace)
+    unit = wanted.partition_by
+    schema = windows.schema(rows, key, unit).with_metadata({windows.EARLY: str(wanted.early).lower()})
+    partitions = [windows.PARTITIONS[unit]] if unit in windows.PARTITIONS else []
+    tables.create({windows.NAME: schema}, partitions, replace=replace)
 
 
 def publish_windows(
@@ -174,7 +176,7 @@ def shown(tables: PipelineTables, handle: DeltaTable) -> Shown | None:
 def _nothing(tables: PipelineTables) -> Shown | None:
     """Return the version that created `results`, or None if it already had rows or its log entry no longer exists."""
     entry = TableLog(tables, results.NAME).entry(0)
-    return None if entry is None or entry.added else Shown(0, _id_of(entry.info))
+    return None if entry is None or entry.added else Shown(0, id_in(entry.info))
 
 
 def _added(tables: PipelineTables, since: Shown, source: DeltaTable) -> list[str] | None:
@@ -185,7 +187,7 @@ def _added(tables: PipelineTables, since: Shown, source: DeltaTable) -> list[str
         if entry is None:
             return None
         if version == since.results:
-            if _id_of(entry.info) != since.commit:
+            if id_in(entry.info) != since.commit:
                 return None
             continue
         if moves_rows(results.NAME, entry) or not (entry.added or entry.removed):
@@ -195,11 +197,6 @@ def _added(tables: PipelineTables, since: Shown, source: DeltaTable) -> list[str
             return None
         added += sorted(entry.added)
     return added if since.results <= source.version() else None
-
-
-def _id_of(info: dict[str, Any]) -> str | None:
-    noted = info.get(COMMIT)
-    return noted.get("id") if isinstance(noted, dict) else None
 
 
 def _opened(tables: PipelineTables, handles: Handles | None = None) -> DeltaTable:
@@ -245,7 +242,7 @@ class _Step:
             changed = None
         adds, removes = changed or self._selected()
         entry = TableLog(self.tables, results.NAME).entry(self.source.version())
-        now = Shown(self.source.version(), None if entry is None else _id_of(entry.info))
+        now = Shown(self.source.version(), None if entry is None else id_in(entry.info))
         application = self.tables.application
         epoch = self.source.transaction_version(application) or manifest.epoch
         commit(
@@ -324,8 +321,6 @@ class _Step:
 
     def _file(self, rows: pa.Table, partition: dict[str, str | None]) -> list[AddAction]:
         warehouse, path = self.tables.warehouse, self.tables.path(windows.NAME)
-        file = write_file(warehouse, path, windows.NAME, rows)
-        if file is None:
-            return []
-        check_written(warehouse, path, [file])
-        return [add_action(file, partition=partition)]
+        files = write_rows(warehouse, path, windows.NAME, rows)
+        check_written(warehouse, path, files)
+        return [add_action(file, partition=partition) for file in files]

@@ -7,22 +7,16 @@ until the pipeline's next run. In between, the epoch's watermark says nothing ab
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from tidegate.pipelines.definition import epochs, late, rejects, results, state
+from tidegate.pipelines.definition import epochs, results, state
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
-from tidegate.pipelines.ledger.manifest import Manifest, is_on
-from tidegate.pipelines.ledger.snapshots.head import (
-    Snapshot,
-    list_snapshots,
-    read_snapshot,
-    require_snapshot,
-    state_rows,
-)
+from tidegate.pipelines.ledger.manifest import Manifest, is_on, of_line
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot, require_snapshot, snapshots_by_epoch
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, path_of, read_table
 from tidegate.windowing.time import Millis
@@ -109,41 +103,6 @@ def is_forgotten_since(warehouse: Warehouse, handle: DeltaTable, epoch: int) -> 
 
 
 @dataclass(frozen=True)
-class PinnedTables:
-    """The rows, except stale ones, that an epoch and earlier ones published, and the version of each table.
-
-    The rows of epochs are those of the snapshot's lineage, ordered by number. The rows of state are those of the
-    snapshot.
-    """
-
-    snapshot: Snapshot
-    versions: dict[str, int]
-    results: pa.Table
-    late: pa.Table
-    rejects: pa.Table
-    epochs: pa.Table
-    state: pa.Table
-
-    @property
-    def manifest(self) -> Manifest:
-        """Manifest of the epoch."""
-        return self.snapshot.manifest
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """Names of the key columns."""
-        return tuple(self.manifest.schemas.key)
-
-    def latest_windows(self) -> pa.Table:
-        """Return the newest pane of each window, without retracted windows."""
-        return results.latest(self.results, self.key)
-
-    def final_windows(self) -> pa.Table:
-        """Return the newest panes of windows that can no longer change."""
-        return results.final(self.latest_windows(), self.manifest.final_through)
-
-
-@dataclass(frozen=True)
 class PinnedEpoch:
     """An epoch and the tables that hold its rows, each opened at one version but not yet read.
 
@@ -152,6 +111,7 @@ class PinnedEpoch:
     each may have removed rows of this lineage.
     """
 
+    warehouse: Warehouse
     snapshot: Snapshot
     handles: dict[str, DeltaTable]
     epochs: pa.Table
@@ -168,11 +128,26 @@ class PinnedEpoch:
         """Filter for the rows that belong to the epoch or to an earlier one and are not stale."""
         return results.current(self.snapshot.manifest.epoch)
 
+    def read(self, table: str) -> pa.Table:
+        """Return the rows of a table that belong to the epoch or to an earlier one and are not stale."""
+        return read_table(self.warehouse, self.handles[table], where=self.current)
+
+    def final_windows(self) -> pa.Table:
+        """Return the newest panes of windows that can no longer change, without retracted windows."""
+        manifest = self.snapshot.manifest
+        newest = results.latest(self.read(results.NAME), tuple(manifest.schemas.key))
+        return results.final(newest, manifest.final_through)
+
 
 def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
-    """Open the tables of a pipeline as of an epoch, for callers that read them in parts.
+    """Open the tables of a pipeline as of an epoch.
 
-    The arguments and errors are those of `pin_tables`.
+    By default it is the newest published one, because a driver may be about to publish another.
+
+    Raises:
+        UsageError: the epoch has no snapshot.
+        Refused: the epoch is not published yet, or a later restore or re-run replaced it.
+        TidegateError: an epoch that removes rows is being published, so some tables still have these rows.
     """
     head, published = require_snapshot(tables), published_epoch(tables)
     _check_settled(head.manifest, published)
@@ -184,43 +159,16 @@ def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
             "publishes it"
         )
     handles = {name: tables.look(name) for name in PUBLISHED}
-    pinned = PinnedEpoch(snapshot, handles, epochs.SCHEMA.empty_table(), epochs.SCHEMA.empty_table())
-    rows = read_table(tables.warehouse, handles[epochs.NAME], where=pinned.current).sort_by("epoch")
-    is_on_line = pa.array([is_on(manifest.line, number) for number in rows["epoch"].to_pylist()], pa.bool_())
+    of_epochs = handles[epochs.NAME]
+    rows = read_table(tables.warehouse, of_epochs, where=of_line(manifest.line)).sort_by("epoch")
     was_left = manifest.kind == "prune" and not is_on(head.manifest.line, manifest.epoch)
     if was_left or manifest.epoch not in rows["epoch"].to_pylist():
         raise Refused(
             f"epoch {manifest.epoch} of {manifest.pipeline} was replaced: a later restore or re-run began at an "
             "older snapshot. Give the newest epoch, or restore this one first"
         )
-    erasing = read_table(tables.warehouse, handles[epochs.NAME], where=pc.field("kind").isin(sorted(epochs.ERASING)))
-    return replace(pinned, epochs=rows.filter(is_on_line), erasing=erasing)
-
-
-def pin_tables(tables: PipelineTables, epoch: int | None = None) -> PinnedTables:
-    """Read the tables of a pipeline as of an epoch.
-
-    By default it is the newest published one, because a driver may be about to publish another.
-
-    Raises:
-        UsageError: the epoch has no snapshot.
-        Refused: the epoch is not published yet, or a later restore or re-run replaced it.
-        TidegateError: an epoch that removes rows is being published, so some tables still have these rows.
-    """
-    pinned = pin_epoch(tables, epoch)
-    read = {
-        name: read_table(tables.warehouse, pinned.handles[name], where=pinned.current)
-        for name in (results.NAME, late.NAME, rejects.NAME)
-    }
-    return PinnedTables(
-        pinned.snapshot,
-        pinned.versions,
-        read[results.NAME],
-        read[late.NAME],
-        read[rejects.NAME],
-        pinned.epochs,
-        state_rows(tables.warehouse, pinned.snapshot),
-    )
+    erasing = read_table(tables.warehouse, of_epochs, where=pc.field("kind").isin(sorted(epochs.ERASING)))
+    return PinnedEpoch(tables.warehouse, snapshot, handles, rows, erasing)
 
 
 def _check_settled(manifest: Manifest, published: int) -> None:
@@ -233,7 +181,7 @@ def _check_settled(manifest: Manifest, published: int) -> None:
 
 
 def _of_epoch(tables: PipelineTables, epoch: int) -> Snapshot:
-    versions = {entry.manifest["epoch"]: entry.version for entry in reversed(list_snapshots(tables))}
-    if epoch not in versions:
-        raise UsageError(f"--epoch {epoch}: {tables.pipeline} has snapshots of epochs {sorted(versions)}")
-    return require_snapshot(tables, versions[epoch])
+    entries = snapshots_by_epoch(tables)
+    if epoch not in entries:
+        raise UsageError(f"--epoch {epoch}: {tables.pipeline} has snapshots of epochs {sorted(entries)}")
+    return require_snapshot(tables, entries[epoch].version)

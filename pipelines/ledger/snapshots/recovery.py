@@ -9,6 +9,7 @@ retained manifests list.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import Refused
@@ -21,6 +22,7 @@ from tidegate.pipelines.ledger.snapshots.head import (
     newest_epochs,
     published_by,
     read_snapshot,
+    require_snapshot,
 )
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.step_log import log_step
@@ -121,9 +123,7 @@ def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> S
     for entry in list_snapshots(tables):
         if entry.version < recent:
             break
-        snapshot = read_snapshot(tables, entry.version)
-        if snapshot is not None:
-            manifests.append(snapshot.manifest)
+        manifests.append(require_snapshot(tables, entry.version).manifest)
         record = entry.published_by or record
         if _holds(at, record):
             return manifests[::-1]
@@ -147,10 +147,7 @@ def lost_words(tables: PipelineTables, at: dict[str, int], lacking: dict[str, in
 
 def _newest_readable(tables: PipelineTables) -> int | None:
     for entry in list_snapshots(tables):
-        try:
-            if read_snapshot(tables, entry.version) is not None:
-                epoch: int = entry.manifest["epoch"]
-                return epoch
-        except Refused:
-            continue
+        with suppress(Refused):
+            require_snapshot(tables, entry.version)
+            return entry.epoch
     return None

@@ -18,7 +18,6 @@ from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest, Publish
 from tidegate.pipelines.ledger.snapshots.commit import (
-    as_data_file,
     check_files,
     commit_snapshot,
     quiet_manifest,
@@ -28,6 +27,8 @@ from tidegate.pipelines.ledger.snapshots.foreign_changes import check_unchanged
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, kept_of, newest_epochs, published_by
 from tidegate.pipelines.ledger.snapshots.line import (
     Head,
+    Losses,
+    damaged_files,
     epoch_rows,
     erasing_epochs,
     files_of,
@@ -39,10 +40,10 @@ from tidegate.pipelines.ledger.snapshots.line import (
     rows_of_departed,
     undone_changes,
 )
-from tidegate.pipelines.ledger.snapshots.losses import Losses, damaged_files
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.recovery import unpublished
 from tidegate.pipelines.ledger.snapshots.savepoint import copy_files, origin_of
+from tidegate.pipelines.ledger.tables.files import copied
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, path_of
@@ -94,7 +95,7 @@ def restore(
     at_head = {file["path"] for file in active_files(handle)}
     written, whole = remaining(tables, target, f"state-{manifest.epoch:06d}-restore")
     target = replace(target, files=tuple(whole))
-    files = [as_data_file(file) for file in target.files]
+    files = [copied(file, file["path"]) for file in target.files]
     if target.path == path_of(handle):
         kept = {file.path for file in files if file.path in at_head}
         returning = [file for file in files if file.path not in at_head]

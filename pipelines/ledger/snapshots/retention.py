@@ -1,8 +1,9 @@
-"""Cleanup of a pipeline's tables: removes old snapshots and files, keeping what retained snapshots and readers need.
+"""Remove what is old: snapshots and files that no retained snapshot or reader needs, and late and rejected rows.
 
 The cleanup removes older versions of the tables together with their log entries. So the log lists only what can be
 restored, and the cost of an epoch depends on the number of retained snapshots, not on the number of all epochs.
-Savepoints are separate tables, and the cleanup never touches them.
+Savepoints are separate tables, and the cleanup never touches them. The rows of old epochs are removed by a quiet epoch
+that lists them, like a restore.
 """
 
 from __future__ import annotations
@@ -13,20 +14,26 @@ from datetime import timedelta
 from itertools import takewhile
 from typing import Self
 
-from tidegate.pipelines.definition import state
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.pipelines.definition import epochs, late, rejects, state
+from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.definition.config import PipelineEntry
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.ledger.manifest import QUIET, Manifest
+from tidegate.pipelines.ledger.manifest import QUIET, Publish
+from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, quiet_manifest, remaining
 from tidegate.pipelines.ledger.snapshots.head import (
     FENCE,
     KEPT,
     Snapshot,
     SnapshotEntry,
     kept_of,
-    read_snapshot,
+    require_snapshot,
     required,
     snapshots_of,
 )
+from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.recovery import recover, trusted_head
 from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.commits import commit
@@ -34,7 +41,8 @@ from tidegate.pipelines.ledger.tables.compaction import drop_old_epochs
 from tidegate.pipelines.ledger.tables.files import epoch_of
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogMemory, TableLog, leave_newest, not_ahead
-from tidegate.windowing.time import Duration, Millis, non_negative_millis
+from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.windowing.time import Duration, Millis, from_millis, non_negative_millis
 
 _GOOD_PART = 1.1
 """Number of snapshots, as a multiple of those to keep, above which a cleanup is worthwhile."""
@@ -155,15 +163,18 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
     # Epochs that read no new rows may publish files of other epochs, so their manifests are read. Files of other epochs
     # have the epoch's number in their names, and a stream has too many epochs to read each manifest.
     quiet = [entry.version for entry in entries if entry.version in kept and entry.manifest["kind"] in QUIET]
-    for manifest in _manifests(tables, quiet):
-        for table, work in manifest.publish.items():
+    for version in quiet:
+        for table, work in require_snapshot(tables, version).manifest.publish.items():
             needed[table] |= {file.path for file in (*work.files, *(each.file for each in work.departed))}
-    epochs = {entry.epoch for entry in entries if entry.version in kept}
+    kept_epochs = {entry.epoch for entry in entries if entry.version in kept}
     clearing = Clearing(
         tuple(entry.epoch for entry in entries if entry.version not in kept),
-        {table: _superfluous(files[table], needed[table], epochs if table in PUBLISHED else ()) for table in names},
+        {
+            table: _superfluous(files[table], needed[table], kept_epochs if table in PUBLISHED else ())
+            for table in names
+        },
     )
-    return _Decision(clearing, frozenset(kept), since, logs, min(epochs, default=head.manifest.epoch))
+    return _Decision(clearing, frozenset(kept), since, logs, min(kept_epochs, default=head.manifest.epoch))
 
 
 def _dense_from(log: TableLog, snapshots: Sequence[int], kept: Collection[int]) -> int:
@@ -195,19 +206,12 @@ def _fence(
     log_step("fenced")
 
 
-def _manifests(tables: PipelineTables, versions: list[int]) -> Iterator[Manifest]:
-    for version in versions:
-        snapshot = read_snapshot(tables, version)
-        if snapshot is not None:
-            yield snapshot.manifest
-
-
-def _superfluous(files: dict[str, int], needed: set[str], epochs: Collection[int]) -> dict[str, int]:
+def _superfluous(files: dict[str, int], needed: set[str], of_epochs: Collection[int]) -> dict[str, int]:
     """Return the data files that are not needed and that none of these epochs wrote."""
     return {
         name: size
         for name, size in files.items()
-        if name.endswith(".parquet") and name not in needed and epoch_of(name) not in epochs
+        if name.endswith(".parquet") and name not in needed and epoch_of(name) not in of_epochs
     }
 
 
@@ -283,3 +287,57 @@ def _by_age(entries: Sequence[SnapshotEntry], oldest: Millis, now: Millis) -> It
         elif hour not in hours:
             hours.add(hour)
             yield entry
+
+
+PRUNED = (late.NAME, rejects.NAME)
+
+
+def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]:
+    """Remove the late and rejected rows of epochs that began before a time. Return their number by table.
+
+    The caller holds the lease. The counters of these epochs are kept and still count the removed rows. If an epoch
+    rejected a row because its time was ahead, its rejected rows are kept: without them, the row would be accepted once
+    OPTIMIZE has rewritten its file.
+    """
+    head = required(tables, recover(tables))
+    old, oldest, last = _epochs_before(tables, before, head.manifest.epoch)
+    gone, counts = {}, {}
+    for table in PRUNED:
+        held = read_table(tables.warehouse, tables.look(table), ["epoch"])["epoch"]
+        spared = _ahead_epochs(tables) if table == rejects.NAME else frozenset[int]()
+        is_spared = pc.is_in(held, value_set=pa.array(sorted(spared), pa.int64()))
+        is_old = pc.or_(pc.is_in(held, value_set=old), pc.less(held, oldest))
+        expired = held.filter(pc.and_not(is_old, is_spared))
+        counts[table] = len(expired)
+        # The newest old epoch is listed even if it has no rows here: files of an abandoned lineage may hold older rows.
+        newest = next((epoch for epoch in range(last, 0, -1) if epoch not in spared), None)
+        gone[table] = Publish(remove_epochs=tuple(sorted({*expired.to_pylist(), *((newest,) if newest else ())})))
+    if any(counts.values()):
+        manifest = quiet_manifest(head.manifest, "prune", {**dict.fromkeys(PUBLISHED, Publish()), **gone}, now)
+        added, files = remaining(tables, head, f"state-{manifest.epoch:06d}-prune")
+        kept = {file["path"] for file in files}
+        commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
+        publish(tables, manifest)
+    return counts
+
+
+def _ahead_epochs(tables: PipelineTables) -> frozenset[int]:
+    """Return the epochs on any lineage that rejected a row because its time was ahead."""
+    handle = tables.look(rejects.NAME)
+    rows = read_table(tables.warehouse, handle, ["epoch"], where=pc.field("reason") == rejects.AHEAD)
+    return frozenset(rows["epoch"].to_pylist())
+
+
+def _epochs_before(tables: PipelineTables, before: Millis, newest: int) -> tuple[pa.Array, int, int]:
+    """Return three values about the old epochs, which began before a time.
+
+    They are the numbers of these epochs; a number below which all epochs are old too, even if table epochs no longer
+    has their rows (0 for none); and the newest old number in any lineage (0 for none).
+    """
+    rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "started_at"])
+    is_old = pc.less(rows["started_at"], pa.scalar(from_millis(before)).cast(TIMESTAMP))
+    old = rows["epoch"].filter(is_old).combine_chunks()
+    oldest = pc.min(rows["epoch"]).as_py()
+    others = rows["epoch"].filter(pc.invert(is_old))
+    last = newest if not len(others) else pc.min(others).as_py() - 1
+    return old, oldest if oldest in old.to_pylist() else 0, last if len(old) else 0

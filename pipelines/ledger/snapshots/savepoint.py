@@ -20,18 +20,17 @@ from tidegate.pipelines.definition import state
 from tidegate.pipelines.definition.names import check_name
 from tidegate.pipelines.errors import FilesMissing, Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest
-from tidegate.pipelines.ledger.snapshots.commit import as_data_file
 from tidegate.pipelines.ledger.snapshots.head import (
     Snapshot,
     lineage,
-    list_snapshots,
     newest_record,
     no_snapshot_yet,
     require_snapshot,
     snapshot_in,
+    snapshots_by_epoch,
 )
 from tidegate.pipelines.ledger.tables.commits import Outrun, create
-from tidegate.pipelines.ledger.tables.files import add_action, check_written
+from tidegate.pipelines.ledger.tables.files import add_action, check_written, copied
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.storage.delta_log import FOLDER as LOG
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, path_of
@@ -96,8 +95,7 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
                     "table_id": str(tables.look(state.NAME).metadata().id),
                     "schemas": {table: tables.look(table).schema().to_json() for table in ALL},
                     "run_ids": {
-                        str(entry.manifest["epoch"]): entry.manifest["run_id"]
-                        for entry in lineage(tables, snapshot.manifest.epoch)
+                        str(entry.epoch): entry.manifest["run_id"] for entry in lineage(tables, snapshot.manifest.epoch)
                     },
                 }
             },
@@ -133,9 +131,9 @@ def _check_nothing_forgotten(tables: PipelineTables, copied: Snapshot, name: str
     """
     if copied.path != tables.path(state.NAME):
         return
-    kinds = {entry.manifest["epoch"]: entry.manifest["kind"] for entry in list_snapshots(tables)}
-    epoch = copied.manifest.epoch
-    if epoch not in kinds or any(kind == "forget" and later > epoch for later, kind in kinds.items()):
+    entries, epoch = snapshots_by_epoch(tables), copied.manifest.epoch
+    kinds = [entry.manifest["kind"] for later, entry in entries.items() if later > epoch]
+    if epoch not in entries or "forget" in kinds:
         tables.warehouse.delete_folder(_path(tables, name))
         raise Refused(
             f"epoch {epoch} of {tables.pipeline} was removed while it was copied, or a key that it may hold was "
@@ -172,7 +170,7 @@ def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
     """
     if target.startswith(SAVEPOINT):
         return read_savepoint(tables, target.removeprefix(SAVEPOINT))
-    versions = {str(entry.manifest["epoch"]): entry.version for entry in list_snapshots(tables)}
+    versions = {str(epoch): entry.version for epoch, entry in snapshots_by_epoch(tables).items()}
     if target != "latest" and target not in versions:
         if not versions:
             raise UsageError(
@@ -180,7 +178,7 @@ def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
             )
         raise UsageError(
             f"{target!r} is not a snapshot of {tables.pipeline}: give latest, savepoint:NAME, or one of the epochs "
-            f"{', '.join(reversed(versions))}"
+            f"{', '.join(versions)}"
         )
     return require_snapshot(tables, versions.get(target))
 
@@ -266,16 +264,13 @@ def copy_files(
     With `share`, they are hard links if the file system supports that.
     """
     listed = {file["path"]: file for file in (*snapshot.files, *(snapshot.manifest_files if with_manifest else ()))}
-    copies = []
     # The name of a copy is new: if it included the original's name, names of repeated copies would become too long.
-    for number, file in enumerate(listed.values()):
-        name = f"{prefix}-{number:05d}-{uuid.uuid4().hex}.parquet"
-        copies.append(as_data_file(file).model_copy(update={"path": name}))
-    names = [file["path"] for file in listed.values()]
-    tables.warehouse.copy_files(
-        ((snapshot.path, name, target, copy.path) for name, copy in zip(names, copies, strict=True)), share
-    )
-    return copies
+    copies = {
+        path: copied(file, f"{prefix}-{number:05d}-{uuid.uuid4().hex}.parquet")
+        for number, (path, file) in enumerate(listed.items())
+    }
+    tables.warehouse.copy_files(((snapshot.path, path, target, copy.path) for path, copy in copies.items()), share)
+    return list(copies.values())
 
 
 def _path(tables: PipelineTables, name: str) -> str:

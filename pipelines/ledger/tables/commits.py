@@ -142,7 +142,12 @@ def is_whole(actions: Sequence[Action]) -> bool:
 def _id_of(warehouse: Warehouse, path: str, version: int) -> object:
     """Return the id of the commit that created a version, or None if it has none or a cleanup removed its entry."""
     try:
-        noted = commit_info(warehouse.log(path).actions(version)).get(COMMIT)
+        return id_in(commit_info(warehouse.log(path).actions(version)))
     except (FileNotFoundError, ValueError):
         return None
+
+
+def id_in(info: Mapping[str, Any]) -> str | None:
+    """Return the id in the metadata of a commit; None if it has none."""
+    noted = info.get(COMMIT)
     return noted.get("id") if isinstance(noted, dict) else None

@@ -11,9 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import log
 from typing import Any
 
+import pyarrow.compute as pc
+
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.ledger.tables.commits import commit
-from tidegate.pipelines.ledger.tables.files import add_action, check_written, partition_of, remove_action, write_file
+from tidegate.pipelines.ledger.tables.files import add_action, check_written, partition_of, remove_action, write_rows
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files, stored_schema
 from tidegate.windowing.time import Millis
@@ -58,8 +60,7 @@ def compact(tables: PipelineTables, table: str, together: int | None = None) -> 
     written, adds = [], []
     for group in groups:
         rows = tables.warehouse.read_files(path, [file["path"] for file in group], schema)
-        file = write_file(tables.warehouse, path, f"{table}-compacted", rows)
-        if file is not None:
+        for file in write_rows(tables.warehouse, path, f"{table}-compacted", rows):
             written.append(file)
             adds.append(add_action(file, data_change=False, partition=partition_of(group[0])))
     check_written(tables.warehouse, path, written)
@@ -101,24 +102,10 @@ def _last_began(tables: PipelineTables, names: Sequence[str], now: Millis) -> Mi
 
 
 def _began(tables: PipelineTables, name: str) -> tuple[Millis, Millis] | None:
-    """Return the first and the last start of an epoch in a file, or None if its Parquet statistics lack them."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    filesystem, root = tables.warehouse.filesystem(tables.path(epochs.NAME))
-    with filesystem.open_input_file(f"{root}/{name}" if root else name) as opened:
-        file = pq.ParquetFile(opened)
-        metadata, schema = file.metadata, file.schema_arrow
-    if "started_at" not in metadata.schema.names:
-        return None
-    index = metadata.schema.names.index("started_at")
-    bounds = [metadata.row_group(group).column(index).statistics for group in range(metadata.num_row_groups)]
-    if any(bound is None or not bound.has_min_max for bound in bounds):
-        return None
-    # These are raw numbers, because Python's datetimes can't exceed the year 9999.
-    raw = [value for bound in bounds for value in (bound.min_raw, bound.max_raw)]
-    started = epoch_millis(pa.chunked_array([pa.array([min(raw), max(raw)]).cast(schema.field("started_at").type)]))
-    return started[0].as_py(), started[1].as_py()
+    """Return the first and the last start of an epoch in a file, or None if an old tidegate did not record them."""
+    rows = tables.warehouse.read_files(tables.path(epochs.NAME), [name], epochs.SCHEMA, ["started_at"])
+    bounds = pc.min_max(epoch_millis(rows["started_at"]))
+    return (bounds["min"].as_py(), bounds["max"].as_py()) if bounds["min"].is_valid else None
 
 
 def _partitions(files: list[dict[str, Any]]) -> Iterable[list[dict[str, Any]]]:

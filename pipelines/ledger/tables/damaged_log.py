@@ -17,17 +17,6 @@ from tidegate.pipelines.ledger.tables.commits import COMMIT, is_whole
 from tidegate.pipelines.ledger.tables.compaction import is_unmarked
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, QUALITY, PipelineTables
 from tidegate.pipelines.storage import delta_log
-from tidegate.pipelines.storage.delta_log import (
-    LAST_CHECKPOINT,
-    Action,
-    actions_in,
-    checkpoint_files,
-    checkpoint_versions,
-    commit_info,
-    entry_name,
-    entry_versions,
-    files_in,
-)
 from tidegate.pipelines.storage.warehouse import active_files
 
 FOLDER = "damaged"
@@ -81,10 +70,10 @@ def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None
 
 def cut_entry(tables: PipelineTables, table: str) -> str | None:
     """Return the name of the newest log entry if Delta reads it although it is truncated at a line's end, or None."""
-    versions = entry_versions(_names(tables, table))
+    versions = delta_log.entry_versions(_names(tables, table))
     if not versions:
         return None
-    newest = entry_name(versions[-1])
+    newest = delta_log.entry_name(versions[-1])
     entry = tables.warehouse.log(tables.path(table)).read(newest)
     return newest if _are_actions(entry) and not _is_whole(tables, table, versions[-1], entry) else None
 
@@ -103,14 +92,14 @@ def _stray_hint(tables: PipelineTables, table: str) -> dict[str, bytes]:
     Delta does not need the file, but can't open a table whose log begins after the checkpoint that it names.
     """
     names = _names(tables, table)
-    if LAST_CHECKPOINT not in names:
+    if delta_log.LAST_CHECKPOINT not in names:
         return {}
-    hint = tables.warehouse.log(tables.path(table)).read(LAST_CHECKPOINT)
+    hint = tables.warehouse.log(tables.path(table)).read(delta_log.LAST_CHECKPOINT)
     try:
         version = json.loads(hint)["version"]
     except (ValueError, KeyError):
         return {}
-    return {} if checkpoint_files(names, version) else {LAST_CHECKPOINT: hint}
+    return {} if delta_log.checkpoint_files(names, version) else {delta_log.LAST_CHECKPOINT: hint}
 
 
 def _newest_checkpoint(tables: PipelineTables, table: str) -> dict[str, bytes]:
@@ -119,26 +108,26 @@ def _newest_checkpoint(tables: PipelineTables, table: str) -> dict[str, bytes]:
     The table does not need it if all entries since the previous checkpoint, or since version 0, exist.
     """
     names = _names(tables, table)
-    checkpoints = checkpoint_versions(names)
+    checkpoints = delta_log.checkpoint_versions(names)
     if not checkpoints:
         return {}
     before = checkpoints[-2] if len(checkpoints) > 1 else -1
-    if not all(entry_name(version) in names for version in range(before + 1, checkpoints[-1] + 1)):
+    if not all(delta_log.entry_name(version) in names for version in range(before + 1, checkpoints[-1] + 1)):
         return {}
-    newest = {name for name in names if checkpoint_versions([name]) == checkpoints[-1:]}
+    newest = {name for name in names if delta_log.checkpoint_versions([name]) == checkpoints[-1:]}
     log = tables.warehouse.log(tables.path(table))
-    return {name: log.read(name) for name in sorted(newest | ({LAST_CHECKPOINT} & names))}
+    return {name: log.read(name) for name in sorted(newest | ({delta_log.LAST_CHECKPOINT} & names))}
 
 
 def _from_first_damaged(tables: PipelineTables, table: str) -> dict[str, bytes]:
     """Return the first damaged entry and those after it, in order, with their content; nothing if none is damaged."""
     names = _names(tables, table)
-    log, versions = tables.warehouse.log(tables.path(table)), entry_versions(names)
-    since = max(checkpoint_versions(names), default=-1)
+    log, versions = tables.warehouse.log(tables.path(table)), delta_log.entry_versions(names)
+    since = max(delta_log.checkpoint_versions(names), default=-1)
     for number, version in enumerate(versions):
         # Delta does not read entries up to the newest checkpoint.
-        if version > since and not _is_whole(tables, table, version, log.read(entry_name(version))):
-            return {name: log.read(name) for name in map(entry_name, versions[number:])}
+        if version > since and not _is_whole(tables, table, version, log.read(delta_log.entry_name(version))):
+            return {name: log.read(name) for name in map(delta_log.entry_name, versions[number:])}
     return {}
 
 
@@ -149,14 +138,14 @@ def _names(tables: PipelineTables, table: str) -> set[str]:
 def _is_whole(tables: PipelineTables, table: str, version: int, entry: bytes) -> bool:
     if not _are_actions(entry):
         return False
-    actions = actions_in(entry)
+    actions = delta_log.actions_in(entry)
     return is_whole(actions) and not _doubles_rows(tables, table, version, actions)
 
 
-def _doubles_rows(tables: PipelineTables, table: str, version: int, actions: list[Action]) -> bool:
+def _doubles_rows(tables: PipelineTables, table: str, version: int, actions: list[delta_log.Action]) -> bool:
     """Return True if a compaction by an older tidegate, which recorded no action count, removes less than it adds."""
-    added, removed = files_in(actions, "add"), files_in(actions, "remove")
-    info = commit_info(actions)
+    added, removed = delta_log.files_in(actions, "add"), delta_log.files_in(actions, "remove")
+    info = delta_log.commit_info(actions)
     if COMMIT in info or not is_unmarked(table, info.get("operation"), added):
         return False
     try:
@@ -170,7 +159,7 @@ def _doubles_rows(tables: PipelineTables, table: str, version: int, actions: lis
 
 def _are_actions(entry: bytes) -> bool:
     try:
-        actions = actions_in(entry)
+        actions = delta_log.actions_in(entry)
     except ValueError:
         return False
     return bool(actions) and all(isinstance(action, dict) for action in actions)

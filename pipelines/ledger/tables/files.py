@@ -1,7 +1,11 @@
-"""Data files of tidegate's tables: write them with statistics that readers can trust, add them and remove them.
+"""Data files of tidegate's tables: write them with statistics that readers can trust, and read those of table `state`.
 
 Wrong or partial statistics make readers lose rows, so a file has only a few: the number of rows, and bounds for key
 groups, epochs, window bounds and kinds of panes. Times are ISO text, and the upper bound is rounded up.
+
+In version 1 of table state, all rows are current. In version 2, a shard has a base and at most one delta. The delta has
+all rows of each key that changed since the base was written, and a mark for each of these keys that no longer has rows.
+So a row of the base is current unless a row of the delta has the same key hash: keys with equal hashes change together.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -56,13 +60,13 @@ _FIRST_MILLI = to_millis(datetime.min)
 _LAST_MILLI = to_millis(datetime.max)
 
 
-def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) -> DataFile | None:
-    """Write rows into a table's folder. Return the file, or None if there are no rows.
+def write_rows(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) -> tuple[DataFile, ...]:
+    """Write rows into a file in a table's folder. Return the file, or none without rows.
 
     `prefix` ends with the epoch, which `epoch_of` reads, or names what wrote the file.
     """
     if not len(table):
-        return None
+        return ()
     name = f"{prefix}-{uuid.uuid4().hex}.parquet"
     # Readers fill a column that a file lacks with nulls. Table state has many such columns, and writing them takes
     # time.
@@ -82,7 +86,7 @@ def write_file(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
         from tidegate.pipelines.ledger.tables.checksum import checksum_of
 
         described[CHECKSUM_OF_VALUES if _has_nested(table.schema) else CHECKSUM] = f"{checksum_of(table):016x}"
-    return DataFile(path=name, size=size, rows=len(table), stats=json.dumps(described))
+    return (DataFile(path=name, size=size, rows=len(table), stats=json.dumps(described)),)
 
 
 def _has_nested(schema: pa.Schema) -> bool:
@@ -136,8 +140,8 @@ def statistics(table: pa.Table, described: Sequence[str] = _DESCRIBED) -> dict[s
     return {"numRecords": len(table), "minValues": low, "maxValues": high, "nullCount": nulls}
 
 
-def copied(file: dict[str, Any], name: str, columns: Collection[str]) -> DataFile:
-    """Return a copy of an active file for another table, with the statistics of some columns."""
+def copied(file: dict[str, Any], name: str, columns: Collection[str] = state.BOUNDED) -> DataFile:
+    """Return a copy of an active file, with the statistics of some columns; by default, of a file of table state."""
     bounds: dict[str, dict[str, Any]] = {"min": {}, "max": {}, "null_count": {}}
     for column in (column for column in _DESCRIBED if column in columns):
         for kind, values in bounds.items():
@@ -190,3 +194,51 @@ def partition_of(file: dict[str, Any]) -> dict[str, str | None]:
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
+
+
+def deltas_of(files: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the names of the files that, by their statistics, may have rows of a delta."""
+    return [file["path"] for file in files if file.get(f"null_count.{state.MARK.name}") != file["num_records"]]
+
+
+def holding(warehouse: Warehouse, path: str, deltas: Sequence[str], columns: pa.Schema) -> pc.Expression | None:
+    """Return the condition for the current state rows of some files, or None if all rows are current."""
+    if not state.has_deltas(columns):
+        return None
+    hashed, marked = state.HASH.name, pc.field(state.MARK.name).is_valid()
+    return _unless_replaced(warehouse.read_files(path, deltas, columns, [hashed], marked)[hashed])
+
+
+def held(rows: pa.Table) -> pa.Table:
+    """Return the current rows among all state rows of some keys."""
+    if not state.has_deltas(rows.schema):
+        return rows
+    condition = _unless_replaced(rows.filter(rows[state.MARK.name].is_valid())[state.HASH.name])
+    return rows if condition is None else rows.filter(condition)
+
+
+def _unless_replaced(changed: pa.ChunkedArray) -> pc.Expression | None:
+    if not len(changed):
+        return None
+    mark, hashed = pc.field(state.MARK.name), pc.field(state.HASH.name)
+    return pc.if_else(mark.is_null(), ~hashed.isin(pc.unique(changed)), mark == state.DELTA_ROW)
+
+
+def read_state(
+    warehouse: Warehouse,
+    path: str,
+    names: Sequence[str],
+    deltas: Sequence[str],
+    columns: pa.Schema,
+    wanted: Sequence[str] | None = None,
+    where: pc.Expression | None = None,
+) -> pa.Table:
+    """Return the current rows of some files, without the manifest column.
+
+    The files must include every file with rows of their key groups. Without `where`, the manifest's row is included.
+    """
+    condition = holding(warehouse, path, deltas, columns)
+    if condition is not None:
+        where = condition if where is None else where & condition
+    chosen = state.row_columns(columns) if wanted is None else list(wanted)
+    return warehouse.read_files(path, names, columns, chosen, where)

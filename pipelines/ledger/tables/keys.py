@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from hashlib import blake2b
@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import epochs, late, rejects, results, windows
 from tidegate.pipelines.errors import UsageError
-from tidegate.windowing.columnar.key_codes import encode_keys
-from tidegate.windowing.keys import DECIMALS, KeySchema, signed64
+from tidegate.windowing.columnar.hashing import key_groups as groups_of
+from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
+from tidegate.windowing.keys import DECIMALS, KeySchema
 from tidegate.windowing.type_names import name_of
 
 Key: TypeAlias = tuple[pa.Scalar, ...]
@@ -88,14 +89,14 @@ def key_columns(table: str, schema: pa.Schema, key: tuple[str, ...]) -> tuple[st
     return named if set(named) <= set(schema.names) else ()
 
 
-def group_of(schema: KeySchema, key: Key, max_parallelism: int) -> int:
+def group_of(key: Key, max_parallelism: int) -> int:
     """Return the key group of a key."""
-    return schema.key_group_of(schema.key_of([value.as_py() for value in key]), max_parallelism)
+    return hash_of(key) % max_parallelism
 
 
-def hash_of(schema: KeySchema, key: Key) -> int:
+def hash_of(key: Key) -> int:
     """Return Spark's hash of a key, int64, by which older versions of tidegate identified it in manifests."""
-    return signed64(schema.hash_of(schema.key_of([value.as_py() for value in key])))
+    return int(key_hashes(*_row_of(key))[0].as_py())
 
 
 def are_of_key(rows: pa.Table, names: Sequence[str], key: Key) -> pa.ChunkedArray:
@@ -129,8 +130,7 @@ def digests(rows: pa.Table, names: Sequence[str], salt: bytes = b"") -> pa.Array
     Equal keys have equal digests, whatever width or unit their columns have. It is infeasible to find two keys with the
     same digest. A different salt, at most 64 bytes, gives different digests.
     """
-    schema = key_schema(rows.schema, tuple(names))
-    keys = encode_keys(schema, ({name: rows[name] for name in names}, len(rows)))
+    keys = _coded(rows, names)
     texts = zip(*map(_texts, keys.columns), strict=True) if names else [()]
     salted, of_keys = blake2b(key=salt, digest_size=32), []
     for parts in texts:
@@ -167,9 +167,13 @@ def is_forgotten(key: Key, mark: str) -> bool:
 
 
 def _digest(key: Key, salt: bytes) -> str:
-    names = [str(place) for place in range(len(key))]
-    row = pa.table({name: pa.array([value.as_py()], value.type) for name, value in zip(names, key, strict=True)})
-    return str(digests(row, names, salt)[0].as_py())
+    return str(digests(*_row_of(key), salt)[0].as_py())
+
+
+def _row_of(key: Key) -> tuple[pa.Table, tuple[str, ...]]:
+    """Return a table with a key as its only row, and the names of its columns."""
+    names = tuple(str(place) for place in range(len(key)))
+    return pa.table([pa.array([value.as_py()], value.type) for value in key], names), names
 
 
 def _texts(column: pa.Array) -> list[str | None]:
@@ -232,8 +236,8 @@ def _example(kind: pa.DataType) -> str:
 
 def key_groups(rows: pa.Table, key: tuple[str, ...], max_parallelism: int) -> pa.Array:
     """Return the key group of each row, int32. Each distinct key is hashed once."""
-    schema = key_schema(rows.schema, key)
-    return _of_each_key(rows, key, lambda value: schema.key_group_of(value, max_parallelism), pa.int32())
+    keys = _coded(rows, key)
+    return pa.array(groups_of(keys.hashes, max_parallelism)[keys.codes[0]])
 
 
 def key_hashes(rows: pa.Table, key: tuple[str, ...]) -> pa.Array:
@@ -242,30 +246,18 @@ def key_hashes(rows: pa.Table, key: tuple[str, ...]) -> pa.Array:
     Different keys may have the same hash, and anybody can construct such keys, so it does not identify a key. See
     `tables.keys`.
     """
-    schema = key_schema(rows.schema, key)
-    return _of_each_key(rows, key, lambda value: signed64(schema.hash_of(value)), pa.int64())
+    keys = _coded(rows, key)
+    return pa.array(keys.hashes.view(np.int64)[keys.codes[0]])
+
+
+def _coded(rows: pa.Table, names: Sequence[str]) -> KeyCodes:
+    return encode_keys(key_schema(rows.schema, tuple(names)), ({name: rows[name] for name in names}, len(rows)))
 
 
 def key_schema(schema: pa.Schema, key: tuple[str, ...]) -> KeySchema:
     """Return the key columns of a table with their value types, even for dictionary columns."""
     kinds = (schema.field(name).type for name in key)
     return KeySchema(key, tuple(kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds))
-
-
-def _of_each_key(rows: pa.Table, key: tuple[str, ...], compute: Callable[[Any], int], kind: pa.DataType) -> pa.Array:
-    if not key:
-        return pa.array([compute(())] * len(rows), kind)
-    columns = [rows[name].combine_chunks().dictionary_encode() for name in key]
-    if len(columns) == 1:
-        computed = [compute(value) for value in columns[0].dictionary.to_pylist()]
-        return pc.fill_null(pa.array(computed, kind).take(columns[0].indices), compute(None))
-    by_key: dict[tuple[object, ...], int] = {}
-    computed = []
-    for value in zip(*(column.to_pylist() for column in columns), strict=True):
-        if value not in by_key:
-            by_key[value] = compute(value)
-        computed.append(by_key[value])
-    return pa.array(computed, kind)
 
 
 KeyTexts: TypeAlias = tuple[tuple[re.Pattern[str], ...], ...]

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import late
+from tidegate.pipelines.definition.columns import with_values
 from tidegate.pipelines.definition.row_sets import surplus
-from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.ledger.manifest import Departed, Publish, Reopening
-from tidegate.pipelines.ledger.tables.files import write_file
+from tidegate.pipelines.ledger.tables.files import write_rows
 from tidegate.pipelines.ledger.tables.keys import digests, key_hashes
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import arrow_schema
@@ -67,21 +67,17 @@ def _lies_in_spans(
 
     A null is in no span. Spans of a key don't overlap.
     """
-    owners_of, starts, ends = (np.array(column) for column in zip(*sorted(spans), strict=True))
-    distinct, owners = np.unique(owners_of, return_inverse=True)
-    of_rows = pc.fill_null(pc.index_in(names, pa.array(distinct, names.type)), len(distinct)).to_numpy()
-    valid = np.asarray(times.is_valid().to_numpy())
-    begins = np.asarray(times.fill_null(0).to_numpy())
-    inside = np.zeros(len(of_rows), np.bool_)
-    order = np.argsort(of_rows, kind="stable")
-    each = np.arange(len(distinct))
-    places = [
-        np.searchsorted(in_order, each, side) for in_order in (of_rows[order], owners) for side in ("left", "right")
-    ]
-    for first_row, last_row, first, last in zip(*places, strict=True):
-        rows = order[first_row:last_row]
-        span = np.searchsorted(starts[first:last], begins[rows], "right") - 1
-        inside[rows] = valid[rows] & (span >= 0) & (begins[rows] < ends[first:last][np.maximum(span, 0)])
+    import pandas as pd
+
+    rows = pd.DataFrame({"name": names.to_numpy(zero_copy_only=False), "time": times.fill_null(0).to_numpy()})
+    rows = rows[times.is_valid().to_numpy()].sort_values("time")
+    of_keys = pd.DataFrame(spans, columns=["name", "start", "end"]).sort_values("start", ignore_index=True)
+    # Only the span's number may be missing, so the times stay whole numbers.
+    numbered = of_keys[["name", "start"]].reset_index(names="span")
+    span = pd.merge_asof(rows, numbered, left_on="time", right_on="start", by="name")["span"]
+    ends = of_keys["end"].to_numpy()[span.fillna(0).astype(np.int64)]
+    inside = np.zeros(len(times), np.bool_)
+    inside[rows.index] = span.notna() & (rows["time"].to_numpy() < ends)
     return inside
 
 
@@ -95,10 +91,12 @@ def with_marks(table: str, rows: pa.Table, key: tuple[str, ...], work: Publish) 
     if marks is None:
         return rows
     gone = pc.is_in(marks, value_set=pa.array([*work.remove_epochs, *work.stale_epochs], pa.int64()))
-    rows = _marked(rows, pc.if_else(gone, pa.scalar(None, pa.int64()), marks))
+    rows = with_values(rows, late.REOPENED, pc.if_else(gone, pa.scalar(None, pa.int64()), marks))
     for reopening in work.reopened:
         meant = is_meant(rows, key, reopening)
-        rows = _marked(rows, pc.if_else(meant, pa.scalar(reopening.epoch, pa.int64()), rows[late.REOPENED]))
+        rows = with_values(
+            rows, late.REOPENED, pc.if_else(meant, pa.scalar(reopening.epoch, pa.int64()), rows[late.REOPENED])
+        )
     return rows
 
 
@@ -107,16 +105,9 @@ def marks_of(table: str, rows: pa.Table) -> pa.ChunkedArray | None:
     return rows[late.REOPENED] if table == late.NAME and late.REOPENED in rows.column_names else None
 
 
-def _marked(rows: pa.Table, marks: pa.ChunkedArray) -> pa.Table:
-    index = rows.schema.get_field_index(late.REOPENED)
-    return rows.set_column(index, rows.schema.field(index), marks)
-
-
 def write_departed(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> Departed:
     """Write rows that an epoch removes from a table."""
-    file = write_file(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}-departed", rows)
-    if file is None:
-        raise TidegateError(f"nothing to write to table {tables.path(table)}")
+    (file,) = write_rows(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}-departed", rows)
     marks = marks_of(table, rows)
     return Departed(
         file=file, by_epoch=_counted(rows["epoch"]), by_reopening=() if marks is None else _counted(marks.drop_null())

@@ -11,17 +11,12 @@ import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyarrow import fs
 
 from tidegate.pipelines.storage.delta_log import FOLDER, LAST_CHECKPOINT, entry_name, is_entry, version_of
-from tidegate.pipelines.storage.warehouse import Warehouse
-
-if TYPE_CHECKING:
-    from tidegate.pipelines.storage.object_files import ObjectFiles
+from tidegate.pipelines.storage.warehouse import Warehouse, is_local
 
 _KEPT = 16
 """Number of cached handles: the tables of two pipelines and a few more."""
@@ -29,17 +24,17 @@ _KEPT = 16
 _ENTRIES = 12
 """Number of newest log entries that are compared: about as many as opening the table would read."""
 
-_Identity = tuple[object, ...]
-"""Identity of a file, which changes if the file is replaced."""
+_Mark = tuple[tuple[object, ...] | None, ...]
+"""Identity of each file from which a version is opened; it changes if the file is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A handle, its version, and the marks of its log's files."""
+    """A handle, its version, and the mark of its log."""
 
     handle: DeltaTable
     version: int
-    mark: tuple[_Identity | None, ...]
+    mark: _Mark
 
 
 _kept: OrderedDict[tuple[object, str], _Kept] = OrderedDict()
@@ -52,15 +47,12 @@ def newest(warehouse: Warehouse, path: str) -> DeltaTable:
     On an object store, if nobody has committed, this takes a single list request instead of one for each entry since
     the last checkpoint.
     """
-    filesystem, log = warehouse.filesystem(f"{path}/{FOLDER}")
-    is_folder = isinstance(filesystem, fs.LocalFileSystem)
-    look = _Folder(log) if is_folder else _InStore(*warehouse.objects(f"{path}/{FOLDER}"))
-    key = (None if is_folder else warehouse.objects(path)[0], log)
+    key = (None if is_local(path) else warehouse.objects(path)[0], path)
     with _lock:
         kept = _kept.pop(key, None)
-    if kept is None or kept.handle.version() != kept.version or look.mark(kept.version) != kept.mark:
+    if kept is None or kept.handle.version() != kept.version or _mark(warehouse, path, kept.version) != kept.mark:
         handle = warehouse.open(path)
-        mark = look.mark(handle.version())
+        mark = _mark(warehouse, path, handle.version())
         if mark is None:
             return handle
         kept = _Kept(handle, handle.version(), mark)
@@ -71,46 +63,24 @@ def newest(warehouse: Warehouse, path: str) -> DeltaTable:
     return kept.handle
 
 
-class _Log(Protocol):
-    """A log that is watched for newer versions."""
-
-    def mark(self, version: int) -> tuple[_Identity | None, ...] | None:
-        """Return the identity of the files from which a version is opened, or None if a newer version exists."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Folder:
-    """A log in a folder."""
-
-    path: str
-
-    def mark(self, version: int) -> tuple[_Identity | None, ...] | None:
-        if _identity(f"{self.path}/{entry_name(version + 1)}") is not None:
+def _mark(warehouse: Warehouse, path: str, version: int) -> _Mark | None:
+    """Return the mark of a version's log, or None if a newer version exists."""
+    log, first = f"{path}/{FOLDER}", max(0, version - _ENTRIES)
+    if is_local(path):
+        _, folder = warehouse.filesystem(log)
+        if _identity(f"{folder}/{entry_name(version + 1)}") is not None:
             return None
-        entries = (entry_name(number) for number in range(version, _first(version) - 1, -1))
-        return tuple(_identity(f"{self.path}/{name}") for name in ("", LAST_CHECKPOINT, *entries))
+        entries = (entry_name(number) for number in range(version, first - 1, -1))
+        return tuple(_identity(f"{folder}/{name}") for name in ("", LAST_CHECKPOINT, *entries))
+    files, key = warehouse.objects(log)
+    # A prefix of the first entry's name sorts before that entry, and after all older files.
+    listed = files.listed_after(key, entry_name(first).partition(".")[0])
+    if any(is_entry(name) and (version_of(name) or 0) > version for name in listed):
+        return None
+    return tuple((name, *identity) for name, identity in sorted(listed.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class _InStore:
-    """A log in an object store."""
-
-    files: ObjectFiles
-    key: str
-
-    def mark(self, version: int) -> tuple[_Identity | None, ...] | None:
-        # A prefix of the first entry's name sorts before that entry, and after all older files.
-        listed = self.files.listed_after(self.key, entry_name(_first(version)).partition(".")[0])
-        if any(is_entry(name) and (version_of(name) or 0) > version for name in listed):
-            return None
-        return tuple((name, *identity) for name, identity in sorted(listed.items()))
-
-
-def _first(version: int) -> int:
-    return max(0, version - _ENTRIES)
-
-
-def _identity(path: str) -> _Identity | None:
+def _identity(path: str) -> tuple[object, ...] | None:
     try:
         status = os.stat(path)
     except OSError:

@@ -163,17 +163,11 @@ class PipelineTables:
             # Something other than a folder is at the path.
             return False
 
-    def create(self, schemas: dict[str, pa.Schema]) -> None:
+    def create(self, schemas: dict[str, pa.Schema], partitions: Sequence[str] = (), *, replace: bool = False) -> None:
         """Create the tables that don't exist yet. The metadata of a schema becomes properties of its table."""
         for table, schema in schemas.items():
             ours = {name.decode(): value.decode() for name, value in (schema.metadata or {}).items()}
-            self.create_one(table, schema, {**_PROPERTIES, **ours})
-
-    def create_windows(self, schema: pa.Schema, unit: str, early: bool, *, replace: bool = False) -> None:
-        """Create table `windows`. Its properties record how it is filled. An existing table is kept, or replaced."""
-        partitions = [windows.PARTITIONS[unit]] if unit in windows.PARTITIONS else []
-        properties = {**_PROPERTIES, windows.EARLY: str(early).lower()}
-        self.create_one(windows.NAME, schema, properties, partitions, replace=replace)
+            self.create_one(table, schema, {**_PROPERTIES, **ours}, partitions, replace=replace)
 
     def create_one(
         self,

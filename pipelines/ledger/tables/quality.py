@@ -25,8 +25,11 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.tables.commits import Outrun, commit
 from tidegate.pipelines.ledger.tables.damaged_log import set_aside
-from tidegate.pipelines.ledger.tables.files import add_action, remove_action, statistics, write_file
+from tidegate.pipelines.ledger.tables.files import add_action, remove_action, statistics, write_rows
+from tidegate.pipelines.ledger.tables.keys import KeyTexts, names_key, names_part
 from tidegate.pipelines.ledger.tables.pipeline_tables import QUALITY, PipelineTables
+from tidegate.pipelines.ledger.tables.table_log import leave_newest
+from tidegate.pipelines.storage.delta_log import FOLDER, actions_in
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, read_table
 from tidegate.windowing.time import Millis, from_millis
 
@@ -159,7 +162,7 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[
     tables.create_one(NAME, SCHEMA, {})
     outcomes = [asdict(row) for row in rows]
 
-    def change(handle: DeltaTable) -> tuple[pa.Table | None, list[RemoveAction]]:
+    def change(handle: DeltaTable) -> tuple[pa.Table, list[RemoveAction]]:
         check()
         number = handle.version() + 1
         return pa.Table.from_pylist([{**row, "number": number} for row in outcomes], schema=SCHEMA), []
@@ -176,7 +179,7 @@ def mend(tables: PipelineTables) -> None:
         _log.warning("%s", warning)
 
 
-Change: TypeAlias = Callable[[DeltaTable], tuple[pa.Table | None, list[RemoveAction]]]
+Change: TypeAlias = Callable[[DeltaTable], tuple[pa.Table, list[RemoveAction]]]
 """Returns the rows to add to a version of the table, and the files to remove from it."""
 
 
@@ -191,15 +194,13 @@ def commit_change(tables: PipelineTables, change: Change) -> int:
         handle = tables.open(NAME)
         version = handle.version() + 1
         added, removes = change(handle)
-        file = None if added is None else write_file(tables.warehouse, path, f"{NAME}-rows", added)
-        adds = []
-        if file is not None and added is not None:
-            stats = json.dumps(statistics(added, _DESCRIBED))
-            adds = [add_action(file.model_copy(update={"stats": stats}))]
+        files = write_rows(tables.warehouse, path, f"{NAME}-rows", added)
+        stats = json.dumps(statistics(added, _DESCRIBED))
+        adds = [add_action(file.model_copy(update={"stats": stats})) for file in files]
         try:
             commit(tables.warehouse, handle, [*adds, *removes], {})
         except Outrun:
-            if file is not None:
+            for file in files:
                 tables.warehouse.delete_file(path, file.path)
             continue
         return version
@@ -216,7 +217,7 @@ def tidy(tables: PipelineTables, oldest: Millis) -> bool:
     if len(active_files(tables.open(NAME))) < _ENOUGH:
         return False
 
-    def change(handle: DeltaTable) -> tuple[pa.Table | None, list[RemoveAction]]:
+    def change(handle: DeltaTable) -> tuple[pa.Table, list[RemoveAction]]:
         kept = _without_old(read_table(tables.warehouse, handle), oldest)
         return kept.sort_by("checked_at"), [remove_action(file) for file in active_files(handle)]
 
@@ -227,7 +228,7 @@ def tidy(tables: PipelineTables, oldest: Millis) -> bool:
 
 def _without_old(rows: pa.Table, oldest: Millis) -> pa.Table:
     young = pc.greater_equal(rows["checked_at"], pa.scalar(from_millis(oldest)).cast(TIMESTAMP))
-    checks = _of_checks(rows)
+    checks = rows.filter(~pc.field("suite").isin(_BESIDE_CHECKS))
     needed = [check for check in (_newest_check(checks), _newest_passed_check(checks)) if check is not None]
     verified = rows.filter(pc.equal(rows["suite"], VERIFIED))
     needed += [check for check in (_newest_passed_check(verified),) if check is not None]
@@ -240,52 +241,32 @@ def acknowledge(
 ) -> None:
     """Record that a user acknowledged the windows that satisfy a condition, as of a manifest's epoch."""
     observed = json.dumps({"where": where, "reason": reason}, ensure_ascii=False)
-    _append_beside(tables, manifest, ACKNOWLEDGED, "acknowledge", "info", True, observed, windows, now)
+    outcome = {"expectation": "acknowledge", "severity": "info", "success": True, "observed": observed}
+    _append_beside(tables, manifest, suite=ACKNOWLEDGED, checked_at=now, about="", rows=windows, **outcome)
 
 
 def keep_verification(
-    tables: PipelineTables, manifest: Manifest, success: bool, observed: str, windows: int, seconds: float | None = None
+    tables: PipelineTables, manifest: Manifest, success: bool, observed: str, windows: int, seconds: float | None
 ) -> None:
     """Record that the results up to a manifest's epoch were verified.
 
     `seconds` is the processor time if only a sampled epoch was verified.
     """
-    now = datetime.now(UTC)
-    about = "" if seconds is None else _SAMPLED
-    _append_beside(
-        tables, manifest, VERIFIED, "verify", "critical", success, observed, windows, now, about=about, number=seconds
-    )
+    now, about = datetime.now(UTC), "" if seconds is None else _SAMPLED
+    outcome = {"expectation": "verify", "severity": "critical", "success": success, "observed": observed}
+    outcome |= {"observed_number": seconds}
+    _append_beside(tables, manifest, suite=VERIFIED, checked_at=now, about=about, rows=windows, **outcome)
 
 
-def _append_beside(
-    tables: PipelineTables,
-    manifest: Manifest,
-    suite: str,
-    expectation: str,
-    severity: str,
-    success: bool,
-    observed: str,
-    windows: int,
-    now: datetime,
-    about: str = "",
-    number: float | None = None,
-) -> None:
+def _append_beside(tables: PipelineTables, manifest: Manifest, **outcome: Any) -> None:
     """Add a row that is not an outcome of a check, as of a manifest's epoch."""
     row = QualityRow(
         check_id=uuid.uuid4().hex,
-        checked_at=now,
         timeline=manifest.timeline,
         epoch=manifest.epoch,
-        suite=suite,
-        expectation=expectation,
-        about=about,
-        severity=severity,
-        success=success,
-        observed=observed,
-        observed_number=number,
-        rows=windows,
         results_version=tables.open("results").version(),
         state_version=tables.open("state").version(),
+        **outcome,
     )
     append(tables, [row])
 
@@ -310,10 +291,6 @@ def acknowledged(tables: PipelineTables) -> list[tuple[int, str, str]]:
     rows = read(tables, suites=[ACKNOWLEDGED])
     given = [(row["epoch"], json.loads(row["observed"])) for row in rows.to_pylist() if row["observed"]]
     return [(int(epoch), str(text["where"]), str(text["reason"])) for epoch, text in given]
-
-
-def _of_checks(rows: pa.Table) -> pa.Table:
-    return rows.filter(pc.invert(pc.is_in(rows["suite"], value_set=pa.array(_BESIDE_CHECKS))))
 
 
 def _order(rows: pa.Table) -> list[tuple[str, str]]:
@@ -425,3 +402,72 @@ def state_of(rows: pa.Table) -> str:
         return "never checked"
     broken = rows.filter(pc.invert(rows["success"]))["severity"].to_pylist()
     return "failed" if "critical" in broken else "marked" if "warning" in broken else "passed"
+
+
+_TEXTS = ("observed", "about", "limits", "description")
+"""Text columns that may contain a part of a key, because a check saw it or a user's suite names it."""
+
+_EXAMPLE = ", such as "
+"""Text before an example in `observed`, in rows of older tidegate versions. Newer rows have `examples` instead."""
+
+
+def forget_examples(tables: PipelineTables, key: KeyTexts, only_if_named: bool = False) -> None:
+    """Remove the examples of all checks, including those in files of killed checks.
+
+    Any other text that contains a part of the key is emptied. `only_if_named` leaves the table unchanged unless a file
+    contains all parts of the key.
+    """
+    if not tables.warehouse.exists(tables.path(NAME)) or (only_if_named and not _are_named(tables, key)):
+        return
+    mend(tables)
+    listed: list[str] = []
+
+    def change(handle: DeltaTable) -> tuple[pa.Table, list[RemoveAction]]:
+        # A check that wrote one of these files earlier can't commit it after this change.
+        listed[:] = tables.warehouse.names(tables.path(NAME))
+        rows = read_table(tables.warehouse, handle)
+        schema = rows.schema
+        cleaned = pa.Table.from_pylist([_without_key(row, key) for row in rows.to_pylist()], schema=schema)
+        if cleaned.equals(rows):
+            return schema.empty_table(), []
+        return cleaned, [remove_action(file) for file in active_files(handle)]
+
+    # The statistics in old log entries contain the smallest and largest text of a file.
+    leave_newest(tables, NAME, commit_change(tables, change), listed)
+
+
+def _without_key(row: dict[str, Any], key: KeyTexts) -> dict[str, Any]:
+    """Return a row of the table without examples, and without texts that contain a part of a key."""
+    cleaned = row | {"examples": None} if "examples" in row else {**row}
+    if row["suite"] != ACKNOWLEDGED:
+        cleaned["observed"] = row["observed"] and row["observed"].partition(_EXAMPLE)[0]
+    named = [name for name in _TEXTS if cleaned.get(name) and names_part(cleaned[name], key)]
+    cleaned |= dict.fromkeys(named, "")
+    if "observed" in named and "observed_number" in row:
+        cleaned["observed_number"] = None
+    return cleaned
+
+
+def _are_named(tables: PipelineTables, key: KeyTexts) -> bool:
+    """Return True if a file contains all parts of the key in an observation or an example, or can't be read."""
+    path = tables.path(NAME)
+    log = f"{path}/{FOLDER}"
+    files = [(folder, name) for folder in (path, log) for name in tables.warehouse.names(folder)]
+    texts = (_shown(tables, folder, name) for folder, name in files)
+    return any(text is None or names_key(text, key) for text in texts)
+
+
+def _shown(tables: PipelineTables, folder: str, name: str) -> str | None:
+    """Return the texts in a file of the table or its log; None if the file can't be read."""
+    import pyarrow.parquet as pq
+
+    with tables.warehouse.open_file(folder, name) as file:
+        try:
+            if name.endswith(".parquet"):
+                opened = pq.ParquetFile(file)
+                # Statistics in a log contain the smallest and largest text.
+                columns = {*_TEXTS, "examples", "add"} & {*opened.schema_arrow.names}
+                return str(opened.read(sorted(columns)).to_pylist())
+            return "".join(json.dumps(action["add"]) for action in actions_in(file.read()) if "add" in action)
+        except (pa.ArrowException, OSError, ValueError):
+            return None

@@ -17,19 +17,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.storage.delta_log import (
-    FOLDER,
-    LAST_CHECKPOINT,
-    Action,
-    DeltaLog,
-    checkpoint_name,
-    commit_info,
-    entry_name,
-    entry_versions,
-    files_in,
-    is_entry,
-    version_of,
-)
+from tidegate.pipelines.storage import delta_log
 from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.time import Millis
 
@@ -81,17 +69,19 @@ class TableLog:
     @property
     def folder(self) -> str:
         """Path of the log."""
-        return f"{self.tables.path(self.table)}/{FOLDER}"
+        return f"{self.tables.path(self.table)}/{delta_log.FOLDER}"
 
     @cached_property
     def names(self) -> frozenset[str]:
         """Names of the log files that start with a version."""
-        return frozenset(name for name in self.tables.warehouse.names(self.folder) if version_of(name) is not None)
+        return frozenset(
+            name for name in self.tables.warehouse.names(self.folder) if delta_log.version_of(name) is not None
+        )
 
     @cached_property
     def versions(self) -> list[int]:
         """Versions that have an entry, ascending."""
-        return entry_versions(self.names)
+        return delta_log.entry_versions(self.names)
 
     @property
     def recent(self) -> list[int]:
@@ -106,11 +96,18 @@ class TableLog:
         """Return the entry of a version, or None if it has been removed. A damaged entry is refused."""
         key = (self.table, version)
         if key not in self.memory.entries:
-            actions = self._actions(version)
-            if actions is None:
+            try:
+                actions = self._log.actions(version)
+            except FileNotFoundError:
                 return None
-            added, removed = (frozenset(files_in(actions, kind)) for kind in ("add", "remove"))
-            self.memory.entries[key] = LogEntry(version, commit_info(actions), added, removed)
+            except ValueError as error:
+                raise Refused(
+                    f"entry {delta_log.entry_name(version)} in the log of table {self.tables.path(self.table)} is "
+                    f"damaged ({error}). Only tidegate may change it. `tidegate restore {self.tables.pipeline} latest` "
+                    "sets it aside and continues"
+                ) from error
+            added, removed = (frozenset(delta_log.files_in(actions, kind)) for kind in ("add", "remove"))
+            self.memory.entries[key] = LogEntry(version, delta_log.commit_info(actions), added, removed)
         return self.memory.entries[key]
 
     def version_at(self, moment: Millis, now: Millis) -> int:
@@ -153,7 +150,7 @@ class TableLog:
         long must not delete the checkpoint with which a later cleanup keeps that version.
         """
         head, recent = self.versions[-1], set(self.recent)
-        if self.versions == [since] and checkpoint_name(since) in self.names:
+        if self.versions == [since] and delta_log.checkpoint_name(since) in self.names:
             return
         alone = {version for version in versions if version < since}
         # A version before a gap already has one of tidegate's checkpoints. A checkpoint that Delta wrote may hold
@@ -164,10 +161,10 @@ class TableLog:
             self.tables.warehouse.make_commit_durable(self.tables.path(self.table), version)
         for version in reversed(self.versions):
             if version < since and version not in alone:
-                self.tables.warehouse.delete_file(self.folder, entry_name(version))
+                self.tables.warehouse.delete_file(self.folder, delta_log.entry_name(version))
         for name in sorted(self.names):
-            version = version_of(name) or 0
-            if version < since and version not in alone and not is_entry(name):
+            version = delta_log.version_of(name) or 0
+            if version < since and version not in alone and not delta_log.is_entry(name):
                 self.tables.warehouse.delete_file(self.folder, name)
         self.memory.forget(self.table, {*alone, *range(since, head + 1)})
 
@@ -182,7 +179,7 @@ class TableLog:
         import pyarrow.parquet as pq
 
         self.tables.open(self.table, version).create_checkpoint()
-        name = checkpoint_name(version)
+        name = delta_log.checkpoint_name(version)
         if self.tables.warehouse.sizes(self.folder, [name])[name] is None:
             # A checkpoint in Delta's second format (v2Checkpoint) has a different name, and is left unchanged.
             return
@@ -202,17 +199,17 @@ class TableLog:
     def _describe(self, version: int, rows: int, size: int) -> None:
         """Write the size of the newest checkpoint to `_last_checkpoint`, where Delta reads it."""
         try:
-            noted = json.loads(self._log.read(LAST_CHECKPOINT))
+            noted = json.loads(self._log.read(delta_log.LAST_CHECKPOINT))
         except FileNotFoundError:
             # If a process ends between writing the checkpoint and this file, deltalake never writes it for this
             # version.
             return
         if noted.get("version") == version:
             text = json.dumps({**noted, "size": rows, "sizeInBytes": size})
-            self.tables.warehouse.replace_file(self.folder, LAST_CHECKPOINT, text.encode())
+            self.tables.warehouse.replace_file(self.folder, delta_log.LAST_CHECKPOINT, text.encode())
 
     def _files_at(self, version: int) -> Iterator[str]:
-        if checkpoint_name(version) not in self.names:
+        if delta_log.checkpoint_name(version) not in self.names:
             yield from (file["path"] for file in active_files(self.tables.open(self.table, version)))
             return
         import pyarrow.compute as pc
@@ -221,20 +218,8 @@ class TableLog:
         yield from map(unquote, pc.struct_field(added, "path").drop_null().to_pylist())
 
     @property
-    def _log(self) -> DeltaLog:
+    def _log(self) -> delta_log.DeltaLog:
         return self.tables.warehouse.log(self.tables.path(self.table))
-
-    def _actions(self, version: int) -> list[Action] | None:
-        try:
-            return self._log.actions(version)
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise Refused(
-                f"entry {entry_name(version)} in the log of table {self.tables.path(self.table)} is damaged ({error}). "
-                f"Only tidegate may change it. `tidegate restore {self.tables.pipeline} latest` sets it aside and "
-                "continues"
-            ) from error
 
 
 def not_ahead(times: Sequence[Millis], now: Millis) -> list[Millis]:
@@ -264,11 +249,11 @@ def leave_newest(tables: PipelineTables, table: str, since: int, listed: Iterabl
     for name in sorted(set(listed) - needed):
         tables.warehouse.delete_file(path, name)
     for folder in tables.warehouse.folders(path):
-        if folder != FOLDER:
+        if folder != delta_log.FOLDER:
             tables.warehouse.delete_folder(f"{path}/{folder}")
     # The rest of the log's folder was not written by `keep`, whose checkpoints are single files.
     for name in tables.warehouse.names(log.folder):
-        if version_of(name) is None and name != LAST_CHECKPOINT:
+        if delta_log.version_of(name) is None and name != delta_log.LAST_CHECKPOINT:
             tables.warehouse.delete_file(log.folder, name)
     for folder in tables.warehouse.folders(log.folder):
         tables.warehouse.delete_folder(f"{log.folder}/{folder}")
@@ -278,5 +263,5 @@ def has_leftovers(tables: PipelineTables, table: str) -> bool:
     """Return True if a table's folder contains anything other than data files and a log."""
     path = tables.path(table)
     return any(not name.endswith(".parquet") for name in tables.warehouse.names(path)) or any(
-        folder != FOLDER for folder in tables.warehouse.folders(path)
+        folder != delta_log.FOLDER for folder in tables.warehouse.folders(path)
     )

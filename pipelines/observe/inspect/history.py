@@ -33,7 +33,7 @@ from tidegate.pipelines.epoch.open_input import OpenInput, choices_of
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commits, steps_of
 from tidegate.pipelines.epoch.recompute_rows import FirstRun, without_skipped
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.manifest import Interval, Manifest, is_on
+from tidegate.pipelines.ledger.manifest import Interval, Manifest, of_line
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot, require_snapshot
 from tidegate.pipelines.ledger.snapshots.line import forgotten_marks
 from tidegate.pipelines.ledger.tables.keys import Key, is_forgotten
@@ -319,11 +319,10 @@ def read_history(
 
 def _epochs(tables: PipelineTables, manifest: Manifest, after: int) -> list[dict[str, Any]]:
     """Return the rows of table `epochs` on the lineage of a snapshot after an epoch, in order."""
-    rows = read_table(
-        tables.warehouse, tables.open(epochs.NAME), where=~pc.field("stale") & (pc.field("epoch") > after)
-    )
-    on_line = [row for row in rows.to_pylist() if is_on(manifest.line, row["epoch"])]
-    return sorted(on_line, key=lambda row: int(row["epoch"]))
+    where = of_line(manifest.line) & (pc.field("epoch") > after)
+    rows = read_table(tables.warehouse, tables.open(epochs.NAME), where=where).sort_by("epoch")
+    on_line: list[dict[str, Any]] = rows.to_pylist()
+    return on_line
 
 
 def _retained(tables: PipelineTables, epoch: int) -> Manifest | None:

@@ -55,7 +55,7 @@ def _write_read_and_remove(warehouse: Warehouse) -> None:
     name = f"probe-{uuid.uuid4().hex}"
     warehouse.replace_file(warehouse.uri, name, _CONTENT)
     try:
-        if warehouse.read_text(warehouse.uri, name).encode() != _CONTENT:
+        if warehouse.read_file(warehouse.uri, name) != _CONTENT:
             raise UsageError(f"{warehouse.uri} returned a different object from the one that was written")
     finally:
         warehouse.delete_file(warehouse.uri, name)

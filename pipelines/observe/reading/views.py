@@ -19,7 +19,7 @@ from tidegate.pipelines.definition import results, state
 from tidegate.pipelines.definition.columns import column
 from tidegate.pipelines.definition.late import REOPENED
 from tidegate.pipelines.definition.row_sets import one_of_each
-from tidegate.pipelines.ledger.tables.state_files import deltas_of, holding
+from tidegate.pipelines.ledger.tables.files import deltas_of, holding
 from tidegate.pipelines.observe.reading.places import Files, bits_by_file, from_bits, without
 from tidegate.pipelines.observe.reading.reached import Reached, as_time
 from tidegate.pipelines.storage.warehouse import Warehouse
@@ -188,12 +188,10 @@ def read_file(
 
 def without_later_marks(rows: pa.RecordBatch, until: int) -> pa.RecordBatch:
     """Return late rows as they were when an epoch was published, without marks of later epochs."""
-    index = rows.schema.get_field_index(REOPENED)
-    if index < 0:
+    if REOPENED not in rows.schema.names:
         return rows
-    marks = rows.column(index)
-    earlier = pc.if_else(pc.less_equal(marks, until), marks, pa.scalar(None, marks.type))
-    return rows.set_column(index, rows.schema.field(index), earlier)
+    marks = rows[REOPENED]
+    return with_values(rows, REOPENED, pc.if_else(pc.less_equal(marks, until), marks, pa.scalar(None, marks.type)))
 
 
 def changes_in_timeline(files: Files, key: Sequence[str], start: Reached, end: Reached, only_final: bool) -> View:

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.manifest import Manifest
-from tidegate.pipelines.ledger.snapshots.published import PinnedTables, pin_tables
+from tidegate.pipelines.ledger.snapshots.head import state_rows
+from tidegate.pipelines.ledger.snapshots.published import pin_epoch
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
@@ -81,16 +82,18 @@ def read_run(tables: PipelineTables, epoch: int | None = None, key: str | None =
         UsageError: there is no snapshot of that epoch, or no window of that key.
         Refused: the epoch is not published yet, or was replaced.
     """
-    pinned = pin_tables(tables, epoch)
-    manifest = pinned.manifest
-    final = pinned.final_windows()
+    pinned = pin_epoch(tables, epoch)
+    manifest, final = pinned.snapshot.manifest, pinned.final_windows()
+    names = tuple(manifest.schemas.key)
+    opened = open_windows(state_rows(tables.warehouse, pinned.snapshot), names)
+    by_group = Counter(opened["key_group"].to_pylist())
     checks = quality.newest(tables, manifest.epoch)
-    shown, texts, timeline = _timeline(pinned, final, key)
+    shown, texts, timeline = _timeline(names, final, opened, key)
     return RunReport(
         manifest,
         pinned.snapshot.version,
         [row for row in pinned.epochs.to_pylist() if row["epoch"] <= manifest.epoch],
-        _open_by_key_group(pinned),
+        [by_group[group] for group in range(manifest.max_parallelism)],
         _lengths(final),
         shown,
         texts,
@@ -98,16 +101,6 @@ def read_run(tables: PipelineTables, epoch: int | None = None, key: str | None =
         [quality.QualityRow.of(row) for row in checks.to_pylist()],
         quality.state_of(checks),
     )
-
-
-def _open_by_key_group(pinned: PinnedTables) -> list[int]:
-    rows = _open_windows(pinned)
-    counts = Counter(rows["key_group"].to_pylist())
-    return [counts[group] for group in range(pinned.manifest.max_parallelism)]
-
-
-def _open_windows(pinned: PinnedTables) -> pa.Table:
-    return open_windows(pinned.state, pinned.key)
 
 
 def _lengths(final: pa.Table) -> list[Millis]:
@@ -120,12 +113,12 @@ def _lengths(final: pa.Table) -> list[Millis]:
 
 
 def _timeline(
-    pinned: PinnedTables, final: pa.Table, wanted: str | None
+    names: tuple[str, ...], final: pa.Table, opened: pa.Table, wanted: str | None
 ) -> tuple[str | None, tuple[str, ...], list[Session]]:
     """Return a key as one text and as the texts of its values, and its newest windows, final and open."""
     if not results.has_panes(final.schema):
         return None, (), []
-    sessions = _bounds(final, pinned.key, is_open=False) + _bounds(_open_windows(pinned), pinned.key, is_open=True)
+    sessions = _bounds(final, names, is_open=False) + _bounds(opened, names, is_open=True)
     counts = Counter(key for key, _ in sessions)
     if not counts:
         if wanted is not None:
@@ -140,7 +133,7 @@ def _timeline(
     # Ties are broken by name, so that a report looks the same when it is drawn again.
     key = min(named, key=lambda values: (-counts[values], _name(values), repr(values)))
     mine = sorted((session for values, session in sessions if values == key), key=lambda session: session.start)
-    return _name(key), tuple(map(text_of_value, key)) if pinned.key else (), mine[-_TIMELINE_WINDOWS:]
+    return _name(key), tuple(map(text_of_value, key)) if names else (), mine[-_TIMELINE_WINDOWS:]
 
 
 def _name(values: tuple[Any, ...]) -> str:

@@ -17,9 +17,8 @@ import click
 
 from tidegate.extras import missing_extra
 from tidegate.pipelines.errors import OTHER, USAGE, TidegateError
-from tidegate.pipelines.failures import in_words, is_from_beneath, is_of_store, remedy_for, with_line
+from tidegate.pipelines.failures import in_words, is_from_beneath, is_of_store, remedy_for, with_line, with_remedy
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
-from tidegate.pipelines.storage.answers import with_remedy
 from tidegate.pipelines.storage.credentials import masked
 
 _COMMANDS = {

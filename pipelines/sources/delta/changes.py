@@ -1,33 +1,54 @@
-"""Versions of a Delta table that removed rows: UPDATE, DELETE, MERGE, overwrites and RESTORE."""
+"""What the actions of a version did to the rows of a Delta table, above all UPDATE, DELETE, MERGE and RESTORE."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import ChangedFiles, SourceFile
-from tidegate.pipelines.sources.delta.actions import commit_time, number_of_rows, number_stored
 from tidegate.pipelines.sources.delta.reader import CAME, DELETED, DELETED_BESIDE, GONE, PARTITION, SIDE
 from tidegate.pipelines.sources.delta.table_facts import details_of
 from tidegate.pipelines.storage.delta_log import Action, commit_info
+from tidegate.windowing.time import Millis
 
 _File: TypeAlias = tuple[str, str]
 """Path and deletion vector of a file. With another vector, the file has other rows."""
 
 
-Changes: TypeAlias = tuple[
-    Sequence[tuple[int, Sequence[Action]]], Callable[[str], str], Callable[[], Mapping[str, Mapping[str, Any]]]
-]
-"""Arguments of `changed_files`."""
+def changes_data(action: Action) -> bool:
+    """Return True if an action adds or removes rows, rather than only rewriting them."""
+    return any(kind in action and action[kind].get("dataChange", True) for kind in ("add", "remove"))
+
+
+def commit_time(actions: list[Action]) -> Millis:
+    """Return the commit's own time. File times are the last resort, because copying a table changes them."""
+    for action in actions:
+        info = action.get("commitInfo", {})
+        if time := info.get("inCommitTimestamp") or info.get("timestamp"):
+            return int(time)
+    return max((action["add"]["modificationTime"] for action in actions if "add" in action), default=0)
+
+
+def _number_stored(add: Action) -> int | None:
+    """Return the number of rows by the statistics of an add action, including those that a deletion vector removes."""
+    rows = json.loads(add["stats"]).get("numRecords") if add.get("stats") else None
+    return None if rows is None else int(rows)
+
+
+def added_file(path: str, add: Action, written: Millis) -> SourceFile:
+    """Return the file of an add action, with its number of rows without those that a deletion vector removes."""
+    stored = _number_stored(add)
+    rows = None if stored is None else stored - int((add.get(DELETED) or {}).get("cardinality", 0))
+    return SourceFile(path, written, rows=rows, stored=stored, details=details_of(add), size=int(add["size"]))
 
 
 def removes_data(actions: Sequence[Action]) -> bool:
     """Return True if a commit removed or changed rows, rather than only rewriting them."""
-    return any("remove" in action and action["remove"].get("dataChange", True) for action in actions)
+    return any(remove.get("dataChange", True) for remove in _all(actions, "remove"))
 
 
 def refusal_of(path: str, version: int, actions: Sequence[Action]) -> Refused:
@@ -42,133 +63,120 @@ def refusal_of(path: str, version: int, actions: Sequence[Action]) -> Refused:
     )
 
 
-def cheapest(
-    commits: Sequence[tuple[int, Sequence[Action]]],
-    path_of: Callable[[str], str],
-    earlier: Callable[[], Mapping[str, Mapping[str, Any]]],
-    sizes: Callable[[list[str]], Mapping[str, int | None]],
-) -> ChangedFiles:
-    """Return the files to read deleted and added rows from, by the change feed or not, whichever needs fewer bytes.
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The commits between two versions of a table, in order.
 
-    The change feed is not used if one of its files is missing: the files of both versions may still exist. `sizes`
-    returns file sizes by path, None for a missing file. The other arguments are those of `changed_files`.
+    `path_of` converts a file's path in the log to its path in the file system. `earlier` returns the add actions of the
+    older version by path, for removals without partition values.
     """
-    changed, fed = changed_files(commits, path_of, earlier), fed_files(commits, path_of, earlier)
-    if fed is None or fed.size >= changed.size:
-        return changed
-    present = sizes([file.path for file in (*fed.gone, *fed.came)])
-    return changed if None in present.values() else fed
 
+    commits: Sequence[Sequence[Action]]
+    path_of: Callable[[str], str]
+    earlier: Callable[[], Mapping[str, Action]]
 
-def changed_files(
-    commits: Iterable[tuple[int, Sequence[Action]]],
-    path_of: Callable[[str], str],
-    earlier: Callable[[], Mapping[str, Mapping[str, Any]]],
-) -> ChangedFiles:
-    """Return the files in which the version before some commits differs from the version of the last one.
+    def cheapest(self, sizes: Callable[[list[str]], Mapping[str, int | None]]) -> ChangedFiles:
+        """Return the files to read deleted and added rows from, by the change feed or not, whichever needs fewer bytes.
 
-    A file that was added and removed again in between is in neither list. Files that OPTIMIZE rewrote are left out if
-    no other commit touched them. The commits are in order. `path_of` converts a file's path in the log to its path in
-    the file system. `earlier` returns the add actions of the older version by path, for removals without partition
-    values.
-    """
-    gone: dict[_File, SourceFile] = {}
-    came: dict[_File, SourceFile] = {}
-    rewritten: list[tuple[set[_File], set[_File]]] = []
-    adds: Mapping[str, Mapping[str, Any]] | None = None
-    for _, actions in commits:
-        removed, added = set[_File](), set[_File]()
-        for action in actions:
-            if (remove := action.get("remove")) is None:
-                continue
-            path, details = path_of(remove["path"]), details_of(remove)
-            file = (path, _vector(remove))
-            removed.add(file)
-            if came.pop(file, None) is not None:
-                continue
-            if PARTITION not in details:
-                adds = earlier() if adds is None else adds
-                if path in adds:
-                    details |= {name: value for name, value in details_of(adds[path]).items() if name == PARTITION}
-            gone[file] = SourceFile(path, 0, stored=number_stored(remove), details=details, size=remove.get("size"))
-        for action in actions:
-            if (add := action.get("add")) is None:
-                continue
-            path = path_of(add["path"])
-            file = (path, _vector(add))
-            if not removed and not add.get("dataChange", True):
-                # Statistics and row ids are written by adding an existing file again.
-                continue
-            added.add(file)
-            if gone.pop(file, None) is None:
-                # Rows of an append are checked against the time of its commit, as usual. Other files contain rows of
-                # older commits.
-                is_append = add.get("dataChange", True) and not removes_data(actions)
-                came[file] = SourceFile(
-                    path,
-                    commit_time([*actions]) if is_append else add["modificationTime"],
-                    rows=number_of_rows(add),
-                    stored=number_stored(add),
-                    details=details_of(add),
-                    size=int(add["size"]),
+        The change feed is not used if one of its files is missing: the files of both versions may still exist. `sizes`
+        returns file sizes by path, None for a missing file.
+        """
+        changed, fed = self.files(), self.fed()
+        if fed is None or fed.size >= changed.size:
+            return changed
+        present = sizes([file.path for file in (*fed.gone, *fed.came)])
+        return changed if None in present.values() else fed
+
+    def files(self) -> ChangedFiles:
+        """Return the files in which the two versions differ.
+
+        A file that was added and removed again in between is in neither list. Files that OPTIMIZE rewrote are left out
+        if no other commit touched them.
+        """
+        gone: dict[_File, SourceFile] = {}
+        came: dict[_File, SourceFile] = {}
+        rewritten: list[tuple[set[_File], set[_File]]] = []
+        adds: Mapping[str, Action] | None = None
+        for actions in self.commits:
+            removed, added = set[_File](), set[_File]()
+            for remove in _all(actions, "remove"):
+                path, details = self.path_of(remove["path"]), details_of(remove)
+                file = (path, _vector(remove))
+                removed.add(file)
+                if came.pop(file, None) is not None:
+                    continue
+                if PARTITION not in details:
+                    adds = self.earlier() if adds is None else adds
+                    if path in adds:
+                        details |= {name: value for name, value in details_of(adds[path]).items() if name == PARTITION}
+                gone[file] = SourceFile(
+                    path, 0, stored=_number_stored(remove), details=details, size=remove.get("size")
                 )
-        if removed and not removes_data(actions):
-            rewritten.append((removed, added))
-    for removed, added in rewritten:
-        if removed <= gone.keys() and added <= came.keys():
-            for file in removed:
-                del gone[file]
-            for file in added:
-                del came[file]
-    return _without_rows_of_both(gone, came)
+            for add in _all(actions, "add"):
+                path = self.path_of(add["path"])
+                file = (path, _vector(add))
+                if not removed and not add.get("dataChange", True):
+                    # Statistics and row ids are written by adding an existing file again.
+                    continue
+                added.add(file)
+                if gone.pop(file, None) is None:
+                    # Rows of an append are checked against the time of its commit, as usual. Other files contain rows
+                    # of older commits.
+                    is_append = add.get("dataChange", True) and not removes_data(actions)
+                    came[file] = added_file(
+                        path, add, commit_time([*actions]) if is_append else add["modificationTime"]
+                    )
+            if removed and not removes_data(actions):
+                rewritten.append((removed, added))
+        for removed, added in rewritten:
+            if removed <= gone.keys() and added <= came.keys():
+                for file in removed:
+                    del gone[file]
+                for file in added:
+                    del came[file]
+        return _without_rows_of_both(gone, came)
 
+    def fed(self) -> ChangedFiles | None:
+        """Return the files with the deleted and added rows, using the change feed where possible.
 
-def fed_files(
-    commits: Iterable[tuple[int, Sequence[Action]]],
-    path_of: Callable[[str], str],
-    earlier: Callable[[], Mapping[str, Mapping[str, Any]]],
-) -> ChangedFiles | None:
-    """Return the files with the deleted and added rows of some commits, using the change feed where possible.
+        If a commit wrote files of the feed, they contain all of its changes. For other commits, such as appends and
+        deletions of whole files, the changes are in the files that they added and removed. Return None if no
+        commit wrote files of the feed.
+        """
+        gone: list[SourceFile] = []
+        came: list[SourceFile] = []
+        unfed: list[Sequence[Action]] = []
+        added: dict[str, Action] = {}
+        is_fed = False
 
-    If a commit wrote files of the feed, they contain all of its changes. For other commits, such as appends and
-    deletions of whole files, the changes are in the files that they added and removed. Return None if no commit wrote
-    files of the feed.
-    """
-    gone: list[SourceFile] = []
-    came: list[SourceFile] = []
-    unfed: list[tuple[int, Sequence[Action]]] = []
-    added: dict[str, Mapping[str, Any]] = {}
-    is_fed = False
+        def take_unfed() -> None:
+            files = Changes(unfed, self.path_of, lambda: {**self.earlier(), **added}).files()
+            gone.extend(files.gone)
+            came.extend(files.came)
+            added.update((self.path_of(add["path"]), add) for actions in unfed for add in _all(actions, "add"))
+            unfed.clear()
 
-    def take_unfed() -> None:
-        files = changed_files(unfed, path_of, lambda: {**earlier(), **added})
-        gone.extend(files.gone)
-        came.extend(files.came)
-        added.update((path_of(add["path"]), add) for _, actions in unfed for add in _all(actions, "add"))
-        unfed.clear()
-
-    for version, actions in commits:
-        if not (fed := _all(actions, "cdc")):
-            unfed.append((version, actions))
-            continue
+        for actions in self.commits:
+            if not (fed := _all(actions, "cdc")):
+                unfed.append(actions)
+                continue
+            take_unfed()
+            is_fed = True
+            adds = _all(actions, "add")
+            added.update((self.path_of(add["path"]), add) for add in adds)
+            # Event times are checked against the time at which the rows were written, never before the first file.
+            written = min((add["modificationTime"] for add in adds), default=commit_time([*actions]))
+            for file in fed:
+                path, details, size = self.path_of(file["path"]), details_of(file), file.get("size")
+                for side, files in ((GONE, gone), (CAME, came)):
+                    files.append(SourceFile(path, written, details={**details, SIDE: side}, size=size))
+        if not is_fed:
+            return None
         take_unfed()
-        is_fed = True
-        adds = _all(actions, "add")
-        added.update((path_of(add["path"]), add) for add in adds)
-        # Event times are checked against the time at which the rows were written, which is never before that of the
-        # first file.
-        written = min((add["modificationTime"] for add in adds), default=commit_time([*actions]))
-        for file in fed:
-            path, details, size = path_of(file["path"]), details_of(file), file.get("size")
-            for side, files in ((GONE, gone), (CAME, came)):
-                files.append(SourceFile(path, written, details={**details, SIDE: side}, size=size))
-    if not is_fed:
-        return None
-    take_unfed()
-    return ChangedFiles(*_without_files_of_both(gone, came), by_feed=True)
+        return ChangedFiles(*_without_files_of_both(gone, came), by_feed=True)
 
 
-def _all(actions: Sequence[Action], kind: str) -> list[Mapping[str, Any]]:
+def _all(actions: Sequence[Action], kind: str) -> list[Action]:
     return [action[kind] for action in actions if kind in action]
 
 

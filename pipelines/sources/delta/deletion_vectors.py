@@ -115,8 +115,7 @@ class DeletionVector:
         file = self.file
         assert file is not None
         folder, _, name = file.rpartition("/") if self.storage == _ABSOLUTE else (table, "", file)
-        filesystem, root = warehouse.filesystem(folder)
-        with filesystem.open_input_file(f"{root}/{name}" if root else name) as stream:
+        with warehouse.open_file(folder, name) as stream:
             if (version := stream.read(1)) != bytes([_VERSION]):
                 raise ValueError(f"its file has version {version!r}, but only version {_VERSION} can be read")
             stream.seek(self.offset)

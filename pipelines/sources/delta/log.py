@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -22,28 +23,18 @@ from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
-from tidegate.pipelines.sources.base import ChangeGone, MissingSource, SparkTable
+from tidegate.pipelines.sources.base import ChangeGone, MissingSource, ReplacedSource, SparkTable
 from tidegate.pipelines.sources.commits import ChangedFiles, SourceCommit, SourceFile
-from tidegate.pipelines.sources.delta.actions import (
-    bounded,
+from tidegate.pipelines.sources.delta.changes import (
+    Changes,
+    added_file,
     changes_data,
     commit_time,
-    number_of_rows,
-    number_stored,
-    recorded_millis,
-    unreadable_entry,
+    refusal_of,
+    removes_data,
 )
-from tidegate.pipelines.sources.delta.changes import Changes, changed_files, cheapest, refusal_of, removes_data
 from tidegate.pipelines.sources.delta.reader import DETAILS, DeltaReader
-from tidegate.pipelines.sources.delta.table_facts import (
-    TABLE_ID,
-    TableFacts,
-    check_collations,
-    check_position,
-    details_of,
-    unusual_columns,
-    way_to_open,
-)
+from tidegate.pipelines.sources.delta.table_facts import TABLE_ID, TableFacts, details_of, unusual_columns, way_to_open
 from tidegate.pipelines.storage.delta_log import FOLDER, Action, entry_versions
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import Millis
@@ -133,7 +124,7 @@ class SourceLog:
         return {TABLE_ID: self.identity}
 
     def check_input(self, part: Input) -> None:
-        check_collations(part, self.path, self.columns)
+        self._facts.check_input(part, self.path)
 
     def left_to_spark(self) -> str | None:
         return "the source says reader='spark'" if self._reader == "spark" else self._facts.left_to_spark()
@@ -166,7 +157,28 @@ class SourceLog:
             ) from error
 
     def check(self, position: Position) -> None:
-        check_position(self.path, self.identity, self.head, position)
+        if unknown := sorted(position.own.keys() - {TABLE_ID}):
+            raise Refused(
+                f"the position in source table {self.path} has a field that this tidegate does not know, {unknown[0]}: "
+                "install the version that wrote it or a newer one, or restore an earlier snapshot"
+            )
+        read = position.own.get(TABLE_ID) or self.identity
+        if read != self.identity:
+            raise ReplacedSource(
+                f"source table {self.path} was replaced: its id ({self.identity}) differs from that of the table that "
+                f"was read up to version {position.version} ({read}). Restore the old table; or continue with this "
+                "one, `tidegate source reset PIPELINE --keep-results`; or start a new pipeline with a backfill of this "
+                "one"
+            )
+        # `files` counts the first files of a later version. If another version took its place, as many of its files
+        # would be lost.
+        newest = position.version + (position.files > 0)
+        if newest > self.head:
+            part = "into" if position.files else "up to"
+            raise Refused(
+                f"source table {self.path} is at version {self.head}, but was read {part} version {newest}: it was set "
+                "back to an older state. Restore the newer one, or start a new pipeline with a backfill"
+            )
 
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
         for version in range(after + 1, (self.head if until is None else until) + 1):
@@ -176,14 +188,7 @@ class SourceLog:
             if removes_data(actions) and self._changes != "correct":
                 raise refusal_of(self.path, version, actions)
             files = tuple(
-                SourceFile(
-                    self._path_of(add["path"]),
-                    add["modificationTime"],
-                    rows=number_of_rows(add),
-                    stored=number_stored(add),
-                    details=details_of(add),
-                    size=int(add["size"]),
-                )
+                added_file(self._path_of(add["path"]), add, add["modificationTime"])
                 for action in actions
                 if (add := action.get("add")) and add.get("dataChange", True)
             )
@@ -200,7 +205,7 @@ class SourceLog:
         return (version for version in range(after + 1, self.head + 1) if removes_data(self._actions(version)))
 
     def changed(self, after: int, until: int) -> ChangedFiles:
-        changed = cheapest(*self._changes_of(after, until), partial(self.warehouse.sizes, self.path))
+        changed = self._changes_of(after, until).cheapest(partial(self.warehouse.sizes, self.path))
         way_on = (
             f"a VACUUM removed them before this pipeline compared the versions {after} and {until}. Skip the change "
             "with changes='ignore' in the pipeline's DeltaSource, and change it back after a run; or start a new "
@@ -212,14 +217,24 @@ class SourceLog:
 
     def differing(self, after: int, timestamp: str, until: int | None = None) -> ChangedFiles:
         until = self.head if until is None else until
-        changed, name = changed_files(*self._changes_of(after, until)), self._facts.stored_name(timestamp)
+        changed, name = self._changes_of(after, until).files(), self._facts.stored_name(timestamp)
         newer = self._at_head() if until == self.head else self._at(until)
-        gone = bounded(changed.gone, self._at(after), name, self._path_of)
-        return ChangedFiles(gone, bounded(changed.came, newer, name, self._path_of))
+        return ChangedFiles(
+            self._bounded(changed.gone, self._at(after), name), self._bounded(changed.came, newer, name)
+        )
+
+    def _bounded(self, files: Sequence[SourceFile], table: DeltaTable, name: str) -> tuple[SourceFile, ...]:
+        """Return files with the bounds of a column of times that a version of the table records."""
+        listed = pa.table(table.get_add_actions(flatten=True))
+        paths = [self._path_of(path) for path in listed["path"].to_pylist()]
+        oldest, newest = (
+            dict(zip(paths, _recorded_millis(listed, f"{bound}.{name}"), strict=True)) for bound in ("min", "max")
+        )
+        return tuple(replace(file, oldest=oldest.get(file.path), newest=newest.get(file.path)) for file in files)
 
     def _changes_of(self, after: int, until: int) -> Changes:
-        commits = [(version, self._actions(version)) for version in range(after + 1, until + 1)]
-        return commits, self._path_of, lambda: self._adds(after) if self._facts.partitions else {}
+        commits = [self._actions(version) for version in range(after + 1, until + 1)]
+        return Changes(commits, self._path_of, lambda: self._adds(after) if self._facts.partitions else {})
 
     def settled(self, version: int) -> int:
         """Return the newest version that differs only by maintenance (OPTIMIZE, VACUUM, ALTER), with the same rows.
@@ -257,8 +272,8 @@ class SourceLog:
         columns = (
             paths,
             listed["modification_time"].cast(pa.int64()).to_pylist(),
-            recorded_millis(listed, f"max.{self._facts.stored_name(timestamp)}"),
-            recorded_millis(listed, f"min.{self._facts.stored_name(timestamp)}"),
+            _recorded_millis(listed, f"max.{self._facts.stored_name(timestamp)}"),
+            _recorded_millis(listed, f"min.{self._facts.stored_name(timestamp)}"),
             listed["num_records"].to_pylist() if "num_records" in listed.column_names else [None] * len(listed),
         )
         files = [
@@ -317,7 +332,7 @@ class SourceLog:
 
     def _logged(self) -> list[int]:
         """Return the versions with an entry in the log, ascending."""
-        return sorted(entry_versions(self.warehouse.names(f"{self.path}/{FOLDER}")))
+        return entry_versions(self.warehouse.names(f"{self.path}/{FOLDER}"))
 
     def _path_of(self, path: str) -> str:
         """Return the path of a file in the file system, relative to the table. The log has it as a URI.
@@ -355,4 +370,31 @@ class SourceLog:
         try:
             return self._log.actions(version)
         except (FileNotFoundError, ValueError) as error:
-            raise unreadable_entry(self.path, version, error) from error
+            raise _unreadable_entry(self.path, version, error) from error
+
+
+def _recorded_millis(files: pa.Table, name: str) -> list[Millis | None]:
+    """Return a bound of times from the statistics of files, rounded down, or None where it is not recorded.
+
+    Python's datetime can't hold every time of Delta, so these values are never converted to one. A column `a.b` and a
+    field `b` of a struct `a` have the same name here, so the bounds of neither are used.
+    """
+    if files.column_names.count(name) != 1 or not pa.types.is_timestamp(files.schema.field(name).type):
+        return [None] * len(files)
+    zone = files.schema.field(name).type.tz
+    micros = files[name].cast(pa.timestamp("us", tz=zone)).cast(pa.int64()).to_pylist()
+    return [None if value is None else int(value) // 1000 for value in micros]
+
+
+def _unreadable_entry(path: str, version: int, error: FileNotFoundError | ValueError) -> Refused:
+    """Return the error for a log entry that is missing or damaged."""
+    if isinstance(error, FileNotFoundError):
+        return Refused(
+            f"source table {path}: the log entry of version {version} no longer exists (cleaned up, or the table was "
+            "replaced), so the rows that it added are unknown. Start a new pipeline with a backfill of the table as it "
+            "is now"
+        )
+    return Refused(
+        f"source table {path}: the log entry of version {version} is damaged ({error}). Restore the entry from a copy, "
+        "and run again; nothing in the pipeline has changed"
+    )

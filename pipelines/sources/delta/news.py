@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tidegate.pipelines.sources.delta.actions import changes_data, commit_time
-from tidegate.pipelines.sources.delta.changes import removes_data
+from tidegate.pipelines.sources.delta.changes import changes_data, commit_time, removes_data
 from tidegate.pipelines.storage.delta_log import FOLDER, checkpoint_versions, entry_versions
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import Millis

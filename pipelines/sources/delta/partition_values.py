@@ -14,13 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.pipelines.sources.sql.moments import DAY, day_number
+from tidegate.pipelines.sources.sql.moments import read_date, read_moment
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_DAY = re.compile(r"([+-]?)([0-9]{4,6})-([0-9]{1,2})-([0-9]{1,2})")
-_TIME = re.compile(r"[ T]([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{1,9}))?")
-_ZONE = re.compile(r"(?:Z|UTC|([+-])([0-9]{1,2}):?([0-9]{2}))")
+_ZONE = re.compile(r":.*[A-Za-z+-]")
+"""A zone after a time."""
 _SPECIAL = {"nan": math.nan, "infinity": math.inf, "inf": math.inf}
 _TRUE, _FALSE = frozenset({"true", "t", "yes", "y", "1"}), frozenset({"false", "f", "no", "n", "0"})
 
@@ -80,35 +79,14 @@ def _decimal(text: str, kind: pa.DataType) -> Decimal:
 
 
 def _date(text: str) -> pa.Scalar:
-    if not (match := _DAY.fullmatch(text)):
-        raise ValueError(text)
-    return pa.scalar(_days(match), pa.int32()).cast(pa.date32())
+    return pa.scalar(read_date(text), pa.int32()).cast(pa.date32())
 
 
 def _micros(text: str, is_instant: bool) -> int:
     """Return microseconds since 1970. An instant without a zone is in UTC, the zone of Tidegate's Spark sessions."""
-    if not (day := _DAY.match(text)):
+    if not is_instant and _ZONE.search(text):
         raise ValueError(text)
-    micros, rest = _days(day) * DAY, text[day.end() :]
-    if rest and (time := _TIME.match(rest)):
-        hours, minutes, seconds = (int(time[group]) for group in (1, 2, 3))
-        if hours > 23 or minutes > 59 or seconds > 59:
-            raise ValueError(text)
-        micros += (hours * 3_600 + minutes * 60 + seconds) * 1_000_000 + int((time[4] or "").ljust(6, "0")[:6])
-        rest = rest[time.end() :]
-    if not rest:
-        return micros
-    if not is_instant or not (zone := _ZONE.fullmatch(rest.strip())):
-        raise ValueError(text)
-    if zone[1] is None:
-        return micros
-    ahead = (int(zone[2]) * 60 + int(zone[3])) * 60_000_000
-    return micros - ahead if zone[1] == "+" else micros + ahead
-
-
-def _days(match: re.Match[str]) -> int:
-    """Return the days since 1970 of a date in the proleptic Gregorian calendar; Python's own ends at 9999."""
-    return day_number(int(match[2]) * (-1 if match[1] == "-" else 1), int(match[3]), int(match[4]))
+    return read_moment(text)
 
 
 _READERS: Mapping[Callable[[pa.DataType], bool], Callable[[str], Any]] = {

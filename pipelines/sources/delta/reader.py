@@ -106,8 +106,7 @@ class DeltaReader:
         # Commands that only read the log should not wait for this import.
         import pyarrow.parquet as pq
 
-        filesystem, root = self.warehouse.filesystem(self.table)
-        with filesystem.open_input_file(f"{root}/{part.path}" if root else part.path) as stream:
+        with self.warehouse.open_file(self.table, part.path) as stream:
             table = pq.ParquetFile(stream, page_checksum_verification=True).read([_CHANGE_TYPE])
         if _CHANGE_TYPE not in table.column_names:
             raise pa.ArrowInvalid(f"it is a file of the change feed without column {_CHANGE_TYPE}")

@@ -14,9 +14,7 @@ from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.definition.columns import quoted
 from tidegate.pipelines.definition.pipeline import Input
-from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.base import ReplacedSource
 from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.pipelines.sources.delta.partition_values import scalar_of
 from tidegate.pipelines.sources.delta.reader import DETAILS, PARTITION, DeltaReader
@@ -76,7 +74,27 @@ class TableFacts:
 
     def stored_name(self, name: str) -> str:
         """Return the name of a column in data files and statistics; other names are returned unchanged."""
-        return stored_name(self.columns, self.mapping, name)
+        if self.mapping == "none":
+            return name
+        fields = {field["name"]: field.get("metadata") or {} for field in json.loads(self.columns)["fields"]}
+        return str(fields.get(name, {}).get(_NAME, name))
+
+    def check_input(self, part: Input, table: str) -> None:
+        """Refuse keys and source partitions with a collation, because tidegate compares them byte by byte.
+
+        Raises:
+            Refused: the message names the column, and an expression that makes equal values equal bytes.
+        """
+        names = {*part.key, part.watermark_by} - part.columns.keys()
+        for column in json.loads(self.columns)["fields"]:
+            name, collations = column["name"], column.get("metadata", {}).get("__COLLATIONS") or {}
+            collation = str(collations.get(name, "UTF8_BINARY"))
+            if name in names and not collation.endswith("UTF8_BINARY"):
+                raise Refused(
+                    f"column {name!r} of source table {table} has the collation {collation}, by which Spark treats "
+                    "values with different bytes as one key, but tidegate does not. Make equal values equal, for "
+                    f"example columns={{{name!r}: 'lower({quoted(name)}) collate UTF8_BINARY'}}"
+                )
 
     def left_to_spark(self) -> str | None:
         """Return the reason why the tasks can't read the table's files, or None if they can."""
@@ -128,36 +146,6 @@ TABLE_ID = "table_id"
 """Field of a position: the id of the table. A table that replaces it has another id."""
 
 
-def check_position(path: str, identity: str, head: int, position: Position) -> None:
-    """Check that a position belongs to a table, not to another table with the same name.
-
-    Raises:
-        ReplacedSource: the table was replaced.
-        Refused: the table was set back to before the position, or a newer version of tidegate wrote the position.
-    """
-    if unknown := sorted(position.own.keys() - {TABLE_ID}):
-        raise Refused(
-            f"the position in source table {path} has a field that this tidegate does not know, {unknown[0]}: install "
-            "the version that wrote it or a newer one, or restore an earlier snapshot"
-        )
-    read = position.own.get(TABLE_ID) or identity
-    if read != identity:
-        raise ReplacedSource(
-            f"source table {path} was replaced: its id ({identity}) differs from that of the table that was read up to "
-            f"version {position.version} ({read}). Restore the old table; or continue with this one, `tidegate source "
-            "reset PIPELINE --keep-results`; or start a new pipeline with a backfill of this one"
-        )
-    # `files` counts the first files of a later version. If another version took its place, as many of its files would
-    # be lost.
-    newest = position.version + (position.files > 0)
-    if newest > head:
-        part = "into" if position.files else "up to"
-        raise Refused(
-            f"source table {path} is at version {head}, but was read {part} version {newest}: it was set back to an "
-            "older state. Restore the newer one, or start a new pipeline with a backfill"
-        )
-
-
 _CHAR = "__CHAR_VARCHAR_TYPE_STRING"
 """Property of a column that holds the SQL type of its strings."""
 _NAME, _ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
@@ -196,14 +184,6 @@ def _length(name: str, metadata: Mapping[str, Any]) -> int | None:
     return None
 
 
-def stored_name(columns: str, mapping: str, name: str) -> str:
-    """Return the name of a column in data files and statistics; other names are returned unchanged."""
-    if mapping == "none":
-        return name
-    fields = {field["name"]: field.get("metadata") or {} for field in json.loads(columns)["fields"]}
-    return str(fields.get(name, {}).get(_NAME, name))
-
-
 def _parts(kind: Any, mapping: str) -> tuple[StoredField, ...]:
     if not isinstance(kind, dict):
         return ()
@@ -213,16 +193,6 @@ def _parts(kind: Any, mapping: str) -> tuple[StoredField, ...]:
     return tuple(
         StoredField(name, name, None, _parts(kind[f"{name}Type"], mapping)) for name in names if f"{name}Type" in kind
     )
-
-
-def collations(columns: str) -> dict[str, str]:
-    """Return the collation of each column that is not compared byte by byte."""
-    by_name = {}
-    for column in json.loads(columns)["fields"]:
-        for place, collation in (column.get("metadata", {}).get("__COLLATIONS") or {}).items():
-            if place == column["name"] and not str(collation).endswith("UTF8_BINARY"):
-                by_name[column["name"]] = str(collation)
-    return by_name
 
 
 def unusual_columns(columns: str) -> dict[str, str]:
@@ -235,20 +205,3 @@ def unusual_columns(columns: str) -> dict[str, str]:
         elif "__CHAR_VARCHAR_TYPE_STRING" in text:
             reasons[column["name"]] = f"column {column['name']!r} is of type CHAR or VARCHAR"
     return reasons
-
-
-def check_collations(part: Input, table: str, columns: str) -> None:
-    """Refuse keys and source partitions with a collation, because tidegate compares them byte by byte.
-
-    Raises:
-        Refused: the message names the column, and an expression that makes equal values equal bytes.
-    """
-    names = (*part.key, *([part.watermark_by] if part.watermark_by else []))
-    by_name = collations(columns) if names else {}
-    for name in names:
-        if name in by_name and name not in part.columns:
-            raise Refused(
-                f"column {name!r} of source table {table} has the collation {by_name[name]}, by which Spark treats "
-                "values with different bytes as one key, but tidegate does not. Make equal values equal, for example "
-                f"columns={{{name!r}: 'lower({quoted(name)}) collate UTF8_BINARY'}}"
-            )

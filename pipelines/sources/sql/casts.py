@@ -74,10 +74,12 @@ def _cast(node: Node, source: pa.DataType, kind: pa.DataType, quiet: bool) -> Ca
         inner = node.arguments[0].type
         if pa.types.is_integer(inner) and inner.bit_width > _BITS_OF_FLOAT:
             raise Unproven("Spark may skip the FLOAT between a whole number and a DOUBLE")
+    given: dict[object, Any] = {_KIND: kind, _FAILS: not quiet}
     for row in _CASTS:
         if any(is_(source) for is_ in row.sources) and any(is_(kind) for is_ in row.kinds) and row.when(source, kind):
             fails = row.fails == "always" or (row.fails == "loudly" and not quiet)
-            return Call(row.kernel, (node,), kind, fails=fails, options=row.options(kind, not quiet))
+            options = tuple(given.get(option, option) for option in row.options)
+            return Call(row.kernel, (node,), kind, fails=fails, options=options)
     raise Unproven(f"CAST of {name_of(source)} to {name_of(kind)} is not proven")
 
 
@@ -277,32 +279,20 @@ def text_to_boolean(value: Value, _: pa.DataType, fails: bool) -> Value:
 
 _Test = Callable[[pa.DataType], Any]
 
+_KIND, _FAILS = "kind", "fails"
+"""Arguments of kernels: the type that is cast to, and whether a value that can't be cast is an error."""
+
 
 class _Cast(NamedTuple):
     sources: tuple[_Test, ...]
     kinds: tuple[_Test, ...]
     kernel: Callable[..., Value]
-    options: Callable[[pa.DataType, bool], tuple[Any, ...]] = lambda kind, fails: ()
+    options: tuple[object, ...] = ()
+    """Further arguments of the kernel."""
     fails: Literal["never", "always", "loudly"] = "never"
     """Whether the kernel may raise an error. For `loudly`, it may unless the cast is a TRY_CAST."""
     when: Callable[[Any, Any], bool] = lambda source, kind: True
     """A condition on the source and target types."""
-
-
-def _kind_only(kind: pa.DataType, fails: bool) -> tuple[Any, ...]:
-    return (kind,)
-
-
-def _kind_and_fails(kind: pa.DataType, fails: bool) -> tuple[Any, ...]:
-    return (kind, fails)
-
-
-def _only_fails(kind: pa.DataType, fails: bool) -> tuple[Any, ...]:
-    return (fails,)
-
-
-def _unsafe(kind: pa.DataType, fails: bool) -> tuple[Any, ...]:
-    return (kind, False)
 
 
 def _has_room(source: Any, kind: Any) -> bool:
@@ -319,30 +309,30 @@ _INTEGER, _FLOATING, _DECIMAL = (_t.is_integer,), (_t.is_floating,), (_t.is_deci
 _TIMESTAMP: tuple[_Test, ...] = (times.UTC.equals,)
 
 _CASTS = (
-    _Cast(_TEXT, _INTEGER, text_to_integer, _kind_and_fails, "loudly"),
-    _Cast(_TEXT, _DOUBLE, text_to_double, _kind_and_fails, "loudly"),
-    _Cast(_TEXT, _DECIMAL, text_to_decimal, _kind_and_fails, "loudly"),
-    _Cast(_TEXT, _BOOLEAN, text_to_boolean, _kind_and_fails, "loudly"),
+    _Cast(_TEXT, _INTEGER, text_to_integer, (_KIND, _FAILS), "loudly"),
+    _Cast(_TEXT, _DOUBLE, text_to_double, (_KIND, _FAILS), "loudly"),
+    _Cast(_TEXT, _DECIMAL, text_to_decimal, (_KIND, _FAILS), "loudly"),
+    _Cast(_TEXT, _BOOLEAN, text_to_boolean, (_KIND, _FAILS), "loudly"),
     # TRY_CAST may fail too, for text with a named zone.
-    _Cast(_TEXT, _DATE, moments.to_date, _only_fails, "loudly"),
-    _Cast(_TEXT, _TIMESTAMP, moments.to_timestamp, _only_fails, "always"),
-    _Cast((*_INTEGER, *_BOOLEAN), _TEXT, pc.cast, _kind_only),
+    _Cast(_TEXT, _DATE, moments.to_date, (_FAILS,), "loudly"),
+    _Cast(_TEXT, _TIMESTAMP, moments.to_timestamp, (_FAILS,), "always"),
+    _Cast((*_INTEGER, *_BOOLEAN), _TEXT, pc.cast, (_KIND,)),
     _Cast(_DATE, _TEXT, moments.date_text),
     _Cast(_TIMESTAMP, _TEXT, moments.timestamp_text),
-    _Cast(_INTEGER, _INTEGER, pc.cast, _kind_only, when=lambda source, kind: source.bit_width <= kind.bit_width),
-    _Cast(_INTEGER, _INTEGER, narrower_integer, _kind_and_fails, "loudly"),
-    _Cast((*_INTEGER, *_FLOATING), _FLOATING, pc.cast, _unsafe),
-    _Cast(_INTEGER, _DECIMAL, pc.cast, _kind_only, when=lambda source, kind: _whole_digits(kind) >= DIGITS[source]),
+    _Cast(_INTEGER, _INTEGER, pc.cast, (_KIND,), when=lambda source, kind: source.bit_width <= kind.bit_width),
+    _Cast(_INTEGER, _INTEGER, narrower_integer, (_KIND, _FAILS), "loudly"),
+    _Cast((*_INTEGER, *_FLOATING), _FLOATING, pc.cast, (_KIND, False)),
+    _Cast(_INTEGER, _DECIMAL, pc.cast, (_KIND,), when=lambda source, kind: _whole_digits(kind) >= DIGITS[source]),
     _Cast((*_INTEGER, *_FLOATING), _BOOLEAN, is_not_zero),
     _Cast(_INTEGER, _TIMESTAMP, times.saturating_seconds),
-    _Cast(_BOOLEAN, (*_INTEGER, *_FLOATING), from_boolean, _kind_only),
-    _Cast(_FLOATING, _INTEGER, floating_to_integer, _kind_only, "always"),
-    _Cast(_DECIMAL, _DECIMAL, pc.cast, _kind_only, when=_has_room),
-    _Cast(_DECIMAL, _DECIMAL, narrower_decimal, _kind_and_fails, "loudly", lambda source, kind: source.precision < 38),
+    _Cast(_BOOLEAN, (*_INTEGER, *_FLOATING), from_boolean, (_KIND,)),
+    _Cast(_FLOATING, _INTEGER, floating_to_integer, (_KIND,), "always"),
+    _Cast(_DECIMAL, _DECIMAL, pc.cast, (_KIND,), when=_has_room),
+    _Cast(_DECIMAL, _DECIMAL, narrower_decimal, (_KIND, _FAILS), "loudly", lambda source, kind: source.precision < 38),
     _Cast(_DECIMAL, _DOUBLE, decimal_to_double, when=_is_exact),
-    _Cast(_DECIMAL, _INTEGER, decimal_to_integer, _kind_only, "always", _is_exact),
+    _Cast(_DECIMAL, _INTEGER, decimal_to_integer, (_KIND,), "always", _is_exact),
     _Cast(_DATE, _TIMESTAMP, times.midnight, fails="always"),
     _Cast(_TIMESTAMP, _DATE, times.date_of),
-    _Cast(_TIMESTAMP, (_t.is_int64,), times.since_epoch, lambda kind, fails: (1_000_000,)),
+    _Cast(_TIMESTAMP, (_t.is_int64,), times.since_epoch, (1_000_000,)),
 )
 """All casts that are proven. The first row that matches is used."""

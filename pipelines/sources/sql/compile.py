@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from tidegate.pipelines.sources.sql import numbers, texts, times
 from tidegate.pipelines.sources.sql.casts import cast
-from tidegate.pipelines.sources.sql.functions import FUNCTIONS, TYPES, choose, concat, is_missing, lacks_function
+from tidegate.pipelines.sources.sql.functions import FUNCTIONS, TYPES, built, choose, concat, is_missing, lacks_function
 from tidegate.pipelines.sources.sql.operators import (
     arithmetic,
     compared,
@@ -159,7 +159,7 @@ class _Compiler:
     def _is(self, node: exp.Expr) -> Node:
         value, asked = self.compile(node.this), node.expression
         if isinstance(asked, exp.Null):
-            return is_missing([value])
+            return is_missing(value)
         if isinstance(asked, exp.Boolean):
             return Call(
                 numbers.same, (as_condition(value), Constant(bool(asked.this), pa.bool_())), pa.bool_(), strict=False
@@ -217,7 +217,7 @@ class _Compiler:
         if build is None:
             raise Unproven(f"the function {name} is not proven")
         try:
-            return build(self._all(node.expressions))
+            return built(build, self._all(node.expressions))
         except Unproven as error:
             if str(error).startswith(f"{name}: ") or "the function " in str(error):
                 raise
@@ -235,7 +235,7 @@ class _Compiler:
         return cast(self.compile(node.this), kind, quiet)
 
     def _concat(self, node: exp.Expr) -> Node:
-        return concat(self._all([node.this, node.expression]))
+        return concat(self.compile(node.this), self.compile(node.expression))
 
 
 def _named(names: Sequence[str], columns: Mapping[str, Node]) -> Node:

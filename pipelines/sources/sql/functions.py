@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
+from inspect import signature
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +18,7 @@ from tidegate.pipelines.sources.sql.program import Call, Choice, Constant, First
 from tidegate.pipelines.sources.sql.reading import Unproven
 from tidegate.windowing.type_names import name_of
 
-Builder = Callable[[Sequence[Node]], Node]
+Builder = Callable[..., Node]
 
 TYPES = {
     "boolean": pa.bool_(),
@@ -33,6 +34,8 @@ TYPES = {
 }
 """Types of CAST without arguments, which are also functions, by name."""
 
+_TEXT, _BIGINT = pa.string(), pa.int64()
+
 _SINCE = {"try_to_date": (4, 1)}
 """The first Spark version of each function that the oldest supported Spark lacks."""
 
@@ -45,9 +48,13 @@ def lacks_function(name: str) -> bool:
     return (int(major), int(minor)) < _SINCE[name]
 
 
-def _count(arguments: Sequence[Node], *counts: int) -> None:
-    if len(arguments) not in counts:
-        raise Unproven(f"a call with {len(arguments)} arguments is not proven")
+def built(build: Builder, arguments: Sequence[Node]) -> Node:
+    """Return the program of a call; Unproven if the function is not proven for so many arguments."""
+    try:
+        signature(build).bind(*arguments)
+    except TypeError:
+        raise Unproven(f"a call with {len(arguments)} arguments is not proven") from None
+    return build(*arguments)
 
 
 def _need(node: Node, *kinds: pa.DataType) -> Node:
@@ -71,14 +78,13 @@ def _simple(
 ) -> Builder:
     """Return the builder of a function of one argument."""
 
-    def build(arguments: Sequence[Node]) -> Node:
-        _count(arguments, 1)
-        return Call(kernel, (_need(arguments[0], *accepted),), kind, fails, options)
+    def build(argument: Node) -> Node:
+        return Call(kernel, (_need(argument, *accepted),), kind, fails, options)
 
     return build
 
 
-def coalesce(arguments: Sequence[Node]) -> Node:
+def coalesce(*arguments: Node) -> Node:
     """Build COALESCE: the first value that is not null."""
     if not arguments:
         raise Unproven("it has no arguments")
@@ -94,47 +100,40 @@ def choose(branches: Sequence[tuple[Node, Node]], otherwise: Node) -> Node:
     return Choice(tuple((condition, cast(value, kind)) for condition, value in branches), cast(otherwise, kind), kind)
 
 
-def _if(arguments: Sequence[Node]) -> Node:
-    _count(arguments, 3)
-    return choose([(arguments[0], arguments[1])], arguments[2])
+def _if(condition: Node, value: Node, otherwise: Node) -> Node:
+    return choose([(condition, value)], otherwise)
 
 
-def _nvl(arguments: Sequence[Node]) -> Node:
-    _count(arguments, 2)
-    return coalesce(arguments)
+def _nvl(value: Node, other: Node) -> Node:
+    return coalesce(value, other)
 
 
-def _nvl2(arguments: Sequence[Node]) -> Node:
-    _count(arguments, 3)
-    return choose([(_is_valid(arguments[:1]), arguments[1])], arguments[2])
+def _nvl2(value: Node, if_valid: Node, otherwise: Node) -> Node:
+    return choose([(_is_valid(value), if_valid)], otherwise)
 
 
-def _nullif(arguments: Sequence[Node]) -> Node:
-    _count(arguments, 2)
-    is_equal = Call(numbers.equal, compared(*arguments), pa.bool_())
-    return Choice(((is_equal, Constant(None, arguments[0].type)),), arguments[0], arguments[0].type)
+def _nullif(value: Node, other: Node) -> Node:
+    is_equal = Call(numbers.equal, compared(value, other), pa.bool_())
+    return Choice(((is_equal, Constant(None, value.type)),), value, value.type)
 
 
-def is_missing(arguments: Sequence[Node]) -> Node:
+def is_missing(value: Node) -> Node:
     """Build IS NULL."""
-    _count(arguments, 1)
-    return Call(pc.is_null, tuple(arguments), pa.bool_())
+    return Call(pc.is_null, (value,), pa.bool_())
 
 
-def _is_valid(arguments: Sequence[Node]) -> Node:
-    _count(arguments, 1)
-    return Call(pc.is_valid, tuple(arguments), pa.bool_())
+def _is_valid(value: Node) -> Node:
+    return Call(pc.is_valid, (value,), pa.bool_())
 
 
-def _absolute(arguments: Sequence[Node]) -> Node:
-    _count(arguments, 1)
-    kind = arguments[0].type
+def _absolute(value: Node) -> Node:
+    kind = value.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise Unproven(f"an argument of type {name_of(kind)} is not proven")
-    return Call(pc.abs_checked, tuple(arguments), kind, fails=pa.types.is_integer(kind))
+    return Call(pc.abs_checked, (value,), kind, fails=pa.types.is_integer(kind))
 
 
-def _extreme(kernel: Callable[..., object], arguments: Sequence[Node]) -> Node:
+def _extreme(kernel: Callable[..., object], *arguments: Node) -> Node:
     if len(arguments) < 2:
         raise Unproven("it needs two arguments")
     kind = common_type(arguments)
@@ -143,7 +142,7 @@ def _extreme(kernel: Callable[..., object], arguments: Sequence[Node]) -> Node:
     return Call(kernel, tuple(cast(node, kind) for node in arguments), kind, strict=False)
 
 
-def concat(arguments: Sequence[Node]) -> Node:
+def concat(*arguments: Node) -> Node:
     """Build CONCAT; numbers, booleans and dates become text."""
     if not arguments:
         raise Unproven("it has no arguments")
@@ -152,25 +151,26 @@ def concat(arguments: Sequence[Node]) -> Node:
     return Call(texts.concat, tuple(cast(node, pa.string()) for node in arguments), pa.string(), strict=False)
 
 
-def _substring(arguments: Sequence[Node]) -> Node:
-    _count(arguments, 2, 3)
-    position, *size = (_literal(argument, int) for argument in arguments[1:])
-    options = (position, size[0] if size else None)
-    return Call(texts.substring, (_need(arguments[0], pa.string()),), pa.string(), options=options)
+def _substring(text: Node, position: Node, size: Node | None = None) -> Node:
+    options = (_literal(position, int), None if size is None else _literal(size, int))
+    return Call(texts.substring, (_need(text, _TEXT),), _TEXT, options=options)
 
 
-def _end_of_text(arguments: Sequence[Node], is_left: bool) -> Node:
-    _count(arguments, 2)
-    size = _literal(arguments[1], int)
+def _end_of_text(is_left: bool, text: Node, count: Node) -> Node:
+    size = _literal(count, int)
     assert isinstance(size, int)
     options = (1, size) if is_left or size <= 0 else (-size, None)
-    return Call(texts.substring, (_need(arguments[0], pa.string()),), pa.string(), options=options)
+    return Call(texts.substring, (_need(text, _TEXT),), _TEXT, options=options)
 
 
-def _with_text(kernel: Callable[..., object], kind: pa.DataType, count: int, arguments: Sequence[Node]) -> Node:
-    _count(arguments, count)
-    options = tuple(_literal(argument, str) for argument in arguments[1:])
-    return Call(kernel, (_need(arguments[0], pa.string()),), kind, options=options)
+def _has_text(kernel: Callable[..., object], text: Node, wanted: Node) -> Node:
+    return Call(kernel, (_need(text, _TEXT),), pa.bool_(), options=(_literal(wanted, str),))
+
+
+def _replace(text: Node, wanted: Node, replacement: Node) -> Node:
+    return Call(
+        texts.replace, (_need(text, _TEXT),), _TEXT, options=(_literal(wanted, str), _literal(replacement, str))
+    )
 
 
 def _date(node: Node) -> Node:
@@ -181,46 +181,35 @@ _DATE_PARTS = ("year", "month", "quarter", "day", "dayofweek", "weekday", "dayof
 _TIME_PARTS = ("hour", "minute", "second")
 
 
-def _part(name: str, arguments: Sequence[Node]) -> Node:
-    _count(arguments, 1)
-    value = _need(arguments[0], times.UTC) if name in _TIME_PARTS else _date(arguments[0])
+def _part(name: str, moment: Node) -> Node:
+    value = _need(moment, times.UTC) if name in _TIME_PARTS else _date(moment)
     return Call(times.part, (value,), pa.int32(), options=(name,))
 
 
-def _date_trunc(arguments: Sequence[Node]) -> Node:
-    _count(arguments, 2)
-    level = str(_literal(arguments[0], str)).lower()
+def _date_trunc(unit: Node, moment: Node) -> Node:
+    level = str(_literal(unit, str)).lower()
     name = CALENDAR_OR_UNIT.get(level)
     if name is None:
         raise Unproven(f"the unit {level!r} is not proven")
-    return Call(times.truncate, (_need(arguments[1], times.UTC),), times.UTC, fails=True, options=(name,))
+    return Call(times.truncate, (_need(moment, times.UTC),), times.UTC, fails=True, options=(name,))
 
 
 CALENDAR_OR_UNIT = {**times.CALENDAR, **{name: name for name in times.UNITS}}
 
 
-def _trunc(arguments: Sequence[Node]) -> Node:
-    _count(arguments, 2)
-    level = str(_literal(arguments[1], str)).lower()
+def _trunc(date: Node, unit: Node) -> Node:
+    level = str(_literal(unit, str)).lower()
     if level not in times.CALENDAR:
         raise Unproven(f"the unit {level!r} is not proven")
-    value = _need(arguments[0], pa.date32())
-    return Call(times.truncate_date, (value,), pa.date32(), options=(times.CALENDAR[level],))
+    return Call(times.truncate_date, (_need(date, pa.date32()),), pa.date32(), options=(times.CALENDAR[level],))
 
 
-def _to_moment(kind: pa.DataType, quiet: bool, arguments: Sequence[Node]) -> Node:
-    _count(arguments, 1, 2)
-    value = _need(arguments[0], pa.string(), pa.date32(), times.UTC)
-    if len(arguments) == 1:
+def _to_moment(kind: pa.DataType, quiet: bool, value: Node, pattern: Node | None = None) -> Node:
+    _need(value, _TEXT, pa.date32(), times.UTC)
+    if pattern is None:
         return cast(value, kind, quiet and pa.types.is_string(value.type))
-    pattern, usual = time_patterns(str(_literal(arguments[1], str)))
-    call = Call(
-        moments.to_timestamp_by,
-        (_need(value, pa.string()),),
-        times.UTC,
-        fails=not quiet,
-        options=(pattern, usual, not quiet),
-    )
+    options = (*time_patterns(str(_literal(pattern, str))), not quiet)
+    call = Call(moments.to_timestamp_by, (_need(value, _TEXT),), times.UTC, fails=not quiet, options=options)
     return cast(call, kind)
 
 
@@ -251,29 +240,24 @@ def time_patterns(text: str) -> tuple[str, str | None]:
     return pattern, rf"^{usual}{rf'[.][0-9]{{1,{digits}}}' if digits else ''}$"
 
 
-def _unix_timestamp(arguments: Sequence[Node]) -> Node:
-    _count(arguments, 1)
-    value = cast(_need(arguments[0], pa.date32(), times.UTC), times.UTC)
+def _unix_timestamp(moment: Node) -> Node:
+    value = cast(_need(moment, pa.date32(), times.UTC), times.UTC)
     return Call(times.whole_seconds, (value,), pa.int64())
 
 
-def _shift_days(sign: int, arguments: Sequence[Node]) -> Node:
-    _count(arguments, 2)
-    days = _need(arguments[1], pa.int32(), pa.int16(), pa.int8())
-    return Call(times.add_days, (_date(arguments[0]), days), pa.date32(), options=(sign,))
+def _shift_days(sign: int, start: Node, days: Node) -> Node:
+    count = _need(days, pa.int32(), pa.int16(), pa.int8())
+    return Call(times.add_days, (_date(start), count), pa.date32(), options=(sign,))
 
 
-def _days_between(arguments: Sequence[Node]) -> Node:
-    _count(arguments, 2)
-    return Call(times.days_between, (_date(arguments[0]), _date(arguments[1])), pa.int32())
+def _days_between(end: Node, start: Node) -> Node:
+    return Call(times.days_between, (_date(end), _date(start)), pa.int32())
 
 
-def _cast_to(kind: pa.DataType, arguments: Sequence[Node]) -> Node:
-    _count(arguments, 1)
-    return cast(arguments[0], kind)
+def _cast_to(kind: pa.DataType, value: Node) -> Node:
+    return cast(value, kind)
 
 
-_TEXT, _BIGINT = pa.string(), pa.int64()
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _MICROS_OF = (("seconds", 1_000_000), ("millis", 1000), ("micros", 1))
 
@@ -305,12 +289,12 @@ FUNCTIONS: dict[str, Builder] = {
     **dict.fromkeys(("lower", "lcase"), _simple(texts.lower, _TEXT, _TEXT, fails=True)),
     **dict.fromkeys(("upper", "ucase"), _simple(texts.upper, _TEXT, _TEXT, fails=True)),
     **dict.fromkeys(("substring", "substr"), _substring),
-    "left": partial(_end_of_text, is_left=True),
-    "right": partial(_end_of_text, is_left=False),
-    "startswith": partial(_with_text, pc.starts_with, pa.bool_(), 2),
-    "endswith": partial(_with_text, pc.ends_with, pa.bool_(), 2),
-    "contains": partial(_with_text, pc.match_substring, pa.bool_(), 2),
-    "replace": partial(_with_text, texts.replace, _TEXT, 3),
+    "left": partial(_end_of_text, True),
+    "right": partial(_end_of_text, False),
+    "startswith": partial(_has_text, pc.starts_with),
+    "endswith": partial(_has_text, pc.ends_with),
+    "contains": partial(_has_text, pc.match_substring),
+    "replace": _replace,
     **{
         alias: partial(_part, name)
         for alias, name in (*((name, name) for name in (*_DATE_PARTS, *_TIME_PARTS)), ("dayofmonth", "day"))

@@ -31,6 +31,10 @@ USUAL_TIME = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
 _TIME = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?"
 _MOMENT = rf"^\d{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])([T ]{_TIME})?$"
 _ZONED = rf"^\d{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[T ]{_TIME}(Z|[+-](0\d|1[0-7]):[0-5]\d)$"
+_CLOCK = r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?!\d)(?:\.(\d*))?(.*))?)?"
+"""Hour, minute, second, fraction and zone."""
+_WHOLE = re.compile(rf"([+-]?)(\d{{4,6}})(?:-(\d{{1,2}})(?:-(\d{{1,2}})(?:[ T]{_CLOCK})?)?)?", re.A | re.S)
+_TIME_ONLY = re.compile(rf"(?:T|(?=\d+:)){_CLOCK}", re.A | re.S)
 _OFFSET = re.compile(r"^(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d{1,2}))?$", re.A)
 
 
@@ -62,64 +66,30 @@ def read_moment(text: str) -> int:
         NoMoment: Spark finds no time in it.
         RowFailure: Spark may read a time, but in a way that depends on its zones or on the current date.
     """
-    parts, zone, is_time_only = _segments(text)
-    year, month, day, hour, minute, second, micros = parts
+    shown = text.strip(_BLANKS)
+    if (shape := _WHOLE.fullmatch(shown)) is not None:
+        (sign, year, *parts), is_time_only = shape.groups(), False
+    elif (shape := _TIME_ONLY.fullmatch(text.rstrip(_BLANKS) if shown.startswith("T") else shown)) is not None:
+        (sign, year, *parts), is_time_only = ("", "1", None, None, *shape.groups()), True
+    else:
+        raise NoMoment
+    *numbers, fraction, zone = parts
+    month, day, hour, minute, second = (
+        int(number or least) for number, least in zip(numbers, (1, 1, 0, 0, 0), strict=True)
+    )
     if hour > 23 or minute > 59 or second > 59:
         raise NoMoment
-    offset = _offset(zone.strip(_BLANKS), text)
+    offset, micros = _offset((zone or "UTC").strip(_BLANKS), text), int((fraction or "")[:6].ljust(6, "0"))
     if is_time_only:
         raise RowFailure(f"the value {text!r} is a time without a date, which Spark reads as a time today")
-    moment = day_number(year, month, day) * DAY + (hour * 3600 + minute * 60 + second - offset) * 1_000_000 + micros
+    moment = (
+        day_number(int(f"{sign}{year}"), month, day) * DAY
+        + (hour * 3600 + minute * 60 + second - offset) * 1_000_000
+        + micros
+    )
     if not _BOUNDS.min <= moment <= _BOUNDS.max:
         raise NoMoment
     return moment
-
-
-def _segments(text: str) -> tuple[list[int], str, bool]:
-    """Return the year, month, day, hour, minute, second and microsecond; the zone; and whether there is no date."""
-    start = len(text) - len(text.lstrip(_BLANKS))
-    signs = text.rstrip(_BLANKS)
-    if start >= len(signs):
-        raise NoMoment
-    parts, zone, is_time_only = [1, 1, 1, 0, 0, 0, 0], "UTC", False
-    part, digits, place = 0, "", start
-    sign = signs[place] if signs[place] in "+-" else ""
-    place += len(sign)
-    while place < len(signs):
-        character = signs[place]
-        if character in "0123456789":
-            digits += character
-        elif place == 0 and character == "T":
-            is_time_only, part = True, 3
-        elif part == 0 and character == ":" and not sign:
-            is_time_only, parts[3], digits, part = True, _checked(3, digits), "", 4
-        elif _ends(part, character):
-            parts[part], digits, part = _checked(part, digits), "", part + 1
-            if part == 7 or (part == 6 and character != "."):
-                zone = signs[place:]
-                break
-        else:
-            raise NoMoment
-        place += 1
-    else:
-        parts[part] = _checked(part, digits)
-    if sign == "-":
-        parts[0] = -parts[0]
-    return parts, zone, is_time_only
-
-
-def _ends(part: int, character: str) -> bool:
-    """Return True if a character ends a part of a time; any character other than a digit begins the zone."""
-    return part >= 5 or character in ("-", "-", " T", ":", ":")[part]
-
-
-def _checked(part: int, digits: str) -> int:
-    """Return the value of a part of a time. The year is part 0, the month 1, and so on to the microseconds, 6."""
-    if part == 6:
-        return int(digits[:6].ljust(6, "0"))
-    if not (4 <= len(digits) <= 6 if part == 0 else 1 <= len(digits) <= 2):
-        raise NoMoment
-    return int(digits)
 
 
 def _offset(zone: str, text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Any
 
@@ -102,6 +103,11 @@ _ORDINARY = frozenset(" -_@:/,;#%&=!~\"'<>")
 """Characters, in addition to ASCII letters and digits, that stand for themselves in the patterns of Java and RE2."""
 
 
+_CLASS = re.compile(r"\[(?:[A-Za-z0-9](?:-[A-Za-z0-9])?)+\]")
+"""A class such as [a-z0-9], in which a `-` always stands between the bounds of a range."""
+_RANGE = re.compile(r"(.)-(.)")
+
+
 def regex_pattern(pattern: str) -> str:
     """Return the RE2 pattern for an RLIKE pattern, limited to what both libraries interpret in the same way.
 
@@ -128,9 +134,9 @@ def regex_pattern(pattern: str) -> str:
             parts.append(sign)
         elif sign == "^" and place == 0:
             parts.append(r"\A")
-        elif sign == "[" and (inside := rest.partition("]")[0]) and _is_simple_class(inside):
-            parts.append(f"[{inside}]")
-            place += len(inside) + 1
+        elif (found := _CLASS.match(pattern, place)) and all(first <= last for first, last in _RANGE.findall(found[0])):
+            parts.append(found[0])
+            place = found.end() - 1
             sign = "]"
         else:
             raise Unproven(f"the pattern {pattern!r} has {sign!r}, which Java and RE2 may read differently")
@@ -138,18 +144,3 @@ def regex_pattern(pattern: str) -> str:
     if depth or previous in ("(", "|", "") or (pattern.startswith("^") and "|" in pattern):
         raise Unproven(f"the pattern {pattern!r} may be read differently by Java and RE2")
     return "".join(parts)
-
-
-def _is_simple_class(inside: str) -> bool:
-    """Return True for the inside of a character class such as [a-z0-9]."""
-    place = 0
-    while place < len(inside):
-        if not (inside[place].isascii() and inside[place].isalnum()):
-            return False
-        if inside[place + 1 : place + 2] == "-":
-            last = inside[place + 2 : place + 3]
-            if not (last.isascii() and last.isalnum() and inside[place] <= last):
-                return False
-            place += 2
-        place += 1
-    return True

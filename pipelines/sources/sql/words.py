@@ -15,7 +15,7 @@ from itertools import pairwise
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from tidegate.pipelines.definition.bound_input import near_names
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
@@ -52,6 +52,7 @@ _DRAWS = frozenset(
 """
 _MOMENTS = frozenset({"now", "today", "tomorrow", "yesterday"})
 """Literals, as in `timestamp 'now'`, that read the clock."""
+_MOMENT_TYPES = ("date", "time", "timestamp", "timestamp_ltz", "timestamp_ntz")
 _ALL_COLUMNS = ("", "(", ",", ".")
 """Tokens before a star that stands for all columns."""
 
@@ -81,7 +82,7 @@ def changing_call(text: str, columns: Iterable[str]) -> str | None:
     for place, token in enumerate(tokens):
         word, following = token.text.lower(), tokens[place + 1 : place + 3]
         if token.token_type == TokenType.STRING:
-            if word.strip().split(" ")[0] in _MOMENTS and place and _names_type(tokens[place - 1]):
+            if word.strip().split(" ")[0] in _MOMENTS and place and tokens[place - 1].text.lower() in _MOMENT_TYPES:
                 return f"{tokens[place - 1].text} '{token.text}'"
             continue
         if token.token_type == TokenType.IDENTIFIER or (place and tokens[place - 1].text == "."):
@@ -101,10 +102,6 @@ def changing_value(field: str, pipeline: str, text: str, call: str) -> Refused:
         "evaluated, such as rand(), uuid() or now(): repeating a run would not give the same result. Write such values "
         "into the source table"
     )
-
-
-def _names_type(token: Token) -> bool:
-    return token.text.lower() in ("date", "time", "timestamp", "timestamp_ltz", "timestamp_ntz")
 
 
 _BARE = frozenset({"current_catalog", "current_database", "current_schema", "current_user", "session_user", "user"})

@@ -26,7 +26,7 @@ from tests.recovery.arrivals import copy_of
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.branches import branches_of
 from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
-from tidegate.pipelines.ledger.backups.branch import make_branch
+from tidegate.pipelines.ledger.backups.renamed import make_branch
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots import promote as promotion
 from tidegate.pipelines.ledger.snapshots.forget import forget

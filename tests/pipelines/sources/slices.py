@@ -17,7 +17,7 @@ from tidegate.pipelines.sources.choose_reader import InputColumns, choose_reader
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.delta.reader import DeltaReader
-from tidegate.pipelines.sources.file_slice import EventShape, FileSlice
+from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import SourceColumns, without_metadata
 from tidegate.pipelines.sources.source_table import SourceTable
 from tidegate.pipelines.sources.stored_fields import fields_of
@@ -55,8 +55,7 @@ def slice_in(folder: Path, columns: SourceColumns, *parts: FilePart) -> FileSlic
     """Return a slice of plain files in a folder."""
     reader = DeltaReader(Warehouse(str(folder)), str(folder), columns.as_read, fields_of(columns.schema))
     values = pa.schema([columns.of_events.field(name) for name in columns.used])
-    shape = EventShape(columns.key, values, columns.schema)
-    return FileSlice((SourceTable(reader, columns),), shape, parts, {0: 0})
+    return FileSlice((SourceTable(reader, columns),), columns.key, values, columns.schema, parts, {0: 0})
 
 
 def events_of(files: FileSlice) -> pa.Table:

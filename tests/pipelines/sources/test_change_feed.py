@@ -21,7 +21,7 @@ from tidegate.pipelines.definition.event_columns import STATUS
 from tidegate.pipelines.epoch.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import ChangedFiles
-from tidegate.pipelines.sources.delta.changes import changed_files, fed_files
+from tidegate.pipelines.sources.delta.changes import Changes
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.windowing.time import to_millis
 
@@ -37,10 +37,9 @@ def log_of(lake: Lake) -> SourceLog:
 def both_ways(lake: Lake, after: int, until: int) -> tuple[ChangedFiles, ChangedFiles | None]:
     """The files of both ways."""
     log = log_of(lake)
-    commits = [(version, log._actions(version)) for version in range(after + 1, until + 1)]
-    by_files, by_feed = (way(commits, log._path_of, partial(log._adds, after)) for way in (changed_files, fed_files))
-    assert by_files is not None
-    return by_files, by_feed
+    commits = [log._actions(version) for version in range(after + 1, until + 1)]
+    changes = Changes(commits, log._path_of, partial(log._adds, after))
+    return changes.files(), changes.fed()
 
 
 def rows_of(lake: Lake, changed: ChangedFiles, until: int) -> tuple[Any, ...]:

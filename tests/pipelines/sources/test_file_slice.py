@@ -20,7 +20,7 @@ from tidegate.pipelines.epoch.exchange import Placing, unpacked
 from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.epoch.plan import cut_shards
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.sources.commits import FilePart, interleaved
+from tidegate.pipelines.sources.commits import FilePart, in_order
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.windowing.keys import KeySchema
@@ -259,7 +259,7 @@ def log(*times: int) -> list[Commit]:
 
 
 def order(*logs: list[Commit]) -> list[tuple[int, int]]:
-    return [(number, commit.version) for number, commit in interleaved(logs)]
+    return [(number, commit.version) for number, commit in in_order(logs)]
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,7 @@ from tidegate.pipelines.sources.delta.table_facts import unusual_columns
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.parquet_reader import SourceParquet
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.sources.sql.derived import SourceSql, compile_input
-from tidegate.pipelines.sources.sql.expression import differing_setting
+from tidegate.pipelines.sources.sql.expression import SourceSql, compile_input, differing_setting
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC")), ("value", pa.int64())])
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

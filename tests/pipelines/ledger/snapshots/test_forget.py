@@ -21,10 +21,9 @@ from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
 from tidegate.pipelines.ledger.tables import quality
-from tidegate.pipelines.ledger.tables.keys import hash_of, key_hashes, key_of_texts, key_schema
+from tidegate.pipelines.ledger.tables.keys import hash_of, key_hashes, key_of_texts
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.quality import QualityRow
-from tidegate.pipelines.storage.warehouse import arrow_schema
 
 pytestmark = pytest.mark.slow
 
@@ -283,15 +282,15 @@ def test_a_savepoint_of_an_erasure_names_the_key_only_until_it_is_erased_again(b
 
 def test_the_hashes_by_which_an_older_tidegate_named_a_key_go(by_hand: ByHand) -> None:
     lived_in(by_hand)
-    schema = key_schema(arrow_schema(by_hand.head().handle), ("user",))
-    zoe, ann = (hash_of(schema, key_of_texts(schema, (text,))) for text in ("zoe", "ann"))
+    schema = by_hand.head().key
+    zoe, ann = (hash_of(key_of_texts(schema, (text,))) for text in ("zoe", "ann"))
     reopened = (
         Reopening(epoch=1, key=zoe),
         Reopening(epoch=2, key=ann, also=((zoe, 1, 2), (ann, 1, 2))),
         Reopening(epoch=3),
     )
     work = Publish(forget_keys=(zoe, ann), reopened=reopened)
-    rest = step._without_names(work, schema, key_of_texts(schema, ("zoe",)))
+    rest = step._without_names(work, key_of_texts(schema, ("zoe",)))
     kept = (Reopening(epoch=2, key=ann, also=((ann, 1, 2),)), Reopening(epoch=3))
     assert rest == Publish(forget_keys=(ann,), reopened=kept)
 

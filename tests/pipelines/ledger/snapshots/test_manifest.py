@@ -13,7 +13,7 @@ from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest, PartitionWatermark
 from tidegate.pipelines.ledger.snapshots.head import lineage, list_snapshots, read_snapshot
-from tidegate.pipelines.ledger.tables.files import add_action, write_file
+from tidegate.pipelines.ledger.tables.files import add_action, write_rows
 
 
 def two_epochs(by_hand: ByHand) -> Manifest:
@@ -138,8 +138,9 @@ def test_two_manifests_are_refused(by_hand: ByHand) -> None:
     two_epochs(by_hand)
     tables, handle = by_hand.tables, by_hand.tables.open("state")
     rows = by_hand.rows("state")
-    file = write_file(tables.warehouse, tables.path("state"), "x", rows.filter(pa.compute.equal(rows["key_group"], -1)))
-    assert file is not None
+    (file,) = write_rows(
+        tables.warehouse, tables.path("state"), "x", rows.filter(pa.compute.equal(rows["key_group"], -1))
+    )
     handle.create_write_transaction(
         [add_action(file)], "append", handle.schema(), commit_properties=CommitProperties(max_commit_retries=0)
     )

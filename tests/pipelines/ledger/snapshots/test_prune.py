@@ -11,11 +11,11 @@ from tests.recovery.test_equality import commits_come_hourly
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.snapshots import prune as step
-from tidegate.pipelines.ledger.snapshots.prune import prune
+from tidegate.pipelines.ledger.snapshots import retention as step
 from tidegate.pipelines.ledger.snapshots.publish import publish
-from tidegate.pipelines.ledger.snapshots.published import pin_tables
+from tidegate.pipelines.ledger.snapshots.published import pin_epoch
 from tidegate.pipelines.ledger.snapshots.restore import restore
+from tidegate.pipelines.ledger.snapshots.retention import prune
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.windowing.time import to_millis
 
@@ -121,7 +121,7 @@ def test_a_prune_that_was_left_is_no_epoch_to_look_at(by_hand: ByHand) -> None:
     prune(by_hand.tables, NOW, NOW)
     restored(by_hand, 2)
     with pytest.raises(Refused, match=r"epoch 5 .* was replaced"):
-        pin_tables(by_hand.tables, 5)
+        pin_epoch(by_hand.tables, 5)
 
 
 def test_a_row_that_was_rejected_for_lying_ahead_stays_because_optimize_would_make_it_usable(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_a_rerun_without_a_look_at_what_the_table_shows_would_have_windows_twice
     def before_newest(tables: PipelineTables, handle: DeltaTable) -> step.Shown:
         version = tables.look(results.NAME).version() - 1
         entry = TableLog(tables, results.NAME).entry(version)
-        return step.Shown(version, step._id_of(entry.info))
+        return step.Shown(version, step.id_in(entry.info))
 
     killed(lake, "published windows", epoch=4)
     monkeypatch.setattr(step, "shown", before_newest)
@@ -213,7 +213,7 @@ def test_tables_put_back_from_a_copy_are_noticed(
     """All tables but windows are put back, and the next epoch gets the number and the version of a lost one."""
     if not protected:
         # The planted bug: a version counts as the same whoever made it.
-        monkeypatch.setattr(step, "_id_of", lambda info: None)
+        monkeypatch.setattr(step, "id_in", lambda info: None)
     stream(lake)
     folder = Path(lake.path(PIPELINE.name))
     shutil.copytree(folder, tmp_path / "copy")

@@ -14,7 +14,7 @@ from tidegate.pipelines.errors import OTHER, Refused, TidegateError
 from tidegate.pipelines.ledger.manifest import StaleInterval
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.snapshots.publish import publish, publish_table
-from tidegate.pipelines.ledger.snapshots.published import newest_published, pin_tables, require_published
+from tidegate.pipelines.ledger.snapshots.published import newest_published, pin_epoch, require_published
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
 from tidegate.pipelines.observe.inspect.status import PipelineStatus, read_status
 
@@ -38,22 +38,22 @@ def status(project: Project) -> PipelineStatus:
 def test_an_epoch_counts_once_every_table_has_it(project: Project) -> None:
     by_hand = project.by_hand
     by_hand.epoch(("ann", at("12:00"), 1), watermark=at("12:20"))
-    before, pinned = status(project), pin_tables(by_hand.tables)
+    before, pinned = status(project), pin_epoch(by_hand.tables)
     assert final(project) == [("ann", 1)]
     made = by_hand.committed(by_hand.planned([("ann", at("12:10"), 1), ("bob", at("12:40"), 1)], at("15:00")))
     for table in PUBLISHED:
         assert final(project) == [("ann", 1)], "what one table has already is not looked at either"
         assert status(project) == before
         assert not status(project).is_past(at("13:00"))
-        half = pin_tables(by_hand.tables)
-        assert (half.manifest, half.results) == (pinned.manifest, pinned.results)
+        half = pin_epoch(by_hand.tables)
+        assert (half.snapshot.manifest, half.read("results")) == (pinned.snapshot.manifest, pinned.read("results"))
         with pytest.raises(Refused, match="epoch 3 of sessions is not published yet"):
-            pin_tables(by_hand.tables, made.epoch)
+            pin_epoch(by_hand.tables, made.epoch)
         publish_table(by_hand.tables, made, table)
     assert sorted(final(project)) == [("ann", 1), ("ann", 2), ("bob", 1)]
     assert status(project).is_past(at("13:00"))
     assert status(project).epoch == made.epoch
-    assert pin_tables(by_hand.tables).manifest == made
+    assert pin_epoch(by_hand.tables).snapshot.manifest == made
 
 
 def test_before_the_first_epoch_is_published_nothing_stands(tmp_path: Path, capsys: Any) -> None:
@@ -65,10 +65,10 @@ def test_before_the_first_epoch_is_published_nothing_stands(tmp_path: Path, caps
     with pytest.raises(Refused, match="epoch 1 of sessions is not published yet, and it is the first one"):
         require_published(by_hand.tables, by_hand.head())
     with pytest.raises(Refused, match="epoch 1 of sessions is not published yet"):
-        pin_tables(by_hand.tables)
+        pin_epoch(by_hand.tables)
     publish(by_hand.tables, first)
     assert status(project).epoch == 1
-    assert pin_tables(by_hand.tables).manifest == first
+    assert pin_epoch(by_hand.tables).snapshot.manifest == first
 
 
 def test_a_version_that_only_gave_the_table_a_column_is_passed_over(project: Project) -> None:
@@ -93,8 +93,8 @@ def test_while_an_epoch_takes_rows_away_event_time_is_not_past_what_it_goes_back
     assert final(project) == [("ann", 1)]
     for epoch in (None, 1):
         with pytest.raises(TidegateError, match=r"epoch 3 of sessions .* is removing rows right now") as refused:
-            pin_tables(by_hand.tables, epoch)
+            pin_epoch(by_hand.tables, epoch)
         assert refused.value.exit_code == OTHER, "a moment later it is done: worth a retry"
     publish(by_hand.tables, third)
-    assert pin_tables(by_hand.tables).epochs["epoch"].to_pylist() == [1, 3]
+    assert pin_epoch(by_hand.tables).epochs["epoch"].to_pylist() == [1, 3]
     assert (status(project).epoch, status(project).is_past(at("12:00"))) == (3, True)

@@ -214,11 +214,11 @@ def test_results_that_are_no_longer_retained_can_not_come_back(
 
 
 def without(monkeypatch: pytest.MonkeyPatch, epoch: int) -> None:
-    known: Callable[..., list[object]] = line.list_snapshots  # type: ignore[attr-defined]
+    known: Callable[..., dict[int, object]] = line.snapshots_by_epoch  # type: ignore[attr-defined]
     monkeypatch.setattr(
         line,
-        "list_snapshots",
-        lambda tables: [entry for entry in known(tables) if entry.manifest["epoch"] != epoch],  # type: ignore[attr-defined]
+        "snapshots_by_epoch",
+        lambda tables: {each: entry for each, entry in known(tables).items() if each != epoch},
     )
 
 

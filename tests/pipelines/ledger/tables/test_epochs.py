@@ -11,13 +11,12 @@ from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from tidegate.pipelines.definition import counters, epochs
 from tidegate.pipelines.epoch.passed import JudgedAt
 from tidegate.pipelines.ledger.lease import Lease
-from tidegate.pipelines.ledger.snapshots.prune import prune
-from tidegate.pipelines.ledger.snapshots.published import newest_epoch_rows, pin_tables
+from tidegate.pipelines.ledger.snapshots.published import newest_epoch_rows, pin_epoch
 from tidegate.pipelines.ledger.snapshots.restore import restore
-from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
+from tidegate.pipelines.ledger.snapshots.retention import Retention, prune, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.compaction import compact
-from tidegate.pipelines.ledger.tables.files import add_action, remove_action, write_file
+from tidegate.pipelines.ledger.tables.files import add_action, remove_action, write_rows
 from tidegate.pipelines.run.work_folder import DAY
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema
 from tidegate.windowing.operators.counters import Counters
@@ -82,8 +81,7 @@ def two_files(by_hand: ByHand) -> None:
     rows = by_hand.warehouse.read_files(
         by_hand.tables.path(epochs.NAME), [file["path"] for file in younger], arrow_schema(handle)
     )
-    file = write_file(by_hand.warehouse, by_hand.tables.path(epochs.NAME), "epochs-compacted", rows)
-    assert file is not None
+    (file,) = write_rows(by_hand.warehouse, by_hand.tables.path(epochs.NAME), "epochs-compacted", rows)
     actions = [add_action(file), *map(remove_action, younger)]
     handle.create_write_transaction(actions, "append", handle.schema())
 
@@ -95,7 +93,7 @@ def test_old_rows_go_file_by_file(by_hand: ByHand) -> None:
     assert kept(by_hand, days=10 - 5.5 / 1440) == list(range(6, 11))
     assert kept(by_hand, days=0) == list(range(6, 11)), "the newest snapshot's row is in that file"
     assert newest(by_hand, None) == [10, 9, 8, 7, 6]
-    assert pin_tables(by_hand.tables).epochs["epoch"].to_pylist() == [6, 7, 8, 9, 10]
+    assert pin_epoch(by_hand.tables).epochs["epoch"].to_pylist() == [6, 7, 8, 9, 10]
 
 
 def test_rows_of_snapshots_that_can_be_restored_stay(by_hand: ByHand) -> None:

@@ -18,7 +18,7 @@ from tidegate.pipelines.definition.far_times import MICROS
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile
 from tidegate.pipelines.ledger.tables.checksum import add_up, checksum_of, hashes_of_rows
-from tidegate.pipelines.ledger.tables.files import add_action, check_written, statistics, write_file
+from tidegate.pipelines.ledger.tables.files import add_action, check_written, statistics, write_rows
 from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 
 START = datetime(2013, 1, 1, tzinfo=UTC)
@@ -91,8 +91,7 @@ def test_readers_that_prune_by_the_statistics_lose_no_row(tmp_path: Path) -> Non
     table = rows(*starts, None)
     DeltaTable.create(path, Schema.from_arrow(table.schema))
     for at in range(len(table)):
-        file = write_file(warehouse, path, "t", table.slice(at, 1))
-        assert file is not None
+        (file,) = write_rows(warehouse, path, "t", table.slice(at, 1))
         handle = DeltaTable(path)
         handle.create_write_transaction(
             [add_action(file)], "append", handle.schema(), commit_properties=CommitProperties(max_commit_retries=0)
@@ -107,13 +106,13 @@ def test_readers_that_prune_by_the_statistics_lose_no_row(tmp_path: Path) -> Non
 
 
 def test_no_rows_make_no_file(tmp_path: Path) -> None:
-    assert write_file(Warehouse(str(tmp_path)), str(tmp_path / "t"), "t", rows()) is None
+    assert write_rows(Warehouse(str(tmp_path)), str(tmp_path / "t"), "t", rows()) == ()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_written_file_says_its_size_rows_and_statistics(tmp_path: Path) -> None:
     warehouse, path = Warehouse(str(tmp_path)), str(tmp_path / "t")
-    file = write_file(warehouse, path, "results-000001", rows(START, START))
+    (file,) = write_rows(warehouse, path, "results-000001", rows(START, START))
     assert file.path.startswith("results-000001-")
     assert file.rows == 2
     assert json.loads(file.stats)["numRecords"] == 2
@@ -132,7 +131,7 @@ def test_hashes_are_written_without_a_dictionary(
     tmp_path: Path, others: dict[str, pa.Array], without: set[str]
 ) -> None:
     table = pa.table({"window_id": pa.array([1, 2]), **others})
-    file = write_file(Warehouse(str(tmp_path)), str(tmp_path / "t"), "t", table)
+    (file,) = write_rows(Warehouse(str(tmp_path)), str(tmp_path / "t"), "t", table)
     written = pq.ParquetFile(tmp_path / "t" / file.path)
     group = written.metadata.row_group(0)
     columns = [group.column(number) for number in range(group.num_columns)]
@@ -142,7 +141,7 @@ def test_hashes_are_written_without_a_dictionary(
 
 def test_a_listed_file_that_is_missing_or_of_another_size_is_refused_by_name(tmp_path: Path) -> None:
     warehouse, path = Warehouse(str(tmp_path)), str(tmp_path / "t")
-    file = write_file(warehouse, path, "t", rows(START))
+    (file,) = write_rows(warehouse, path, "t", rows(START))
     with pytest.raises(Refused, match=rf"{file.path} .* has {file.size} bytes, not {file.size + 1}"):
         check_written(warehouse, path, [file.model_copy(update={"size": file.size + 1})])
     with pytest.raises(Refused, match=r"gone\.parquet .* is missing"):
@@ -183,7 +182,7 @@ def test_a_large_file_has_no_dictionary_of_values_that_hardly_repeat(
             "total": numbers / 2,
         }
     )
-    file = write_file(Warehouse(str(tmp_path)), str(tmp_path / "results"), "results-000001", table)
+    (file,) = write_rows(Warehouse(str(tmp_path)), str(tmp_path / "results"), "results-000001", table)
     columns = pq.read_metadata(tmp_path / "results" / file.path).row_group(0)
     described = [columns.column(number) for number in range(columns.num_columns)]
     assert {column.path_in_schema for column in described if column.has_dictionary_page} == dictionaries

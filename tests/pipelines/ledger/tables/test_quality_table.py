@@ -15,8 +15,7 @@ from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.damaged_log import set_aside_damaged
-from tidegate.pipelines.ledger.tables.quality import QualityRow
-from tidegate.pipelines.ledger.tables.quality_forgets import forget_examples
+from tidegate.pipelines.ledger.tables.quality import QualityRow, forget_examples
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files
 from tidegate.windowing.time import to_millis
 

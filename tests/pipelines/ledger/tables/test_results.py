@@ -21,7 +21,7 @@ from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.ledger.tables.commits import commit
-from tidegate.pipelines.ledger.tables.files import add_action, write_file
+from tidegate.pipelines.ledger.tables.files import add_action, write_rows
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.reading import read_view
 from tidegate.pipelines.project.cli import run as tidegate
@@ -75,8 +75,7 @@ def test_the_table_says_what_its_rows_are_whatever_its_columns_are(by_hand: ByHa
     handle = tables.open(results.NAME)
     assert handle.metadata().configuration[results.KIND] == results.ELEMENTS
     assert not results.has_panes(arrow_schema(handle))
-    file = write_file(by_hand.warehouse, tables.path(results.NAME), "results-000001", table({"pane": 0}))
-    assert file is not None
+    (file,) = write_rows(by_hand.warehouse, tables.path(results.NAME), "results-000001", table({"pane": 0}))
     commit(by_hand.warehouse, handle, [add_action(file)], {})
     rows = read_table(by_hand.warehouse, tables.open(results.NAME), where=pc.field("epoch") == 1)
     assert not results.has_panes(rows.schema)
