@@ -117,21 +117,16 @@ def regex_pattern(pattern: str) -> str:
     parts: list[str] = []
     previous, depth, place = "", 0, 0
     while place < len(pattern):
-        sign, rest = pattern[place], pattern[place + 1 :]
-        if (sign.isascii() and sign.isalnum()) or sign in _ORDINARY:
+        sign = pattern[place]
+        is_ordinary = (sign.isascii() and sign.isalnum()) or sign in _ORDINARY
+        repeats = sign in "*+?" and previous and previous not in "*+?(|^"
+        opens = sign == "(" and not pattern.startswith("?", place + 1)
+        closes = sign == ")" and depth > 0 and previous not in "(|"
+        if is_ordinary or repeats or opens or closes or (sign == "|" and previous not in ("", "(", "|")):
             parts.append(sign)
+            depth += opens - closes
         elif sign == ".":
             parts.append(r"[^\n\r\x{85}\x{2028}\x{2029}]")
-        elif sign in "*+?" and previous and previous not in "*+?(|^":
-            parts.append(sign)
-        elif sign == "(" and not rest.startswith("?"):
-            parts.append(sign)
-            depth += 1
-        elif sign == ")" and depth and previous not in "(|":
-            parts.append(sign)
-            depth -= 1
-        elif sign == "|" and previous not in ("", "(", "|"):
-            parts.append(sign)
         elif sign == "^" and place == 0:
             parts.append(r"\A")
         elif (found := _CLASS.match(pattern, place)) and all(first <= last for first, last in _RANGE.findall(found[0])):
