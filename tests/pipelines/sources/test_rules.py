@@ -25,7 +25,7 @@ COLUMNS = {
     "wall": pa.timestamp("us"),
     "day": pa.date32(),
 }
-TIMES = tuple((name, COLUMNS[name]) for name in ("at", "wall", "day"))
+TIMES = ("at", "wall", "day")
 SETTINGS = RuleSettings(key=("user", "a.b"), max_ahead=MAX_AHEAD, gap="gap", times=TIMES)
 GOOD: dict[str, Any] = {
     "user": "u",
@@ -75,7 +75,7 @@ def by_hand(row: dict[str, Any], settings: RuleSettings, rules: Sequence[str] = 
         rejects.AHEAD: ahead,
         rejects.NULL_GAP: settings.gap is not None and row["gap"] is None,
         rejects.GAP_OUT_OF_RANGE: settings.gap is not None and outside(row["gap"], 1, LONGEST_GAP + 1),
-        rejects.VALUE_OUT_OF_RANGE: any(outside(row[name], *bounds[name]) for name, _ in settings.times),
+        rejects.VALUE_OUT_OF_RANGE: any(outside(row[name], *bounds[name]) for name in settings.times),
     }
     return next((reason for reason in rules if broken[reason]), OK)
 
