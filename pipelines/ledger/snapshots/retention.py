@@ -2,8 +2,8 @@
 
 The cleanup removes older versions of the tables together with their log entries. So the log lists only what can be
 restored, and the cost of an epoch depends on the number of retained snapshots, not on the number of all epochs.
-Savepoints are separate tables, and the cleanup never touches them. The rows of old epochs are removed by a quiet epoch
-that lists them, like a restore.
+Savepoints are separate tables, and the cleanup never touches them. The rows of old epochs are removed by an epoch
+that reads no new rows and lists the old ones, like a restore.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import results, state
-from tidegate.pipelines.definition.columns import column
+from tidegate.pipelines.definition.columns import column, with_values
 from tidegate.pipelines.definition.late import REOPENED
 from tidegate.pipelines.definition.row_sets import one_of_each
 from tidegate.pipelines.ledger.tables.files import deltas_of, holding
