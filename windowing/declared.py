@@ -35,12 +35,7 @@ def fitting(value: Any, kind: pa.DataType, state: str, owner: object = None) -> 
     Raises:
         IllegalArgument: the value does not fit; the error names function, state, value and declared type.
     """
-    if value is None:
-        return None
-    try:
-        return converter(kind, False)(value)
-    except Unfit as unfit:
-        raise _refused(unfit, kind, f"state {state!r}", owner) from None
+    return checker(kind, f"state {state!r}", owner)(value)
 
 
 def fitting_key(key: Any, kind: pa.DataType, state: str, owner: object) -> Any:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline, order_seen_by
 from tidegate.pipelines.epoch.changed_rows import ChangedRows
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan
@@ -137,11 +137,8 @@ def check_reopenable(pipeline: Pipeline) -> Windows:
             "would have been joined with are no longer in its state. Give its watermark strategy a larger bound, or "
             "backfill it under another name"
         )
-    reason, assigner = windows.order_shown_by, windows.assigner
-    if reason is None:
-        if assigner.forms_sessions or assigner.array_assignment is not None:
-            return windows
-        reason = f"assigner {type(assigner).__name__}, whose windows may depend on more than the event time"
+    if (reason := order_seen_by(windows)) is None:
+        return windows
     raise Refused(
         f"late rows of pipeline {pipeline.name!r} can't be reopened: it has {reason}, so the result of a window "
         "depends on more than its elements. Give its windows a longer allowed_lateness, or backfill it under another "

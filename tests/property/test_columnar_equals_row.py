@@ -64,21 +64,18 @@ from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.windowing.triggers import ContinuousEventTimeTrigger
 
 EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "150"))
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @given(cases())
 @example(SIGNS_MIX)
-@settings(
-    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@settings(PATIENT, max_examples=EXAMPLES)
 def test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_operator(case: Case) -> None:
     assert_equal_in_every_epoch(case)
 
 
 @given(cases(sliced=True))
-@settings(
-    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@settings(PATIENT, max_examples=EXAMPLES)
 def test_windows_that_share_slices_give_the_same(case: Case) -> None:
     """States of whole windows become slices in mid-life, and slices windows, where the operators swap their states."""
     event(f"slices: {isinstance(slicing_of(case.windows), Slicing)}, swap: {case.swap}")
@@ -112,9 +109,7 @@ def assert_equal_in_every_epoch(case: Case) -> None:
 
 
 @given(cases())
-@settings(
-    max_examples=EXAMPLES // 5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@settings(PATIENT, max_examples=EXAMPLES // 5)
 def test_the_cut_into_epochs_changes_no_pane_no_late_row_and_no_state(case: Case) -> None:
     assume(case.lag is None)
     cuts = case.cuts
@@ -139,9 +134,7 @@ def test_the_cut_into_epochs_changes_no_pane_no_late_row_and_no_state(case: Case
 
 
 @given(cases(), st.integers(1, 5))
-@settings(
-    max_examples=EXAMPLES // 5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@settings(PATIENT, max_examples=EXAMPLES // 5)
 def test_an_epoch_in_passes_gives_what_it_gives_at_once(case: Case, rows_at_a_time: int) -> None:
     panes = PanePolicy(case.windows.accumulation, retract_merged=True, coalesce_late=True)
     schema = state_schema(case.windows, case.key, None, panes)

@@ -99,13 +99,7 @@ def co_process_harness(
 ) -> OperatorHarness:
     """Return a harness around the operator of a keyed co-process function, with inputs `left` and `right`.
 
-    Args:
-        function: the function.
-        time_sorted: True delays elements until the watermark reaches them. False passes them to the function
-            immediately, as Flink does.
-        key: the key columns; None infers them from the first key.
-        keyed: as in `KeyedCoProcessOperator`.
-        max_parallelism: number of key groups.
+    The arguments are those of `keyed_process_harness`.
     """
     process = CoProcess(function, time_sorted)
     return OperatorHarness(
