@@ -8,12 +8,12 @@ from typing import Any
 from tests.transcripts.build import DynamicGap, build_assigner
 from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal, only_field
 from tests.transcripts.doubles import ScriptedMergingAssigner, window_text
-from tests.transcripts.steps import built, expect_same, walk
+from tests.transcripts.steps import built, expect_same, walk_steps
 from tidegate.windowing.assigners import MergingWindowAssigner
 from tidegate.windowing.merging import MergingWindowSet
 from tidegate.windowing.windows import Merge, TimeWindow, merge_time_windows
 
-_STEPS = {
+_STEPS: dict[str, set[str]] = {
     "add": {"result", "merged"},
     "state_window": {"is", "one_of"},
     "retire": set(),
@@ -40,7 +40,7 @@ def run_merging_window_set(case: dict[str, Any], options: Options) -> None:
     check_fields(case["id"], case, CASE_FIELDS | {"assigner", "steps", "expect_error"})
     assigner = built(case, lambda: _merging(case["assigner"]))
     if assigner is not None:
-        walk(case, case["steps"], MergingCase(assigner, options).step)
+        walk_steps(case, _STEPS, MergingCase(assigner, options).step)
 
 
 def _merging(raw: dict[str, Any]) -> MergingWindowAssigner:
@@ -89,11 +89,8 @@ class MergingCase:
         self.options = options
         self.set = StateWindows(assigner)
 
-    def step(self, index: int, step: dict[str, Any]) -> None:
+    def step(self, where: str, kind: str, step: dict[str, Any]) -> None:
         """Carry out one step, and compare."""
-        where = f"step {index}"
-        kind = only_field(where, step, _STEPS)
-        check_fields(where, step, _STEPS[kind] | {kind})
         raw = step[kind]
         match kind:
             case "add":

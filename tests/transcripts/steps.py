@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from tests.transcripts.case import Mismatch, run_expecting
+from tests.transcripts.case import Mismatch, check_fields, only_field, run_expecting
 from tidegate.windowing.time import Millis
 
 T = TypeVar("T")
@@ -42,6 +42,20 @@ def walk(case: dict[str, Any], steps: Iterable[T], act: Callable[[int, T], None]
             return
     if error is not None:
         raise Mismatch(str(case["id"]), f"error {error['error']} at {error['at']}", "no error")
+
+
+def walk_steps(
+    case: dict[str, Any], fields: Mapping[str, Iterable[str]], act: Callable[[str, str, dict[str, Any]], None]
+) -> None:
+    """Walk over the steps of a case, each with the field that says what it does; `fields` are those beside it."""
+
+    def checked(index: int, step: dict[str, Any]) -> None:
+        where = f"step {index}"
+        kind = only_field(where, step, fields)
+        check_fields(where, step, {kind, *fields[kind]})
+        act(where, kind, step)
+
+    walk(case, case["steps"], checked)
 
 
 def by_step(case: dict[str, Any], field: str) -> dict[int, list[dict[str, Any]]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from tests.transcripts.case import CASE_FIELDS, Options, check_fields, expect_equal, only_field
+from tests.transcripts.case import CASE_FIELDS, Options, check_fields, expect_equal
 from tests.transcripts.keygroups import flink_group
-from tests.transcripts.steps import expect_same, expect_subsequence, walk
+from tests.transcripts.steps import expect_same, expect_subsequence, walk_steps
 from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, subtask_of
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timers import VOID_NAMESPACE, InternalTimerService, Slot, TimerQueue, TimerService
@@ -30,7 +31,7 @@ _STEPS: dict[str, set[str]] = {
 def run_timer_service(case: dict[str, Any], options: Options) -> None:
     """Run a case."""
     check_fields(case["id"], case, CASE_FIELDS | {"steps", "max_parallelism", "expect_error"})
-    walk(case, case["steps"], TimerCase(case, options).step)
+    walk_steps(case, _STEPS, TimerCase(case, options).step)
 
 
 class Subtask:
@@ -106,11 +107,8 @@ class TimerCase:
         """A key as the case writes it."""
         return self.keys.get(key, key)
 
-    def step(self, index: int, step: dict[str, Any]) -> None:
+    def step(self, where: str, kind: str, step: dict[str, Any]) -> None:
         """Carry out one step, and compare."""
-        where = f"step {index}"
-        kind = only_field(where, step, _STEPS)
-        check_fields(where, step, _STEPS[kind] | {kind})
         raw = step[kind]
         match kind:
             case "key":
@@ -219,7 +217,7 @@ def _without_subtask(timer: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in timer.items() if name != "subtask"}
 
 
-_QUEUE_STEPS = {
+_QUEUE_STEPS: dict[str, set[str]] = {
     "add": set(),
     "add_all": set(),
     "remove": {"result"},
@@ -234,13 +232,10 @@ _QUEUE_STEPS = {
 def run_priority_queue(case: dict[str, Any], options: Options) -> None:
     """Run a case: a set of (key, priority), smallest priority first."""
     check_fields(case["id"], case, CASE_FIELDS | {"steps", "expect_error"})
-    queue = TimerQueue()
-    walk(case, case["steps"], lambda index, step: _queue_step(queue, f"step {index}", step))
+    walk_steps(case, _QUEUE_STEPS, partial(_queue_step, TimerQueue()))
 
 
-def _queue_step(queue: TimerQueue, where: str, step: dict[str, Any]) -> None:
-    kind = only_field(where, step, _QUEUE_STEPS)
-    check_fields(where, step, _QUEUE_STEPS[kind] | {kind})
+def _queue_step(queue: TimerQueue, where: str, kind: str, step: dict[str, Any]) -> None:
     raw = step[kind]
     match kind:
         case "add" | "add_all":

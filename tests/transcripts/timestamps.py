@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal, only_field
-from tests.transcripts.steps import walk
+from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal
+from tests.transcripts.steps import walk_steps
 from tests.transcripts.watermarks import record_text
 from tidegate.windowing.operators.records import ElementResult, IdleRecord, Record, WatermarkRecord
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
@@ -107,13 +107,11 @@ def run_timestamps_and_watermarks(case: dict[str, Any], options: Options) -> Non
         strategy = strategy.with_timestamp_assigner(lambda event, timestamp: event.get("extracted_ts", timestamp))
     operator = TimestampsAndWatermarksOperator(strategy)
 
-    def act(index: int, step: dict[str, Any]) -> None:
+    def act(where: str, kind: str, step: dict[str, Any]) -> None:
         nonlocal operator
-        kind = only_field(f"step {index}", step, {"element", "watermark", "status", "idle", "processing_time"})
-        check_fields(f"step {index}", step, {kind, "out"})
         match kind:
             case "element":
-                check_fields(f"step {index}", step[kind], {"value", "record_ts", "extracted_ts", "marker"})
+                check_fields(where, step[kind], {"value", "record_ts", "extracted_ts", "marker"})
                 operator.process_element(step[kind], step[kind].get("record_ts"))
             case "watermark":
                 operator.process_watermark(step[kind])
@@ -121,10 +119,11 @@ def run_timestamps_and_watermarks(case: dict[str, Any], options: Options) -> Non
                 pass  # A status from before is ignored: the generator of the operator says who is idle.
             case _:
                 operator.process_processing_time(step[kind])
-        expect_equal(f"out of step {index}", step["out"], [_output(record) for record in operator.take_output()])
+        expect_equal(f"out of {where}", step["out"], [_output(record) for record in operator.take_output()])
         operator = options.after_step(operator, partial(TimestampsAndWatermarksOperator, strategy))
 
-    walk(case, case["steps"], act)
+    kinds = ("element", "watermark", "status", "idle", "processing_time")
+    walk_steps(case, dict.fromkeys(kinds, ("out",)), act)
 
 
 def _output(record: Record) -> dict[str, Any]:

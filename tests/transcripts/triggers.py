@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.transcripts.build import build_trigger
-from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal, only_field
+from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal
 from tests.transcripts.doubles import ScriptedTrigger, window_of, window_text
-from tests.transcripts.steps import built, expect_same, walk
+from tests.transcripts.steps import built, expect_same, walk_steps
 from tests.transcripts.timers import count, poll
 from tidegate.windowing.operators.window.cleanup import WindowCell
 from tidegate.windowing.operators.window.contexts import WindowTriggerContext
@@ -17,7 +17,7 @@ from tidegate.windowing.triggers import Trigger
 from tidegate.windowing.windows import Window
 
 _KEY = 1
-_STEPS = {
+_STEPS: dict[str, set[str]] = {
     "element": {"result"},
     "watermark": {"fired"},
     "processing_time": {"fired"},
@@ -38,7 +38,7 @@ def run_trigger(case: dict[str, Any], options: Options) -> None:
         return
     if "can_merge" in case:
         expect_equal("can_merge", case["can_merge"], trigger.can_merge())
-    walk(case, case["steps"], TriggerCase(trigger).step)
+    walk_steps(case, _STEPS, TriggerCase(trigger).step)
 
 
 class TriggerCase:
@@ -52,11 +52,8 @@ class TriggerCase:
         self.context = WindowTriggerContext(self.timers)
         self.context.current_processing_time = MIN_TIMESTAMP
 
-    def step(self, index: int, step: dict[str, Any]) -> None:
+    def step(self, where: str, kind: str, step: dict[str, Any]) -> None:
         """Carry out one step, and compare."""
-        where = f"step {index}"
-        kind = only_field(where, step, _STEPS)
-        check_fields(where, step, _STEPS[kind] | {kind})
         raw = step[kind]
         match kind:
             case "element":

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tests.transcripts.case import CASE_FIELDS, Mismatch, Options, check_fields, expect_equal, only_field
-from tests.transcripts.steps import built, walk
+from tests.transcripts.steps import built, walk_steps
 from tidegate.windowing.operators.records import IdleRecord, WatermarkRecord
 from tidegate.windowing.testing.harness import ManualClock, RecordingOutput
 from tidegate.windowing.watermarks import (
@@ -52,11 +52,11 @@ def run_generator(case: dict[str, Any], options: Options) -> None:
     if generator is None:
         return
 
-    def act(index: int, step: dict[str, Any]) -> None:
+    def act(where: str, kind: str, step: dict[str, Any]) -> None:
         nonlocal generator
         assert generator is not None
         expected: list[Any] = []
-        match kind := only_field(f"step {index}", step, {"event", "periodic", "advance_clock"}):
+        match kind:
             case "event":
                 generator.on_event(step[kind], step[kind], output)
             case "advance_clock":
@@ -64,11 +64,10 @@ def run_generator(case: dict[str, Any], options: Options) -> None:
             case _:
                 expected = [] if step[kind] is None else [step[kind]]
                 generator.on_periodic_emit(output)
-        check_fields(f"step {index}", step, {kind})
-        expect_equal(f"emitted at step {index}", expected, output.take())
+        expect_equal(f"emitted at {where}", expected, output.take())
         generator = options.after_step(generator, make)
 
-    walk(case, case["steps"], act)
+    walk_steps(case, {"event": (), "periodic": (), "advance_clock": ()}, act)
 
 
 def run_idleness_timer(case: dict[str, Any], options: Options) -> None:
@@ -80,20 +79,18 @@ def run_idleness_timer(case: dict[str, Any], options: Options) -> None:
     if timer is None:
         return
 
-    def act(index: int, step: dict[str, Any]) -> None:
+    def act(where: str, kind: str, step: dict[str, Any]) -> None:
         nonlocal timer
         assert timer is not None
-        kind = only_field(f"step {index}", step, {"check", "activity", "advance_clock"})
-        check_fields(f"step {index}", step, {kind})
         if kind == "check":
-            expect_equal(f"check at step {index}", step[kind], timer.check_if_idle())
+            expect_equal(f"check at {where}", step[kind], timer.check_if_idle())
         elif kind == "activity":
             timer.activity()
         else:
             clock.now += step[kind]
         timer = options.after_step(timer, make)
 
-    walk(case, case["steps"], act)
+    walk_steps(case, {"check": (), "activity": (), "advance_clock": ()}, act)
 
 
 _MULTIPLEXER_STEPS: dict[str, set[str]] = {
@@ -112,11 +109,8 @@ def run_multiplexer(case: dict[str, Any], options: Options) -> None:
     output = RecordingOutput()
     multiplexer = WatermarkOutputMultiplexer(output)
 
-    def act(index: int, step: dict[str, Any]) -> None:
+    def act(where: str, kind: str, step: dict[str, Any]) -> None:
         nonlocal multiplexer
-        where = f"step {index}"
-        kind = only_field(where, step, _MULTIPLEXER_STEPS)
-        check_fields(where, step, _MULTIPLEXER_STEPS[kind] | {kind})
         raw = step[kind]
         match kind:
             case "register":
@@ -136,7 +130,7 @@ def run_multiplexer(case: dict[str, Any], options: Options) -> None:
                     expect_equal(f"{name} at {where}", value, getattr(output, name))
         multiplexer = options.after_step(multiplexer, partial(WatermarkOutputMultiplexer, output))
 
-    walk(case, case["steps"], act)
+    walk_steps(case, _MULTIPLEXER_STEPS, act)
 
 
 def _feed(where: str, output: WatermarkOutput, step: dict[str, Any]) -> None:
@@ -157,12 +151,10 @@ def run_valve(case: dict[str, Any], options: Options) -> None:
     if valve is None:
         return
 
-    def act(index: int, step: dict[str, Any]) -> None:
+    def act(where: str, kind: str, step: dict[str, Any]) -> None:
         nonlocal valve
         assert valve is not None
-        where, channel = f"step {index}", step["channel"]
-        kind = only_field(where, step, {"watermark", "status"})
-        check_fields(where, step, {kind, "channel", "out", "channel_watermark", "aligned"})
+        channel = step["channel"]
         if kind == "watermark":
             valve.input_watermark(step["watermark"], channel)
         else:
@@ -173,7 +165,7 @@ def run_valve(case: dict[str, Any], options: Options) -> None:
         expect_equal(f"channel_watermark of {where}", step.get("channel_watermark", status.watermark), status.watermark)
         expect_equal(f"aligned of {where}", step.get("aligned", status.aligned), status.aligned)
 
-    walk(case, case["steps"], act)
+    walk_steps(case, dict.fromkeys(("watermark", "status"), ("channel", "out", "channel_watermark", "aligned")), act)
 
 
 def _input_status(where: str, valve: StatusWatermarkValve, status: str, channel: int) -> None:
@@ -194,10 +186,8 @@ def run_watermark_output(case: dict[str, Any], options: Options) -> None:
     records: list[WatermarkRecord | IdleRecord] = []
     output = WatermarkToDataOutput(records.append)
 
-    def act(index: int, step: dict[str, Any]) -> None:
+    def act(where: str, kind: str, step: dict[str, Any]) -> None:
         nonlocal output
-        kind = only_field(f"step {index}", step, {"emit", "idle", "active"})
-        check_fields(f"step {index}", step, {kind})
         if kind == "emit":
             output.emit_watermark(step["emit"])
         elif (kind == "idle") == step[kind]:
@@ -206,5 +196,5 @@ def run_watermark_output(case: dict[str, Any], options: Options) -> None:
             output.mark_active()
         output = options.after_step(output, partial(WatermarkToDataOutput, records.append))
 
-    walk(case, case["steps"], act)
+    walk_steps(case, {"emit": (), "idle": (), "active": ()}, act)
     expect_equal("out", case["out"], [record_text(record) for record in records])
