@@ -39,42 +39,42 @@ class Program:
 
 PROGRAMS = {
     "spark": Program(
-        "Beside Spark's own windows", "against_spark", ("--rounds=1", "--streamed=2500000"), ("--rounds=3",)
+        "Compared with Spark's own windows", "against_spark", ("--rounds=1", "--streamed=2500000"), ("--rounds=3",)
     ),
     "tables": Program(
-        "Tables as users have them, beside Spark's own windows over the same tables",
+        "Tables as users have them, compared with Spark's own windows over the same tables",
         "user_tables",
         ("--events=500000", "--per-commit=100000", "--rounds=1", "--kind=session", "--windows=few"),
         ("--rounds=3",),
     ),
     "state_processor": Program(
-        "Beside sessions by hand in Spark's state processor",
+        "Compared with hand-written sessions in Spark's state processor",
         "against_state_processor",
         ("--events=4000", "--per-commit=2000", "--deadline=40"),
         ("--deadline=300",),
     ),
     "flink": Program(
-        "Beside Flink",
+        "Compared with Flink",
         "against_flink",
         ("--events=1000000", "--rounds=1", "--small=5000", "--deadline=20"),
         ("--rounds=3",),
     ),
     "nexmark": Program(
-        "Nexmark, its answers compared with the truth",
+        "Nexmark, with answers compared with the correct ones",
         "nexmark",
         ("--events=100000", "--per-commit=25000"),
         ("--events=10000000", "--sides=tidegate,tidegate_spark,duckdb,flink,spark", "--deadline=1800"),
     ),
     "scaling": Program("How cost grows", "scaling", ("--quick", "epochs", "open", "hot"), full=None),
     "epochs": Program("Small and large epochs", "scaling", full=("epochs",)),
-    "open": Program("More and more open windows", "scaling", full=("open",)),
+    "open": Program("Growing numbers of open windows", "scaling", full=("open",)),
     "shard": Program("One shard of a hundred", "scaling", full=("shard",)),
     "hot": Program("A hot key", "scaling", full=("hot",)),
-    "size": Program("More and more events and keys", "scaling", full=("events", "keys")),
+    "size": Program("Growing numbers of events and keys", "scaling", full=("events", "keys")),
     "large": Program("50 million events in one epoch", "scaling", full=("large",)),
-    "large_hot": Program("The same, half of them of one key", "scaling", full=("large_hot",)),
+    "large_hot": Program("The same, with half of them in one key", "scaling", full=("large_hot",)),
     "long_stream": Program(
-        "A stream for long: lag, memory and files in the end beside the middle",
+        "A long stream: lag, memory and files at the end, compared with the middle",
         "long_stream",
         full=("--seconds=1800",),
     ),
@@ -85,20 +85,20 @@ PROGRAMS = {
         ("--seconds=180",),
     ),
     "engines": Program(
-        "The local engine beside Spark's: the first result, and batches",
+        "The local engine compared with Spark's: the first result, and batches",
         "engines",
         ("--events=1000000", "--rounds=1"),
         (),
     ),
     "windows_table": Program(
-        "Table windows: an epoch with it beside one without it",
+        "Table windows: epochs with it, compared with epochs without it",
         "windows_table",
         ("--commits=8", "--sizes", "1000", "100000"),
         (),
     ),
     "large_local": Program("50 million events in one epoch of the local engine", "scaling", full=("large_local",)),
     "changed_rows": Program(
-        "Changed rows of the source, beside appended rows and a full backfill",
+        "Changed rows of the source, compared with appended rows and a full backfill",
         "changed_rows",
         ("--rows=500000", "--rounds=2", "--kind", "tumbling"),
         (),
@@ -110,7 +110,7 @@ PROGRAMS = {
     ),
     "open_windows": Program("In one process: epochs over open windows", "open_windows", ()),
     "row_operator": Program(
-        "In one process: the row operator beside a bare loop",
+        "In one process: the row operator compared with a bare loop",
         "row_operator",
         ("--elements=200000", "--keys=20000"),
     ),
@@ -134,7 +134,7 @@ def run(program: Program, arguments: Sequence[str], limit: float) -> Section:
             try:
                 failure = f"exit code {code}" if (code := process.wait(limit)) else ""
             except subprocess.TimeoutExpired:
-                failure = f"not done after {limit:.0f} seconds"
+                failure = f"not finished after {limit:.0f} seconds"
             finally:
                 _end_all(process)
         lines = file.read_text().splitlines() if file.exists() else []

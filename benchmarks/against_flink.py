@@ -5,7 +5,7 @@
 
 Flink SQL's session and tumbling windows read CSV files, ours a Delta table in epochs of 500,000 events; for both the
 scan alone is measured too, and the ratio without it. PyFlink's DataStream with an AggregateFunction in Python gets a
-small input and a deadline; if it is not done by then, the ratio is a lower bound and says so. The time of Flink is
+small input and a deadline; if it has not finished by then, the ratio is a lower bound and says so. The time of Flink is
 the net time of its jobs, on two tasks, warm; ours is the sum of the epochs, warm.
 """
 
@@ -91,7 +91,7 @@ def data_stream(bench: Bench, folder: Path, deadline: float) -> Iterator[Figure]
     try:
         lines = list(run_in_flink("stream_windows", [str(folder)], deadline))
     except subprocess.TimeoutExpired:
-        yield ratio(f"{what}: more than", ours, deadline, peer, detail="it was not done by then")
+        yield ratio(f"{what}: more than", ours, deadline, peer, detail="it had not finished by then")
         return
     seconds = {line["job"]: line["seconds"] for line in lines}
     yield ratio(what, ours, seconds["session"], peer, detail=f"its scan {seconds['scan']:.2f} s")

@@ -99,7 +99,7 @@ def compare(
     """Run both sides in turns, and return the ratio."""
     pairs = [(ours(), theirs()) for _ in range(rounds)]
     run = typical_run([run for run, _ in pairs])
-    return ratio(what, run.seconds, median(seconds for _, seconds in pairs), "Spark", wanted, detail=f"ours: {run}")
+    return ratio(what, run.seconds, median(seconds for _, seconds in pairs), "Spark", wanted, detail=f"Tidegate: {run}")
 
 
 def measure(

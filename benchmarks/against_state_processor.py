@@ -65,11 +65,13 @@ def measure(bench: Bench, deadline: float) -> Iterator[Figure]:
     ours = bench.stream("session")
     batches = by_hand(bench, deadline)
     if len(batches) > 1:
-        yield ratio(what, ours.seconds, median(batches[1:]), peer, detail=f"ours: {ours}")
+        yield ratio(what, ours.seconds, median(batches[1:]), peer, detail=f"Tidegate: {ours}")
     elif batches:
-        yield ratio(what, ours.seconds, batches[0], peer, detail="its first batch; the second was not done in time")
+        yield ratio(what, ours.seconds, batches[0], peer, detail="its first batch; the second had not finished in time")
     else:
-        yield ratio(f"{what}: more than", ours.seconds, deadline, peer, detail="its first batch was not done by then")
+        yield ratio(
+            f"{what}: more than", ours.seconds, deadline, peer, detail="its first batch had not finished by then"
+        )
 
 
 def main() -> None:

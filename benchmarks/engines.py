@@ -71,7 +71,7 @@ def batches(bench: Bench, kinds: Sequence[str], rounds: int) -> Iterator[Figure]
             run = typical_run([first for first, _ in pairs])
             theirs = median(second.seconds for _, second in pairs)
             what = f"batch, {kind} windows, engine local"
-            yield ratio(what, run.seconds, theirs, "engine spark", 1.0, detail=f"ours: {run}")
+            yield ratio(what, run.seconds, theirs, "engine spark", 1.0, detail=f"Tidegate: {run}")
     finally:
         local.close()
 

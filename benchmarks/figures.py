@@ -75,7 +75,7 @@ class Figure:
     def title(self) -> str:
         """Return the name of the work with its size and its peer."""
         size = "" if self.size is None else f": {self.size:,}"
-        return f"{self.what}{size}{f', beside {self.peer}' if self.peer else ''}"
+        return f"{self.what}{size}{f', compared with {self.peer}' if self.peer else ''}"
 
     def __str__(self) -> str:
         wanted = "" if self.wanted is None else f"{self.wanted}{'' if self.is_reached else ' (not reached)'}"
@@ -93,7 +93,7 @@ def ratio(what: str, ours: float, theirs: float, peer: str, wanted: float | None
         wanted: the smallest ratio that is wanted, if any.
         detail: further text.
     """
-    both = f"ours {ours:.2f} s, {peer} {theirs:.2f} s{f'; {detail}' if detail else ''}"
+    both = f"Tidegate {ours:.2f} s, {peer} {theirs:.2f} s{f'; {detail}' if detail else ''}"
     return Figure(what, theirs / ours, "x", None if wanted is None else Wanted("at least", wanted), both, peer=peer)
 
 

@@ -1,6 +1,6 @@
-"""The page of a form of the benchmarks: each figure with its wanted value, the machine, and plots.
+"""The page of a form of the benchmarks: each figure with its target, the machine, and plots.
 
-The figures are stored beside the page as JSON, so that one program can be measured again without the others.
+The figures are stored next to the page as JSON, so that one program can be measured again without the others.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Report:
             if section.figures:
                 lines += [_table(section.figures), *_details(section.figures)]
             if section.failure:
-                lines.append(_wrapped(f"It did not end well: {section.failure}"))
+                lines.append(_wrapped(f"The program failed: {section.failure}"))
         (self.folder / f"{self.form}.md").write_text("\n".join(lines))
 
     @property
@@ -88,11 +88,11 @@ class Report:
 
 
 def _company(busy: float) -> str:
-    return f"other work had {busy:.0%} of the cores when it began"
+    return f"other work used {busy:.0%} of the cores at the start"
 
 
 def _table(figures: Sequence[Figure]) -> str:
-    lines = ["| what | measured | wanted |", "|---|---:|---|"]
+    lines = ["| what | measured | target |", "|---|---:|---|"]
     for figure in figures:
         wanted = "" if figure.wanted is None else f"{figure.wanted}{'' if figure.is_reached else ': **missed**'}"
         lines.append(f"| {figure.title} | {figure.measured} | {wanted} |")
@@ -102,7 +102,7 @@ def _table(figures: Sequence[Figure]) -> str:
 def _details(figures: Sequence[Figure]) -> list[str]:
     """Return a list of what the figures were computed from, because it is too long for a cell of the table."""
     items = [_wrapped(f"- {figure.title}: {figure.detail}", "  ") for figure in figures if figure.detail]
-    return ["From:\n", "".join(items)] if items else []
+    return ["Computed from:\n", "".join(items)] if items else []
 
 
 def _wrapped(text: str, indent: str = "") -> str:

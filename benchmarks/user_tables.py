@@ -81,7 +81,7 @@ def measure(
                     beside = f"{run.seconds:.2f} s, {first} {typical[first].seconds:.2f} s"
                     times = run.seconds / typical[first].seconds
                     yield Figure(
-                        f"{what}: {table} beside {first}", times, "x", BESIDE_PLAIN if wanted else None, beside
+                        f"{what}: {table} compared with {first}", times, "x", BESIDE_PLAIN if wanted else None, beside
                     )
 
 

@@ -64,12 +64,24 @@ def _moment_param(title: str, description: str) -> Param:
 def backfill(events: bool) -> dict[str, Param]:
     """Return the Params of `<pipeline>__backfill`."""
     return {
-        "interval_start": _moment_param("Run another interval: its start", _A_MOMENT),
-        "interval_end": _moment_param("Run another interval: its end, exclusive", _A_MOMENT),
+        "interval_start": Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title="Run another interval: start",
+            description=_A_MOMENT,
+        ),
+        "interval_end": Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title="Run another interval: end (exclusive)",
+            description=_A_MOMENT,
+        ),
         "and_following": Param(
             False,
             type="boolean",
-            title="Also rerun the following intervals",
+            title="Also rerun the later intervals",
             description="After a correction of the source, later intervals are still based on the old windows of "
             "this one. Off: their results stay readable, marked stale, until they are rerun. On: this run also "
             "replaces them.",
@@ -77,15 +89,15 @@ def backfill(events: bool) -> dict[str, Param]:
         "fill_gaps": Param(
             False,
             type="boolean",
-            title="Also run the missing intervals before it",
-            description="On: if intervals before this one have not run yet, this run runs them first, each as long as "
-            "this one. Off: it is refused, because the rows in between would be lost.",
+            title="Also run missing earlier intervals",
+            description="On: if earlier intervals have not run yet, this run first runs them, in intervals of the same "
+            "length. Off: the run is refused, because the rows in between would be lost.",
         ),
         "again": Param(
             False,
             type="boolean",
-            title="Always rerun it",
-            description="On: run an interval again even if its rows and the code seem unchanged.",
+            title="Rerun even if nothing changed",
+            description="On: run the interval again even if its rows and the code seem unchanged.",
         ),
         "events": Param(
             events,
@@ -142,7 +154,7 @@ def restart(mode: str) -> dict[str, Param]:
             None,
             type=["null", "string"],
             pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,99}$",
-            title="Make a savepoint first",
+            title="Create a savepoint first",
             description="Name for a copy of the newest snapshot, created before anything is stopped.",
         ),
         "take_over": Param(

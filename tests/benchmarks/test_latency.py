@@ -171,7 +171,7 @@ def test_a_program_that_fails_is_told_as_failed() -> None:
 
 def test_a_program_that_hangs_is_ended_and_told() -> None:
     section = run(Program("One process", "open_windows"), ("--windows=1000000",), limit=0.1)
-    assert (section.figures, section.failure) == ((), "not done after 0 seconds")
+    assert (section.figures, section.failure) == ((), "not finished after 0 seconds")
 
 
 def section(*figures: Figure, failure: str = "") -> Section:
@@ -185,7 +185,7 @@ def growth(*sizes: int) -> tuple[Figure, ...]:
 def test_a_ratio_says_how_many_times_as_fast_we_are_and_what_it_came_from() -> None:
     figure = ratio("batch", ours=2, theirs=9, peer="Spark", wanted=2.5)
     assert (figure.value, figure.is_reached) == (4.5, True)
-    assert figure.detail == "ours 2.00 s, Spark 9.00 s"
+    assert figure.detail == "Tidegate 2.00 s, Spark 9.00 s"
 
 
 @pytest.mark.parametrize(("bound", "reached"), [("at least", False), ("at most", True)])
@@ -203,8 +203,8 @@ def test_the_page_has_the_machine_and_each_figure_beside_what_is_wanted(tmp_path
     Report(tmp_path, "quick").write({"peer": section(missed, *growth(1_000_000, 5_000_000))})
     page = (tmp_path / "quick.md").read_text()
     assert "Measured on 2 cores." in page
-    assert "other work had 25% of the cores when it began" in page
-    assert "| batch, session windows, beside Spark | 2.00 x | at least 2.5: **missed** |" in page
+    assert "other work used 25% of the cores at the start" in page
+    assert "| batch, session windows, compared with Spark | 2.00 x | at least 2.5: **missed** |" in page
     assert "| backfill by events: 5,000,000 | 5.00 s |" in page
     for plot in ("quick-ratios.svg", "quick-growth.svg"):
         assert f"]({plot})" in page
@@ -215,7 +215,7 @@ def test_a_program_that_failed_is_in_the_page_with_what_it_measured_before(tmp_p
     Report(tmp_path, "full").write({"peer": section(*growth(7), failure="exit code 1")})
     page = (tmp_path / "full.md").read_text()
     assert "| backfill by events: 7 |" in page
-    assert "It did not end well: exit code 1" in page
+    assert "The program failed: exit code 1" in page
 
 
 def test_what_is_not_measured_again_stays_as_it_was(tmp_path: Path) -> None:

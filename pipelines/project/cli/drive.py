@@ -145,13 +145,13 @@ def stop(screen: Screen, pipeline: str, patience: float) -> Answer:
     type=click.FloatRange(min=0, min_open=True),
     default=3600,
     show_default=True,
-    help="Longest time since its last heartbeat, in seconds; there are no heartbeats while an epoch computes.",
+    help="Longest time since the last heartbeat, in seconds. While it computes, an epoch writes no heartbeats.",
 )
 def alive(screen: Screen, pipeline: str, within: float) -> Answer:
-    """End with 0 if a stream of PIPELINE runs on this host, otherwise with 1. A stream that waits for data is alive.
+    """Exit with 0 if a stream of PIPELINE is running on this host, otherwise with 1.
 
-    The heartbeat is a file in the work folder. The stream may run in another container with the same folder if both
-    see the same processes.
+    A stream that waits for data is alive. The heartbeat is a file in the work folder. The stream may run in another
+    container with the same folder if both see the same processes.
     """
     return screen.project().alive(pipeline, within=within)
 

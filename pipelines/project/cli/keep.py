@@ -13,7 +13,7 @@ from tidegate.pipelines.project.cli.screen import Screen, command, engine_option
 
 @click.group()
 def late() -> None:
-    """Late data: rows that arrived after their windows had closed. Count them, reopen their windows, or prune them."""
+    """Count late rows, which arrived after their windows had closed, reopen their windows, or prune the rows."""
 
 
 @command(group=late)
@@ -70,7 +70,7 @@ def prune(screen: Screen, pipeline: str, days: int) -> Answer:
 
 @command()
 @click.argument("key", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> Answer:
     r"""Erase KEY (one value for each key column) from state, results, late, rejects and savepoints of PIPELINE.
 
@@ -140,7 +140,7 @@ def optimize(screen: Screen, pipeline: str) -> Answer:
 
 @click.group()
 def windows() -> None:
-    """Table windows, which has one row for each window that has a result."""
+    """Rebuild table windows, which has one row for each window that has a result."""
 
 
 @command("build", group=windows)
@@ -156,7 +156,7 @@ def build_windows(screen: Screen, pipeline: str) -> Answer:
 
 @click.group()
 def state() -> None:
-    """Table state, which holds the open windows."""
+    """Upgrade the format of table state, which holds the open windows."""
 
 
 @command(group=state)

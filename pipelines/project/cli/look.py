@@ -47,7 +47,7 @@ def list_pipelines(screen: Screen) -> Answer:
     "needs --schema.",
 )
 @click.option(
-    "--schema", help="Schema of the tables in the engine's catalog, such as lake.visits; without it --sql uses paths."
+    "--schema", help="Schema of the tables in the engine's catalog, such as lake.visits; without it, --sql uses paths."
 )
 @click.option(
     "--local",
@@ -140,8 +140,8 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> Answ
 def advise(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Show what other bounds, lateness, idle timeouts and gaps would have done to the rows of PIPELINE's source.
 
-    The rows are read as a stream would read them from the beginning, but nothing runs. The late rows are exact. Without
-    values, the command chooses some from the rows.
+    The rows are read as a stream would read them from the beginning, but no epoch runs. The numbers of late rows are
+    exact. Without values, the command chooses some from the rows.
     """
     return screen.project().advise(pipeline, **options)
 
@@ -149,21 +149,25 @@ def advise(screen: Screen, pipeline: str, **options: Any) -> Answer:
 @command()
 @click.argument("key", nargs=-1)
 @click.option("--window", help="Only the window that starts at this time, such as 2024-03-01T06:00:00Z.")
-@click.option("--page", is_flag=True, help="Write it as a page with a timeline, next to the run reports.")
+@click.option("--page", is_flag=True, help="Write the trace as a page with a timeline, next to the run reports.")
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="Write the page to this file.")
 def trace(screen: Screen, pipeline: str, key: tuple[str, ...], **options: Any) -> Answer:
     r"""Show what happened to KEY of PIPELINE: its rows, watermarks, windows, panes and late rows, in order.
 
-    KEY has the values of the key columns, in order; \\N is a null.
+    KEY has the values of the key columns, in order; \N is a null.
     """
     return screen.project().trace(pipeline, key_of(key) or (), **options)
 
 
 @command()
 @click.option("--sample", default="1%", show_default=True, help="Share of the keys to sample, or `all`.")
-@click.option("--seed", type=click.IntRange(min=0), help="Seed of the sample; default: the epoch.")
-@click.option("--new", is_flag=True, help="Only what was published since the last `verify --new` that passed.")
-@click.option("--budget", help="Only one new epoch, if that takes at most this share of the epochs' time, such as 2%.")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the sample. Default: the number of the epoch.")
+@click.option("--new", is_flag=True, help="Verify only what was published since the last `verify --new` that passed.")
+@click.option(
+    "--budget",
+    help="Verify one new epoch, if the last such verification took at most this share of the time of all epochs since "
+    "then, such as 2%.",
+)
 def verify(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Recompute windows of PIPELINE from its source, and compare them with what is published.
 
@@ -190,22 +194,23 @@ def explain(screen: Screen, pipeline: str) -> Answer:
     type=click.Choice(["drive", "quality"]),
     default="drive",
     show_default=True,
-    help="drive: a command that computes windows, such as backfill or stream. quality: the check of the tables.",
+    help="Show the datasets of this command. drive: one that computes windows, such as backfill or stream; quality: "
+    "the check of the tables.",
 )
 @click.option(
     "--since", help="Count the output of epochs that began at this time or later, such as 2024-03-01T06:00:00Z."
 )
-@click.option("--until", help="With --since: only epochs that began before this time.")
+@click.option("--until", help="With --since: count only epochs that began before this time.")
 def lineage(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Show the datasets of PIPELINE by their OpenLineage names, and the source columns of each column of its tables.
 
-    --json has the datasets with all their facets. Nothing is sent anywhere.
+    With --json, the output has the datasets with all their facets. Nothing is sent anywhere.
     """
     return screen.project().lineage(pipeline, **options)
 
 
 @command()
-@click.option("--epoch", type=int, help="The run of this epoch; default: the newest.")
+@click.option("--epoch", type=int, help="Report on the run of this epoch. Default: the newest.")
 @click.option(
     "--key",
     multiple=True,
@@ -214,7 +219,12 @@ def lineage(screen: Screen, pipeline: str, **options: Any) -> Answer:
     "joined by /; \\N is a null. Default: the busiest key.",
 )
 @click.option("--window", help="Also draw the key's window that starts at this time: rows, watermark, panes.")
-@click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="File; default: among the artifacts.")
+@click.option(
+    "--to",
+    "to",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write. Default: a file among the artifacts.",
+)
 def report(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Write the report of a run of PIPELINE as one self-contained HTML page."""
     return screen.project().report(pipeline, **options)
@@ -233,7 +243,7 @@ class _Quality(click.Command):
 
 
 @command(cls=_Quality)
-@click.option("--epoch", type=int, help="The snapshot of this epoch; default: the newest.")
+@click.option("--epoch", type=int, help="Check the snapshot of this epoch. Default: the newest.")
 @click.option("--all", is_flag=True, help="Check every current window, and read every file.")
 @click.option(
     "--partitions",
@@ -245,8 +255,8 @@ class _Quality(click.Command):
 def quality(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Check the tables of PIPELINE as of an epoch.
 
-    The check applies the rules for all windows of its kind, and the suite that tidegate.toml names to the windows that
-    became final since the last check that passed, if there are any. If a critical expectation does not hold, the
+    The check applies Tidegate's own rules to all tables, and the suite that tidegate.toml names to the windows that
+    became final since the last check that passed. If a critical expectation does not hold, the
     command ends with exit code 5; a warning only marks the run. An expectation that can't be evaluated is an error of
     the suite, and the exit code is 2.
 

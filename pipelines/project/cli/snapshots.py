@@ -19,8 +19,8 @@ def snapshot() -> None:
 def list_snapshots(screen: Screen, pipeline: str) -> Answer:
     """List the snapshots of PIPELINE, newest first.
 
-    Each can be restored. If only some of its results are retained, because its lineage was abandoned and snapshots in
-    between were removed, `tidegate restore` asks for --give-up-results.
+    Each of them can be restored. If only some results of a snapshot are retained, because its lineage was abandoned and
+    snapshots in between were removed, `tidegate restore` asks for --give-up-results.
     """
     return screen.project().snapshot_list(pipeline)
 
@@ -59,16 +59,20 @@ def check(screen: Screen, pipeline: str, target: str) -> Answer:
     If it can't, the command ends with exit code 3 and names each field that differs.
 
     TARGET is latest (the default), an epoch's number, savepoint:NAME, or none for a start at the beginning of the
-    source. Starts Spark only if the pipeline derives columns whose types only Spark knows.
+    source. The command starts Spark only if the pipeline derives columns whose types only Spark knows.
     """
     return screen.project().snapshot_check(pipeline, target)
 
 
 _with_tables = click.option(
-    "--with-tables", is_flag=True, help="For savepoints with all tables, in the location that `backups` names."
+    "--with-tables",
+    is_flag=True,
+    help="For savepoints that include all tables. They are in the location that `backups` names.",
 )
 _from = click.option("--from", "place", help="With --with-tables: folder or URI of the copies, instead of `backups`.")
-_keep = click.option("--keep", type=click.IntRange(min=1), help="Then remove all but this many of the newest copies.")
+_keep = click.option(
+    "--keep", type=click.IntRange(min=1), help="Afterwards remove all but this many of the newest copies."
+)
 
 
 @click.group()
@@ -174,9 +178,9 @@ def restore(screen: Screen, pipeline: str, target: str, **options: Any) -> Answe
     """Make TARGET the newest snapshot of PIPELINE: latest, an epoch's number, or savepoint:NAME.
 
     Results that were published after it are removed, in one commit for each table. The next run continues from this
-    snapshot, at its position in the source. A restore to an abandoned lineage brings back its results. Damaged entries
-    of a table's log are set aside first, and their content is republished as far as snapshots list it. The files of
-    a published table that another writer changed are restored.
+    snapshot, at its position in the source. A restore to a snapshot of an abandoned lineage brings back the results of
+    that lineage. Damaged entries of a table's log are set aside first, and what they held is republished if a snapshot
+    lists it. If another writer changed a published table, its files are restored.
     """
     return screen.project().restore(pipeline, target, **options)
 
@@ -192,7 +196,7 @@ def backup() -> None:
 def create_backup(screen: Screen, pipeline: str, name: str | None, keep: int | None) -> Answer:
     """Copy all tables of PIPELINE as of its newest published epoch. The pipeline may keep running.
 
-    The location is `backups` in tidegate.toml. A data file is copied once for all backups there.
+    The location is set by `backups` in tidegate.toml. Each data file is copied only once for all backups there.
     """
     return screen.project().backup_create(pipeline, name=name, keep=keep)
 
@@ -225,7 +229,7 @@ def delete_backup(screen: Screen, pipeline: str, name: str) -> Answer:
 
 @click.group()
 def source() -> None:
-    """The source of a pipeline, after its table was dropped and created again."""
+    """Reset the position in the source of a pipeline, after its table was dropped and created again."""
 
 
 @command(group=source)
@@ -234,7 +238,7 @@ def source() -> None:
     "--from",
     "begin",
     type=click.Choice(["beginning", "now"]),
-    help="For a stream: read the new table from its first commit, or only what comes after now. Default: beginning.",
+    help="For a stream: read the new table from its first commit, or only later commits. Default: beginning.",
 )
 @click.option("--force", is_flag=True, help="Reset even if the table has not been replaced.")
 @click.option("--dry-run", is_flag=True, help="Show the new position; change nothing.")
