@@ -64,20 +64,8 @@ def _moment_param(title: str, description: str) -> Param:
 def backfill(events: bool) -> dict[str, Param]:
     """Return the Params of `<pipeline>__backfill`."""
     return {
-        "interval_start": Param(
-            None,
-            type=["null", "string"],
-            format="date-time",
-            title="Run another interval: start",
-            description=_A_MOMENT,
-        ),
-        "interval_end": Param(
-            None,
-            type=["null", "string"],
-            format="date-time",
-            title="Run another interval: end (exclusive)",
-            description=_A_MOMENT,
-        ),
+        "interval_start": _moment_param("Run another interval: start", _A_MOMENT),
+        "interval_end": _moment_param("Run another interval: end (exclusive)", _A_MOMENT),
         "and_following": Param(
             False,
             type="boolean",
