@@ -75,7 +75,7 @@ class Figure:
     def title(self) -> str:
         """Return the name of the work with its size and its peer."""
         size = "" if self.size is None else f": {self.size:,}"
-        return f"{self.what}{size}{f', compared with {self.peer}' if self.peer else ''}"
+        return f"{self.what}{size}{f', vs. {self.peer}' if self.peer else ''}"
 
     def __str__(self) -> str:
         wanted = "" if self.wanted is None else f"{self.wanted}{'' if self.is_reached else ' (not reached)'}"

@@ -34,7 +34,7 @@ def figures(costs: list[Cost]) -> list[Figure]:
     middle, last = mean_of(costs[third : 2 * third]), mean_of(costs[2 * third : 3 * third])
     return [
         Figure(
-            f"last third compared with the middle: {name}",
+            f"last third vs. the middle: {name}",
             growth_factor,
             "x",
             None if name == "seconds" else WANTED,

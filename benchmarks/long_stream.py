@@ -157,7 +157,7 @@ def figures(looks: list[Look]) -> list[Figure]:
         units = {"lag": "s", "files": "files"}
         detail = f"middle third {middle:,.1f}, last third {last:,.1f} {units.get(what, 'MiB')}"
         wanted = None if what in unbounded else WANTED
-        ratios.append(Figure(f"last third compared with the middle: {what}", last / middle, "x", wanted, detail))
+        ratios.append(Figure(f"last third vs. the middle: {what}", last / middle, "x", wanted, detail))
     return ratios
 
 

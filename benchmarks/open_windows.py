@@ -70,7 +70,7 @@ def whole_epochs(sizes: Sequence[int], rounds: int) -> Iterator[Figure]:
         what, detail = f"whole epoch of {ARRIVE:,} events, open windows", f"the longest of {rounds} {worst:.2f} s"
         yield Figure(what, typical, "s", detail=detail, size=size)
         if least:
-            yield Figure(f"{what}, compared with {sizes[0]:,}", typical / least, "x", Wanted("at most", 1.5), size=size)
+            yield Figure(f"{what}, vs. {sizes[0]:,}", typical / least, "x", Wanted("at most", 1.5), size=size)
         else:
             least = typical
 

@@ -80,9 +80,7 @@ def measure(
                 if table != first:
                     beside = f"{run.seconds:.2f} s, {first} {typical[first].seconds:.2f} s"
                     times = run.seconds / typical[first].seconds
-                    yield Figure(
-                        f"{what}: {table} compared with {first}", times, "x", BESIDE_PLAIN if wanted else None, beside
-                    )
+                    yield Figure(f"{what}: {table} vs. {first}", times, "x", BESIDE_PLAIN if wanted else None, beside)
 
 
 def main() -> None:

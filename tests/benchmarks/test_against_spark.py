@@ -136,7 +136,7 @@ def test_a_table_is_held_against_spark_and_against_the_plain_one(bench: Bench) -
     assert [figure.what.rpartition(": ")[2] for figure in figures] == [
         "plain",
         "partitioned",
-        "partitioned compared with plain",
+        "partitioned vs. plain",
     ]
     assert all(figure.value > 0 and figure.wanted for figure in figures)
 

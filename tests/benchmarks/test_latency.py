@@ -204,7 +204,7 @@ def test_the_page_has_the_machine_and_each_figure_beside_what_is_wanted(tmp_path
     page = (tmp_path / "quick.md").read_text()
     assert "Measured on 2 cores." in page
     assert "other work used 25% of the cores at the start" in page
-    assert "| batch, session windows, compared with Spark | 2.00 x | at least 2.5: **missed** |" in page
+    assert "| batch, session windows, vs. Spark | 2.00 x | at least 2.5: **missed** |" in page
     assert "| backfill by events: 5,000,000 | 5.00 s |" in page
     for plot in ("quick-ratios.svg", "quick-growth.svg"):
         assert f"]({plot})" in page
