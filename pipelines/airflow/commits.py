@@ -60,7 +60,11 @@ class CommitTrigger(BaseEventTrigger):
         return "tidegate.pipelines.airflow.commits.CommitTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        looks = Looks(self._watch(), partial(_active_runs, f"{self.prefix}{self.pipeline}"), self.log.info)
+        looks = Looks(
+            SourceWatch(Path(self.config), self.pipeline),
+            partial(_active_runs, f"{self.prefix}{self.pipeline}"),
+            self.log.info,
+        )
         while True:
             # Reading tables blocks; other triggers share this loop.
             look = partial(copy_context().run, looks.next_reason)
@@ -68,9 +72,6 @@ class CommitTrigger(BaseEventTrigger):
             if reason is not None:
                 yield TriggerEvent({"pipeline": self.pipeline, "reason": reason})  # type: ignore[no-untyped-call]
             await asyncio.sleep(self.look_seconds)
-
-    def _watch(self) -> SourceWatch:
-        return SourceWatch(Path(self.config), self.pipeline)
 
 
 @dataclass

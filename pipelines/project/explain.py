@@ -210,15 +210,13 @@ def _steps(
         *(Step("Python task", text) for text in _operating(pipeline.compute, choice)),
         Step("Python task", "write Parquet files of results, late and state; of state only if the shard changed"),
         Step("driver", "commit the state files, which is the snapshot; then publish results, late, rejects and epochs"),
-        Step("driver", _plain_table(pipeline.compute)),
+        Step(
+            "driver",
+            no_windows(pipeline.compute)
+            or "before epochs, bring table windows up to date with results, unless tidegate.toml has windows.enabled = "
+            "false",
+        ),
     ]
-
-
-def _plain_table(compute: Compute) -> str:
-    """Return the step that fills table windows, or the reason why the pipeline does not have that table."""
-    return no_windows(compute) or (
-        "before epochs, bring table windows up to date with results, unless tidegate.toml has windows.enabled = false"
-    )
 
 
 def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None, engine: EngineName) -> list[Step]:

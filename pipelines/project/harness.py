@@ -335,16 +335,13 @@ class PipelineHarness:
             self._results.append(run.results())
             self._late.append(run.late())
             kept.append(run.state().drop_columns(["manifest"]))
-            self._count(run.counters())
+            # The number of open windows is not cumulative, so it must not be summed over epochs.
+            self.counters.update({name: count for name, count in run.counters().items() if name != "open_windows"})
         self._state = pa.concat_tables(kept)
         self.counters["open_windows"] = len(open_windows(self._state, self.bound.key.names))
         complete = [step.watermark for step in steps if step.complete]
         self.watermark = max([self.watermark, *complete])
         self.clock = steps[-1].clock
-
-    def _count(self, counters: Mapping[str, int]) -> None:
-        # The number of open windows is not cumulative, so it must not be summed over epochs.
-        self.counters.update({name: count for name, count in counters.items() if name != "open_windows"})
 
     def _job(self, steps: Sequence[CommitStep], order: EventOrder | None, shards: tuple[Shard, ...]) -> ShardJob:
         bound = self.bound

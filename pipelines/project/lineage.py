@@ -28,12 +28,13 @@ class Lineage(Answer):
     outputs: list[dict[str, Any]]
 
     def shown(self) -> Iterator[Shown]:
+        columns, unknown = ("", "table", "namespace", "name", "version"), {"datasetVersion": ""}
         places = [
-            (role, each["table"], each["namespace"], each["name"], _version(each))
+            (role, *(each[name] for name in columns[1:4]), each["facets"].get("version", unknown)["datasetVersion"])
             for role, datasets in (("reads", self.inputs), ("writes", self.outputs))
             for each in datasets
         ]
-        yield Grid(self.pipeline, ("", "table", "namespace", "name", "version"), places)
+        yield Grid(self.pipeline, columns, places)
         for output in self.outputs:
             facet = output["facets"].get("columnLineage")
             if facet is not None:
@@ -59,8 +60,3 @@ def _origins(column: dict[str, Any]) -> list[tuple[str, str, str]]:
         for each in column["inputFields"]
         for by in each["transformations"]
     ]
-
-
-def _version(dataset: dict[str, Any]) -> str:
-    version = dataset["facets"].get("version")
-    return "" if version is None else str(version["datasetVersion"])

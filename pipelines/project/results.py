@@ -126,7 +126,6 @@ def results(
 
 
 def _matching(rows: pa.Table, where: str) -> pa.Table:
-    """Return the rows for which a condition is true."""
     try:
         program = as_condition(compile_expression(where, rows.schema))
         batch = rows.combine_chunks().to_batches()

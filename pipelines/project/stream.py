@@ -142,7 +142,11 @@ class StreamRun:
         options = self._options
         target = self._target()
         if target not in ("latest", "none"):
-            _restore(self._driver, target)
+            driver, snapshot = self._driver, find_snapshot(self._driver.tables, target)
+            # Each source checks that this code can continue from there.
+            for source in OpenInput.open(driver.engine, driver.tables, driver.pipeline).inputs:
+                source.position_of(snapshot.manifest)
+            restore(driver.tables, snapshot, driver.clock())
         run, should_stop = self._stream(anew=target == "none")
         if options.every is not None:
             run.run_continuously(options.every, should_stop)
@@ -206,7 +210,6 @@ class StreamRun:
 
 
 def _done(manifest: Manifest, pipeline: Pipeline) -> str:
-    """Describe what an epoch did."""
     if manifest.kind == "change":
         return corrected(manifest)
     if manifest.kind == "reopen":
@@ -220,14 +223,6 @@ def has_left(head: Snapshot | None, timeline: int | None) -> bool:
     For None, return False, because then the restore is always done.
     """
     return timeline is not None and timeline != (0 if head is None else head.manifest.timeline)
-
-
-def _restore(driver: Driver, target: str) -> None:
-    """Go back to a snapshot, after checking that this code and the current source can continue from there."""
-    snapshot = find_snapshot(driver.tables, target)
-    for source in OpenInput.open(driver.engine, driver.tables, driver.pipeline).inputs:
-        source.position_of(snapshot.manifest)
-    restore(driver.tables, snapshot, driver.clock())
 
 
 def _asked_to_stop(stop: StopRequest, lease: Lease, beat: Heartbeat) -> Callable[[], bool]:

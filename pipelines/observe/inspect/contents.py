@@ -116,7 +116,10 @@ class Difference:
 def compare(warehouse: Warehouse, first: Snapshot, second: Snapshot) -> Difference:
     """Return the difference from the first snapshot to the second."""
     key = tuple(second.manifest.schemas.key)
-    before, after = (_by_place(state_rows(warehouse, snapshot), key) for snapshot in (first, second))
+    before, after = (
+        {tuple(row[name] for name in (*key, *_PLACE)): row for row in state_rows(warehouse, snapshot).to_pylist()}
+        for snapshot in (first, second)
+    )
     difference = Difference()
     for place in before.keys() & after.keys():
         _note_change(difference, before[place], after[place])
@@ -126,15 +129,10 @@ def compare(warehouse: Warehouse, first: Snapshot, second: Snapshot) -> Differen
     _match_grown(difference, went, came, len(key))
     difference.went, difference.came = list(went.values()), list(came.values())
     for rows, timers in ((went, difference.timers_went), (came, difference.timers_came)):
-        for row in rows.values():
-            timers += _timers(row)
+        timers += [Timer(row, *timer) for row in rows.values() for timer in _timers_of(row)]
     for part in (difference.came, difference.went):
         part.sort(key=lambda row: (row["window_end"] is None, row["window_end"], str([row[name] for name in key])))
     return difference
-
-
-def _by_place(rows: pa.Table, key: tuple[str, ...]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    return {tuple(row[name] for name in (*key, *_PLACE)): row for row in rows.to_pylist()}
 
 
 def _note_change(difference: Difference, before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -171,7 +169,3 @@ def _match_grown(
 
 def _timers_of(row: dict[str, Any]) -> list[tuple[str, int]]:
     return [(domain, at) for name, domain in _TIMERS.items() for at in row.get(name) or ()]
-
-
-def _timers(row: dict[str, Any]) -> list[Timer]:
-    return [Timer(row, *timer) for timer in _timers_of(row)]

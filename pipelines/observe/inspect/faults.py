@@ -176,7 +176,6 @@ def _check_plain(history: History) -> None:
 
 
 def _by_key(rows: Iterable[dict[str, Any]], names: Sequence[str]) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
-    """Return the rows of each key."""
     found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault(tuple(row[name] for name in names), []).append(row)

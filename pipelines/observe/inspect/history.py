@@ -326,7 +326,6 @@ def _epochs(tables: PipelineTables, manifest: Manifest, after: int) -> list[dict
 
 
 def _retained(tables: PipelineTables, epoch: int) -> Manifest | None:
-    """Return the manifest of an epoch, or None if its snapshot is not retained."""
     for entry in list_snapshots(tables):
         if entry.epoch == epoch and (snapshot := read_snapshot(tables, entry.version)) is not None:
             return snapshot.manifest

@@ -177,7 +177,6 @@ def _epoch(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _open_alarms(artifacts: Artifacts, pipeline: str) -> list[dict[str, Any]]:
-    """Return the incidents that are open, the oldest first."""
     opened = json.loads(artifacts.read(incidents_name(pipeline)) or b"{}")
     alarms = [{"place": at, "since": each["since"], "what": ", ".join(each["what"])} for at, each in opened.items()]
     return sorted(alarms, key=lambda alarm: str(alarm["since"]))

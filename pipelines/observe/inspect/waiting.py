@@ -146,7 +146,9 @@ def open_windows(
     """
     manifest = snapshot.manifest
     names = tuple(manifest.schemas.key)
-    rows = state_rows(warehouse, snapshot, pc.field("namespace").isin(_namespaces(manifest)))
+    kind = manifest.schemas.namespace
+    can_wait = [kind] if kind in (KEY, BUCKET) else [WINDOW, SLICE]
+    rows = state_rows(warehouse, snapshot, pc.field("namespace").isin(can_wait))
     if key is not None:
         rows = rows_of_key(rows, names, key)
     waits_for = blocked(manifest, now, following)
@@ -201,12 +203,6 @@ def _waiting(
         left,
         reason,
     )
-
-
-def _namespaces(manifest: Manifest) -> list[str]:
-    """Return the namespaces of rows that can wait: windows, keys of a process function, or elements of a join."""
-    kind = manifest.schemas.namespace
-    return [kind] if kind in (KEY, BUCKET) else [WINDOW, SLICE]
 
 
 def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) -> str:

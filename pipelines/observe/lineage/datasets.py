@@ -31,7 +31,7 @@ from tidegate.pipelines.observe.lineage.columns import LineageInput, column_line
 from tidegate.pipelines.observe.lineage.names import DatasetName, dataset_name
 from tidegate.pipelines.sources.base import MissingSource, Source
 from tidegate.pipelines.sources.open_source import open_source
-from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, path_of, read_table
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, path_of, read_table
 from tidegate.windowing.time import Millis, from_millis
 from tidegate.windowing.type_names import name_of
 
@@ -72,7 +72,9 @@ def datasets_of_driver(
     read: list[dict[str, Any]] = []
     for part in pipeline.inputs:
         name = dataset_name(warehouse.path(part.source.table), warehouse.options)
-        source = _opened(part.source, warehouse)
+        source: Source | None = None
+        with suppress(MissingSource):
+            source = open_source(part.source, warehouse)
         position = positions.get(part.source.table)
         facets = _facets(warehouse.path(part.source.table), name)
         if source is not None:
@@ -113,12 +115,6 @@ def _column(column: pa.Field) -> dict[str, Any]:
     if pa.types.is_struct(column.type):
         plain |= {"type": "struct", "fields": [_column(each) for each in column.type]}
     return plain
-
-
-def _opened(description: Any, warehouse: Warehouse) -> Source | None:
-    with suppress(MissingSource):
-        return open_source(description, warehouse)
-    return None
 
 
 def _facets(path: str, name: DatasetName) -> dict[str, Any]:

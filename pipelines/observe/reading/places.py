@@ -69,14 +69,12 @@ class Files:
         It gets the columns of a file's rows, and returns a boolean for each. `numbers` are the files to read; None for
         all.
         """
-        parts = [self._places(number, list(columns), where) for number in self._numbers(numbers)]
+        of_files = range(len(self.active)) if numbers is None else numbers
+        parts = [self._places(number, list(columns), where) for number in of_files]
         if parts:
             return pa.concat_tables(parts)
         fields = [self.schema.field(name) for name in columns]
         return pa.schema([*fields, (FILE, pa.int32()), (ROW, pa.int64())]).empty_table()
-
-    def _numbers(self, numbers: Sequence[int] | None) -> Sequence[int]:
-        return range(len(self.active)) if numbers is None else numbers
 
     def _places(self, number: int, columns: list[str], where: Callable[[pa.Table], pa.ChunkedArray]) -> pa.Table:
         rows = self.warehouse.read_files(self.path, [self.active[number]["path"]], self.schema, columns)

@@ -182,7 +182,6 @@ def _run_backfills(console: Console, airflow: EmbeddedAirflow, config: Config, d
 
 
 def _describe(airflow: EmbeddedAirflow, name: str, run: dict[str, Any]) -> str:
-    """Describe a successful run in one line."""
     quality = returned(airflow, run, "quality")
     counters, expectations = quality["counters"], quality["expectations"]
     return (
