@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ def pipeline_names(config_file: str | Path) -> list[str]:
     return sorted(load_config(Path(config_file)).declared)
 
 
-def pipeline_overview(config_file: str | Path, pipeline: str, clock: Callable[[], float] = time.time) -> dict[str, Any]:
+def pipeline_overview(config_file: str | Path, pipeline: str) -> dict[str, Any]:
     """Return the overview of a pipeline: watermark, lag, driver, snapshots and savepoints, open windows, quality.
 
     Raises:
@@ -48,7 +48,7 @@ def pipeline_overview(config_file: str | Path, pipeline: str, clock: Callable[[]
     from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
     config = load_config(Path(config_file))
-    now = int(clock() * 1000)
+    now = int(time.time() * 1000)
     try:
         config.entry(pipeline)
         return {
