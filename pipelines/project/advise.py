@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tidegate.extras import require
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.observe.inspect.arrivals import Arrivals, Int64s
 from tidegate.pipelines.observe.inspect.lateness import Figures, Lateness, Setting
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
@@ -209,6 +210,8 @@ def advise(
     arrivals = Arrivals.open(config, value, from_version)
     lateness = Lateness(arrivals)
     present, zero = lateness.present, replace(lateness.present, bound=0)
+    if "gap" in asked and present.gap is None:
+        raise UsageError(f"--gap: the windows of {pipeline!r} are not sessions with one gap")
     # These arrays of all rows are released before the figures are counted.
     asked_of = [zero] if asked else [zero, present]
     (distances, *others), partitions = _distances(lateness, asked_of)

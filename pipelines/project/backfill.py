@@ -211,8 +211,9 @@ def corrected(manifest: Manifest) -> str:
 
 
 def read(pipeline: Pipeline, counters: dict[str, int]) -> str:
-    """Describe what an epoch read and what it emitted."""
-    return f"{counters['events_in']} in, {counters['late']} late, {put_out(pipeline, counters)}"
+    """Describe what an epoch read and what it emitted; unusable rows are named only if there are some."""
+    rejected = f"{counters['rejected']} rejected, " if counters["rejected"] else ""
+    return f"{counters['events_in']} in, {counters['late']} late, {rejected}{put_out(pipeline, counters)}"
 
 
 def put_out(pipeline: Pipeline, counters: dict[str, int]) -> str:

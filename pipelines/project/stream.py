@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.counters import REOPENED
@@ -54,12 +54,18 @@ class Streamed(Answer):
 
     Args:
         epochs: the lines of its epochs, as in the log of epochs; empty for a stream with an interval.
+        has_run: False if the pipeline has never run, because its source has no rows yet.
     """
 
     pipeline: str
     epochs: tuple[dict[str, Any], ...]
+    has_run: bool = True
 
-    says: ClassVar[str] = "{pipeline}: ended after a whole epoch"
+    for_people = ("has_run",)
+
+    def shown(self) -> Iterator[Shown]:
+        end = "ended after a whole epoch" if self.has_run else "its source has no rows yet: run it again when it has"
+        yield f"{self.pipeline}: {end}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,7 @@ def stream(config: Config, pipeline: str, options: StreamOptions, stop: StopRequ
     with entered(config, pipeline, options, stop, teller) as run:
         if not stop.is_made():
             run.to_its_end()
-    return Streamed(pipeline, tuple(run.epochs))
+        return run.outcome
 
 
 @contextmanager
@@ -175,6 +181,12 @@ class StreamRun:
             pause=self._stop.wait,
         )
         return run, _asked_to_stop(self._stop, self._driver.lease, self._beat)
+
+    @property
+    def outcome(self) -> Streamed:
+        """The outcome of the stream so far."""
+        has_run = bool(self.epochs) or self._driver.tables.exist
+        return Streamed(self._driver.pipeline.name, tuple(self.epochs), has_run)
 
     def _target(self) -> str:
         """Return the snapshot to begin from.
@@ -391,4 +403,4 @@ class _Together:
         """Release the lease of a stream, and record its outcome."""
         if (entered := self._entered.pop(name, None)) is not None:
             entered[0].close()
-            self._done[name] = Streamed(name, tuple(entered[1].epochs))
+            self._done[name] = entered[1].outcome

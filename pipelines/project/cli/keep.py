@@ -117,10 +117,14 @@ def rename(screen: Screen, old: str, new: str) -> Answer:
 
 @command()
 @click.option(
-    "--snapshots", type=int, help="Number of newest snapshots to keep. Default: retain_snapshots of tidegate.toml."
+    "--snapshots",
+    type=click.IntRange(min=1),
+    help="Number of newest snapshots to keep. Default: retain_snapshots of tidegate.toml.",
 )
 @click.option(
-    "--days", type=int, help="Also keep snapshots up to this age; for a stream, one per hour. Default: retain_days."
+    "--days",
+    type=click.IntRange(min=0),
+    help="Also keep snapshots up to this age; for a stream, one per hour. Default: retain_days.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be removed; change nothing.")
 def vacuum(screen: Screen, pipeline: str, **options: Any) -> Answer:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -63,11 +64,17 @@ class SourceLog:
         try:
             table = warehouse.open(path)
         except TableNotFoundError as error:
+            folder = Path(path)
+            is_other = folder.is_dir() and any(folder.iterdir()) and not (folder / FOLDER).exists()
             raise MissingSource(
-                f"source table {path} does not exist: create it first, or correct `table` of the pipeline's source, or "
-                "`warehouse` in tidegate.toml"
+                f"source table {path} {'is not a Delta table' if is_other else 'does not exist'}: create it first, or "
+                "correct `table` of the pipeline's source, or `warehouse` in tidegate.toml"
             ) from error
         except DeltaError as error:
+            if Path(path).is_file():
+                raise MissingSource(
+                    f"source table {path} is a file: write its rows to a Delta table, and name its folder"
+                ) from error
             raise Refused(
                 f"source table {path} can't be opened: {in_words(error)}. {way_to_open(error)}; nothing in the "
                 "pipeline has changed"

@@ -19,7 +19,7 @@ from tests.commit_times import date_commit, newest_entry
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.property.test_idle_windows import EVENT_TIME, MINUTE, SUMS
 from tidegate.pipelines import DeltaSource, Input, Pipeline
-from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.observe.inspect import arrivals as reading
 from tidegate.pipelines.project.advise import Advice
 from tidegate.pipelines.run.stream import Stream
@@ -228,6 +228,12 @@ def test_windows_that_are_never_late_are_refused(lake: Lake) -> None:
 
 def own_gap(row: Any) -> Millis:
     return 5
+
+
+def test_a_gap_is_only_for_sessions_with_one_gap(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1))
+    with pytest.raises(UsageError, match=r"--gap: the windows of 'hours' are not sessions with one gap"):
+        lake.project(hourly_pipeline()).advise("hours", gap=["5min"])
 
 
 def test_the_windows_of_a_join_are_refused(lake: Lake) -> None:

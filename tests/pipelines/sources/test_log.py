@@ -30,8 +30,8 @@ def append(folder: Path, *values: int) -> None:
     write_deltalake(str(folder / "events"), rows, mode="append")
 
 
-def log(folder: Path) -> SourceLog:
-    return SourceLog(Warehouse(str(folder)), str(folder / "events"))
+def log(folder: Path, table: str = "events") -> SourceLog:
+    return SourceLog(Warehouse(str(folder)), str(folder / table))
 
 
 def entry(folder: Path, version: int) -> Path:
@@ -91,6 +91,12 @@ def test_files_that_were_vacuumed_before_they_were_read_are_named_with_their_ver
 def test_a_source_that_is_not_there_or_no_table_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=f"source table {tmp_path}/events does not exist"):
         log(tmp_path)
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "rows.parquet").write_bytes(b"rows")
+    with pytest.raises(Refused, match=f"source table {tmp_path}/events is not a Delta table: create it first"):
+        log(tmp_path)
+    with pytest.raises(Refused, match=r"rows\.parquet is a file: write its rows to a Delta table"):
+        log(tmp_path, "events/rows.parquet")
     (tmp_path / "events" / "_delta_log").mkdir(parents=True)
     entry(tmp_path, 0).write_text("{not json")
     with pytest.raises(Refused, match=f"source table {tmp_path}/events can't be opened"):

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 
-from tests.lake import Lake, at
+from tests.lake import EVENTS, Lake, at
 from tests.pipelines.project.cli.project import CORRECTING, Project
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.engine.local import LocalEngine
@@ -54,6 +54,16 @@ def test_each_epoch_has_a_line_that_says_what_came_and_where_time_is(streaming: 
     assert second.startswith("epoch 2: 1 in, 0 late, 0 fired, 2 open, watermark 2024-03-01 07:59:59.999, lag ")
     assert third.startswith("epoch 3: 1 in, 0 late, 1 fired, 2 open, watermark 2024-03-01 08:59:59.999, lag ")
     assert last == "sessions: ended after a whole epoch"
+
+
+def test_a_source_without_rows_and_rejected_rows_are_told(project_without_jvm: Project, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    DeltaTable.create(lake.path("events"), Schema.from_arrow(EVENTS))
+    assert "sessions: its source has no rows yet: run it again" in project_without_jvm.says(0, "", *NOW)
+    lake.append(("ann", None, 1), ("bob", at("08:00"), 2))
+    said = project_without_jvm.says(0, "epoch 1: 2 in, 0 late, 1 rejected, 0 fired", *NOW)
+    assert said.endswith("sessions: ended after a whole epoch")
+    assert project_without_jvm.says(0, "sessions: ended after a whole epoch", *NOW)
 
 
 def test_a_correction_says_which_rows_went_and_what_it_retracted(streaming: Project, hourly: Lake) -> None:
