@@ -197,7 +197,7 @@ def compile_input(
     Returns:
         The programs, which are usable only if no expression has a reason, and all expressions.
     """
-    columns, fields = columns_of(source), list(source)
+    columns, schema = columns_of(source), source
     programs: dict[str, Node] = {}
     expressions: list[Expression] = []
     unproven: set[str] = set()
@@ -214,7 +214,8 @@ def compile_input(
             continue
         expressions.append(Expression(field, text))
         columns[name] = programs[name] = program
-        fields = _with_field(fields, pa.field(name, program.type))
+        place, derived = schema.get_field_index(name), pa.field(name, program.type)
+        schema = schema.append(derived) if place < 0 else schema.set(place, derived)
     where = None
     if input_.where is not None:
         try:
@@ -223,7 +224,7 @@ def compile_input(
         except Unproven as error:
             expressions.append(Expression("where", input_.where, _reason(error, unproven), isinstance(error, Misfit)))
     texts = {expression.field: expression.text for expression in expressions}
-    return SourceSql(pipeline, pa.schema(fields), programs, where, texts, input_.watermark_from == "all"), expressions
+    return SourceSql(pipeline, schema, programs, where, texts, input_.watermark_from == "all"), expressions
 
 
 def _reason(error: Unproven, left_to_spark: Collection[str]) -> str:
@@ -232,13 +233,6 @@ def _reason(error: Unproven, left_to_spark: Collection[str]) -> str:
         if str(error).startswith(repr(name)):
             return f"it uses {name!r}, which Spark evaluates"
     return str(error)
-
-
-def _with_field(fields: Sequence[pa.Field], added: pa.Field) -> list[pa.Field]:
-    """Add a column to columns. It replaces a column with the same name."""
-    if any(field.name == added.name for field in fields):
-        return [added if field.name == added.name else field for field in fields]
-    return [*fields, added]
 
 
 def _checked(text: str, columns: Mapping[str, Node], unusual: Mapping[str, str]) -> Node:
