@@ -1,4 +1,4 @@
-"""The pipeline whose epochs the tests of recovery make by hand."""
+"""The pipeline whose epochs the tests of recovery make by hand, and the stream that most of them disturb."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.by_hand import ByHand
+from tests.recovery.arrivals import Runs
 
 
 @pytest.fixture
 def by_hand(tmp_path: Path) -> ByHand:
     return ByHand(tmp_path / "lake")
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """The stream at three places. Tests copy it."""
+    return Runs.make(tmp_path_factory.mktemp("runs"))

@@ -227,9 +227,7 @@ class Hung:
             self.tidegate(*COMMANDS[command])
         return hang.count
 
-    def faults(
-        self, first: str, second: str, operation: int, after: bool, third: tuple[str, int, bool] | None = None
-    ) -> list[str]:
+    def faults(self, first: str, second: str, operation: int, after: bool) -> list[str]:
         """Let a command hang over another one, and return all that is wrong then; the project is of no use any more.
 
         Args:
@@ -237,7 +235,6 @@ class Hung:
             second: the command that runs to its end meanwhile.
             operation: number of the mutating operation of the first.
             after: True hangs after the operation, False before it.
-            third: a command over which the second one hangs too, number of the second's operation, and True for after.
         """
         ended = list[tuple[int, str]]()
 
@@ -249,15 +246,7 @@ class Hung:
                 ended.append(self.tidegate(*COMMANDS["vacuum"]))
                 return
             self.clock.ahead += TIME_TO_LIVE + 1
-            if third is None:
-                ended.append(self.tidegate(*COMMANDS[second]))
-                return
-            with Hang(*third[1:], innermost).planted():
-                ended.append(self.tidegate(*COMMANDS[second]))
-
-        def innermost() -> None:
-            self.clock.ahead += TIME_TO_LIVE + 1
-            ended.append(self.tidegate(*COMMANDS[third[0] if third else second]))
+            ended.append(self.tidegate(*COMMANDS[second]))
 
         if first == "unlock":
             self.is_held_elsewhere()
@@ -269,7 +258,7 @@ class Hung:
         found += [f"{second} ended with {code}: {told[-400:]}" for code, told in ended if not is_told(code, told)]
         code, told = self.tidegate(*COMMANDS[first])
         found += [] if is_told(code, told) else [f"{first} again ended with {code}: {told[-400:]}"]
-        found += self.harm(first, second, *([third[0]] if third else []))
+        found += self.harm(first, second)
         return found if len(found) > 1 else []
 
     def harm(self, *commands: str) -> list[str]:

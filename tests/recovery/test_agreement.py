@@ -15,12 +15,11 @@ import pytest
 
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand, shorten_log
-from tests.recovery.hourly import NOW, hours, sessions
+from tests.recovery.hourly import NOW, back_to, contents, hours, sessions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots import commit as commit_step
 from tidegate.pipelines.ledger.snapshots import recovery
-from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.restore import restore
@@ -61,18 +60,6 @@ def gone(by_hand: ByHand, table: str) -> None:
     shutil.rmtree(by_hand.tables.path(table))
 
 
-def back_to(by_hand: ByHand, target: str, give_up: list[str] | None = None) -> None:
-    set_aside_damaged(by_hand.tables)
-    put_back(by_hand.tables, give_up is not None)
-    restore(
-        by_hand.tables,
-        find_snapshot(by_hand.tables, target),
-        NOW,
-        give_up=None if give_up is None else give_up.append,
-        schemas=lambda: by_hand.planned([], at("12:00")).plan.bound.table_schemas,
-    )
-
-
 @pytest.mark.first(1)
 @pytest.mark.parametrize(("fault", "back", "lost"), [(emptied, "3", 11), (set_back, "4", None), (cut, "latest", 11)])
 def test_state_that_is_behind_what_is_published_is_refused_and_a_restore_goes_on(
@@ -97,16 +84,6 @@ def test_state_that_is_behind_what_is_published_is_refused_and_a_restore_goes_on
     assert len(set(numbers(by_hand))) == len(numbers(by_hand))
 
 
-def test_without_the_look_at_all_tables_rows_vanish(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted bug: state is taken as it is, and its next epochs count as published."""
-    hours(by_hand, 8, 9, 10, 11)
-    emptied(by_hand, "state")
-    monkeypatch.setattr(recovery, "check_agreement", lambda *ignored: None)
-    by_hand.epoch(("ann", at("11:00"), 11), ("ann", at("12:00"), 12), watermark=at("12:00"))
-    hours(by_hand, 13)
-    assert sessions(by_hand) == [8, 9, 10, 12]
-
-
 @pytest.mark.first(1)
 @pytest.mark.parametrize("fault", [emptied, cut])
 @pytest.mark.parametrize("table", ["results", "late", "epochs"])
@@ -114,7 +91,7 @@ def test_a_published_table_whose_log_lost_epochs_gets_them_again(
     by_hand: ByHand, fault: Callable[[ByHand, str, int], None], table: str
 ) -> None:
     hours(by_hand, 8, 9, 10, 11)
-    before = {name: sorted(map(str, by_hand.rows(name).drop_columns(["stale"]).to_pylist())) for name in PUBLISHED}
+    before = contents(by_hand, without=("stale",))
     # Two epochs, the older one of which no manifest at the head lists any more.
     fault(by_hand, table, -2)
     if fault is emptied:
@@ -124,8 +101,7 @@ def test_a_published_table_whose_log_lost_epochs_gets_them_again(
             recover(by_hand.tables)
         back_to(by_hand, "latest")
     recover(by_hand.tables)
-    after = {name: sorted(map(str, by_hand.rows(name).drop_columns(["stale"]).to_pylist())) for name in PUBLISHED}
-    assert after == before
+    assert contents(by_hand, without=("stale",)) == before
     hours(by_hand, 12)
     assert sessions(by_hand) == [8, 9, 10, 11]
 
@@ -407,7 +383,7 @@ def test_an_entry_that_is_cut_between_two_actions_is_not_taken_for_a_commit(
     by_hand: ByHand, table: str, kept: int
 ) -> None:
     hours(by_hand, 8, 9, 10, 11)
-    before = {name: sorted(map(str, by_hand.rows(name).drop_columns(["stale"]).to_pylist())) for name in PUBLISHED}
+    before = contents(by_hand, without=("stale",))
     cut_after(by_hand, table, kept)
     with pytest.raises(Refused, match=r"is truncated: it lacks the end of its commit. `tidegate restore"):
         recover(by_hand.tables)
@@ -416,8 +392,7 @@ def test_an_entry_that_is_cut_between_two_actions_is_not_taken_for_a_commit(
     if table == "state":
         hours(by_hand, 11)
     else:
-        after = {name: sorted(map(str, by_hand.rows(name).drop_columns(["stale"]).to_pylist())) for name in PUBLISHED}
-        assert after == before
+        assert contents(by_hand, without=("stale",)) == before
     hours(by_hand, 12)
     assert sessions(by_hand) == [8, 9, 10, 11]
     assert len(set(numbers(by_hand))) == len(numbers(by_hand))

@@ -53,6 +53,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]
     return found
 
 
+# In every run tests/recovery/test_stream_crashes.py crashes a stream after each.
+@pytest.mark.first(4)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_after_any_step_changes_nothing(lake: Lake, undisturbed: dict[str, list[str]], step: str) -> None:
     crash_after(lake, step)

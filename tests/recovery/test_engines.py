@@ -158,7 +158,7 @@ REOPENED = ("sessions with lateness", "sliding", "SQL", "corrected", "corrected 
 """Pipelines whose late rows are reopened at the end."""
 CORRECTED = ("corrected", "corrected sessions")
 """Pipelines whose source changes at the end."""
-FEW = {"in place": ("a join",), "exchanged": ("sliding", "corrected sessions")}
+FEW = {"in place": ("a join",), "exchanged": ("corrected sessions",)}
 """Pipelines of every run on Spark, by the way of events; the others run there in the long form."""
 
 

@@ -7,9 +7,7 @@ fault here hurts root, too.
 from __future__ import annotations
 
 import resource
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,15 +28,6 @@ from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.warehouse import active_files, read_table
 
 pytestmark = pytest.mark.recovery
-
-AT_SOME_STEPS = pytest.mark.parametrize(
-    "step", [pytest.param(step, marks=() if step in ("planned", "committed") else pytest.mark.long) for step in STEPS]
-)
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    return Runs.make(tmp_path_factory.mktemp("runs"))
 
 
 @dataclass
@@ -133,7 +122,7 @@ def file_for_folder(lake: Lake, table: str) -> Callable[[], Callable[[], None]]:
 
 
 @pytest.mark.first(1)
-@AT_SOME_STEPS
+@pytest.mark.parametrize("step", STEPS)
 def test_files_that_can_not_grow_stop_the_job_and_harm_nothing(
     runs: Runs, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -165,50 +154,8 @@ def test_a_stop_tells_of_the_epoch_that_failed_while_it_was_waited_for(runs: Run
     assert differences(outcome(lake), outcome(runs.ended)) == {}
 
 
-@contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """A file system of its own, of 16 MB. The right to mount one can't be installed: without it the test is skipped."""
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-# Files that can't grow stop it at each step in every run.
 @pytest.mark.first(1)
-@AT_SOME_STEPS
-def test_a_full_disk_stops_the_job_and_harms_nothing(
-    runs: Runs, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with small_disk(tmp_path / "disk") as disk:
-        lake = copy_of(runs.begun, disk / "lake")
-
-        def fill_up() -> Callable[[], None]:
-            filler = disk / "filler"
-            with filler.open("wb", buffering=0) as file, suppress(OSError):
-                while file.write(bytes(1 << 12)):
-                    pass
-            return filler.unlink
-
-        code, message = Fault(fill_up).run_into(lake, step, monkeypatch, capsys)
-        assert code == OTHER
-        assert "No space left on device" in message
-        assert_told(step, message)
-        assert_sound(lake)
-        start_again(lake, monkeypatch)
-        assert differences(outcome(lake), outcome(runs.ended)) == {}
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize(
-    "table", [pytest.param(table, marks=pytest.mark.long if table in ("late", "rejects") else ()) for table in ALL]
-)
+@pytest.mark.parametrize("table", ALL)
 def test_a_file_in_place_of_a_tables_folder_stops_the_job_and_harms_nothing(
     runs: Runs, tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
-from tests.recovery.hourly import NOW, hours, sessions
+from tests.recovery.hourly import NOW, back_to, hours, sessions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.manifest import Manifest
@@ -20,19 +20,13 @@ from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, snapshots_by_epoch
 from tidegate.pipelines.ledger.snapshots.line import come_back_whole
 from tidegate.pipelines.ledger.snapshots.recovery import recover
-from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
-from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files
 
 pytestmark = pytest.mark.recovery
-
-
-def back_to(by_hand: ByHand, target: str, give_up: list[str] | None = None, **options: bool) -> None:
-    found = find_snapshot(by_hand.tables, target)
-    restore(by_hand.tables, found, NOW, give_up=None if give_up is None else give_up.append, **options)
 
 
 def keep(by_hand: ByHand, snapshots: int) -> None:

@@ -31,7 +31,6 @@ from tests.recovery.arrivals import (
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
-from tidegate.pipelines.ledger.snapshots.head import list_snapshots
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
@@ -44,26 +43,10 @@ pytestmark = pytest.mark.recovery
 DAY = 86_400_000
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    return Runs.make(tmp_path_factory.mktemp("runs"))
-
-
 def go_back(lake: Lake, target: str) -> None:
     tables = lake.tables(PIPELINE)
     with Lease(tables, "restore", lake.clock):
         restore(tables, find_snapshot(tables, target), lake.clock())
-
-
-@pytest.mark.long
-def test_every_snapshot_of_a_run_goes_on_to_the_same_end(runs: Runs, tmp_path: Path) -> None:
-    lake = copy_of(runs.ended, tmp_path / "lake")
-    epochs = [entry.manifest["epoch"] for entry in list_snapshots(lake.tables(PIPELINE))]
-    assert epochs == [5, 4, 3, 2, 1]
-    for epoch in epochs[1:]:
-        go_back(lake, str(epoch))
-        run(LOCAL, lake)
-        assert differences(rows_of(lake), rows_of(runs.ended)) == {}, f"from epoch {epoch}"
 
 
 def shorten_log(path: str) -> None:
@@ -122,10 +105,6 @@ def test_checkpoints_that_an_older_version_left_are_removed_and_never_trusted(ru
     run(LOCAL, lake)
     assert differences(outcome(lake), outcome(runs.ended)) == {}
     assert list(checkpoints.iterdir()) == [others]
-
-
-def test_a_work_folder_without_checkpoints_gets_none(runs: Runs) -> None:
-    assert not (runs.ended.config.work_folder / "checkpoints").exists()
 
 
 def compacted_away(lake: Lake) -> None:

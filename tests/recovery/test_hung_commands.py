@@ -31,10 +31,8 @@ from tidegate.pipelines.observe.inspect.waiting import open_windows, partitions
 from tidegate.pipelines.run.backfill import replay
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import (
-    Count,
     EventTimeSessionWindows,
     Sum,
-    TumblingProcessingTimeWindows,
     WatermarkStrategy,
     Windows,
 )
@@ -62,18 +60,6 @@ def test_a_command_that_hangs_over_another_one_loses_and_doubles_nothing(made: H
     first, second = draw.choice([*COMMANDS]), draw.choice([*COMMANDS])
     operation = draw.randint(1, max(1, made.copy(tmp_path / "counted").operations(first)))
     assert made.copy(tmp_path / "copy").faults(first, second, operation, draw.random() < 0.5) == []
-
-
-# In 8 a savepoint is deleted while a key is forgotten in it.
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(40))
-def test_two_commands_that_hang_over_a_third_one_lose_and_double_nothing(made: Hung, tmp_path: Path, seed: int) -> None:
-    draw = random.Random(seed)
-    # `unlock` is told of a driver on another host, which a command that hangs here is not.
-    first, second, third = (draw.choice([name for name in COMMANDS if name != "unlock"]) for _ in range(3))
-    at = [draw.randint(1, max(1, made.copy(tmp_path / "counted").operations(command))) for command in (first, second)]
-    inner = (third, at[1], draw.random() < 0.5)
-    assert made.copy(tmp_path / "copy").faults(first, second, at[0], draw.random() < 0.5, inner) == []
 
 
 @pytest.mark.long
@@ -185,19 +171,6 @@ def test_without_idleness_a_silent_partition_holds_the_windows_and_why_names_it(
     assert all("source partition 'bob' holds it back" in window.reason for window in waiting)
 
 
-def test_with_idleness_its_windows_fire_and_it_is_taken_in_again_when_it_has_caught_up(lake: Lake) -> None:
-    pipeline = hourly_pipeline(watermark=PATIENT.with_idleness(90 * MINUTE), watermark_by="user")
-    stream(lake, pipeline, clock=at("03:00"))
-    fired = {(row["user"], row["total"]) for row in lake.rows(pipeline, "results").to_pylist()}
-    assert fired == {("ann", 1), ("ann", 3), ("bob", 2)}
-    assert lake.snapshot(pipeline).manifest.partitions["bob"].idle
-    lake.append(("bob", at("02:30"), 5), ("ann", at("02:50"), 6))
-    commits_come_hourly(lake, "events")
-    stream(lake, pipeline)
-    assert not lake.snapshot(pipeline).manifest.partitions["bob"].idle
-    assert lake.snapshot(pipeline).manifest.watermark == to_millis(at("02:30")) - 1
-
-
 def test_why_does_not_blame_a_partition_that_came_back_and_is_not_waited_for_yet(lake: Lake) -> None:
     pipeline = hourly_pipeline(watermark=PATIENT.with_idleness(90 * MINUTE), watermark_by="user")
     stream(lake, pipeline, clock=at("03:00"))
@@ -215,17 +188,6 @@ def test_why_does_not_blame_a_partition_that_came_back_and_is_not_waited_for_yet
     stream(lake, pipeline, clock=at("09:10"))
     waiting, _ = open_windows(lake.tables(pipeline).warehouse, lake.snapshot(pipeline), 0, lake.clock())
     assert all("source partition 'bob' was idle and has to catch up first" in window.reason for window in waiting)
-
-
-def test_a_backlog_makes_nobody_idle(lake: Lake) -> None:
-    """However late the driver comes: what the log says about time counts, and only at its head does time go on."""
-    pipeline = hourly_pipeline(watermark=PATIENT.with_idleness(190 * MINUTE), watermark_by="user")
-    lake.append(("bob", at("02:20"), 5))
-    commits_come_hourly(lake, "events")
-    made = stream(lake, pipeline, clock=at("03:00"))
-    assert lake.rows(pipeline, "late").num_rows == 0
-    assert [manifest.counters["late"] for manifest in made] == [0] * len(made)
-    assert not any(known.idle for known in lake.snapshot(pipeline).manifest.partitions.values())
 
 
 @pytest.mark.first(1)
@@ -283,24 +245,3 @@ def test_the_clock_does_not_go_on_over_a_commit_that_came_while_a_run_was_at_wor
     stream(lake, pipeline)
     assert lake.rows(pipeline, "late").num_rows == 0
     assert lake.snapshot(pipeline).manifest.counters["open_windows"] == 0
-
-
-def test_windows_in_processing_time_fire_within_two_beats_without_data(lake: Lake) -> None:
-    windows = Windows(TumblingProcessingTimeWindows.of(HOUR), aggregate={"events": Count()})
-    pipeline = hourly_pipeline(compute=windows, watermark=WatermarkStrategy.no_watermarks())
-    stream(lake, pipeline, clock=at("02:30"))
-    waiting = len(lake.rows(pipeline, "results"))
-    beats = [beat for minute in (59, 60, 61) for beat in stream(lake, pipeline, clock=at("02:00") + minute * MINUTE)]
-    assert [beat.kind for beat in beats] == ["clock"] * len(beats)
-    assert [beat.counters["fired_on_time"] for beat in beats][:2] == [0, 1]
-    assert len(lake.rows(pipeline, "results")) == waiting + 1
-
-
-def test_the_last_window_of_a_finished_stream_fires_where_the_generator_goes_on_by_itself(lake: Lake) -> None:
-    goes_on = WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(MINUTE, 5 * MINUTE, MINUTE)
-    pipeline = hourly_pipeline(watermark=goes_on)
-    stream(lake, pipeline, clock=at("02:00"))
-    assert lake.snapshot(pipeline).manifest.counters["open_windows"] > 0
-    stream(lake, pipeline, clock=at("09:00"))
-    assert lake.snapshot(pipeline).manifest.counters["open_windows"] == 0
-    assert sum(row["events"] for row in lake.final(pipeline).to_pylist()) == 4

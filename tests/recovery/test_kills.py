@@ -24,12 +24,10 @@ from tests.recovery.arrivals import STEPS, copy_of, differences, outcome, source
 from tests.recovery.days import PIPELINE, arriving, published
 from tests.recovery.fatal import Fatal
 from tests.recovery.test_crashes import run
-from tests.recovery.test_faults import assert_sound, rot
+from tests.recovery.test_faults import assert_sound
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.definition import state
-from tidegate.pipelines.errors import OTHER, Refused, TidegateError
+from tidegate.pipelines.errors import OTHER, TidegateError
 from tidegate.pipelines.ledger.lease import read_lease
-from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.windowing import TumblingEventTimeWindows, Windows
 
@@ -73,8 +71,8 @@ def assert_taken_over_at_once(lake: Lake, pipeline: Pipeline) -> None:
     assert not psutil.pid_exists(held.process)
 
 
-# In every run tests/recovery/test_listed_files.py kills a stream without a JVM at four steps, and
-# tests/recovery/test_crashes.py ends a backfill after each.
+# In every run tests/recovery/test_killed_corrections.py kills a stream and a backfill without a JVM, and
+# tests/recovery/test_stream_crashes.py ends a stream after each step.
 @pytest.mark.long
 @pytest.mark.parametrize("step", ["operated", "committed"])
 def test_a_driver_killed_around_the_state_commit_loses_and_doubles_nothing(
@@ -184,18 +182,3 @@ def test_a_task_that_fails_stops_the_stream_in_its_own_words_and_commits_nothing
     ):
         lake.stream(spark, fatal)
     assert lake.snapshot(fatal).manifest.epoch == 1
-
-
-@pytest.mark.long
-def test_state_that_rotted_is_refused_by_the_task_that_reads_it(spark: SparkSession, lake: Lake) -> None:
-    pipeline = hourly_pipeline()
-    lake.append(("ann", at("10:00"), 1))
-    lake.stream(spark, pipeline)
-    tables = lake.tables(pipeline)
-    head = read_snapshot(tables)
-    assert head is not None
-    for file in head.files:
-        rot(Path(tables.path(state.NAME), file["path"]))
-    lake.append(("ann", at("10:30"), 1))
-    with pytest.raises(Refused, match=r"^epoch 2 of hours can't be computed: a file of table .*state can't be read"):
-        lake.stream(spark, pipeline)

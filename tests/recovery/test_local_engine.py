@@ -129,6 +129,7 @@ def _limit_of_loky() -> list[pa.RecordBatch]:
     return [pa.record_batch({"limit": [process_executor._MAX_MEMORY_LEAK_SIZE]})]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
 def test_the_end_of_the_driver_ends_its_processes(tmp_path: Path, number: signal.Signals) -> None:
     lake_of(tmp_path / "lake")

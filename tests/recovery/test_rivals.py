@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Field
 from deltalake.schema import PrimitiveType
 
 from tests.lake import LOCAL, Lake
-from tests.recovery.arrivals import PIPELINE, STEPS, Runs, copy_of, differences, outcome, rows_of, run, source_of
+from tests.recovery.arrivals import PIPELINE, STEPS, Runs, copy_of, differences, outcome, rows_of, run
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import LEASE_HELD, REFUSED, LeaseHeld, Refused, TidegateError
 from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease
@@ -60,11 +60,6 @@ def add_column(table: DeltaTable) -> None:
 
 
 ACTS: tuple[Act, ...] = (optimize, vacuum, describe, add_column)
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    return Runs.make(tmp_path_factory.mktemp("runs"))
 
 
 def run_beside(lake: Lake, act: Act, tables: tuple[str, ...], step: str) -> None:
@@ -225,23 +220,6 @@ def at_once(lake: Lake, how: str) -> list[tuple[int, str]]:
     return sorted((process.returncode, text) for process, text in zip(started, told, strict=True))
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    return source_of(tmp_path_factory.mktemp("source") / "lake", commits=2)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(source: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    lake = copy_of(source, tmp_path_factory.mktemp("undisturbed") / "lake")
-    run(LOCAL, lake)
-    return lake
-
-
-@pytest.fixture
-def lake(source: Lake, tmp_path: Path) -> Lake:
-    return copy_of(source, tmp_path / "lake")
-
-
 NO_LEASE = "another driver committed to table state after this epoch was planned"
 
 
@@ -255,12 +233,13 @@ NO_LEASE = "another driver committed to table state after this epoch was planned
     ],
 )
 def test_of_two_that_start_at_once_one_works_and_the_other_publishes_nothing(
-    lake: Lake, undisturbed: Lake, step: str, code: int, told: str
+    runs: Runs, tmp_path: Path, step: str, code: int, told: str
 ) -> None:
+    lake = copy_of(runs.source, tmp_path / "lake")
     (done, _), (refused, error) = at_once(lake, step)
     assert (done, refused) == (0, code), error
     assert told in error
-    assert differences(outcome(lake), outcome(undisturbed)) == {}
+    assert differences(outcome(lake), outcome(runs.ended)) == {}
 
 
 def hang_over_a_restore(lake: Lake, step: str, still_driven: bool = False) -> Exception | None:
@@ -291,31 +270,32 @@ def hang_over_a_restore(lake: Lake, step: str, still_driven: bool = False) -> Ex
 
 
 @pytest.mark.long
-def test_one_that_hung_while_another_restored_and_is_at_work_finds_its_lease_gone(
-    lake: Lake, undisturbed: Lake
-) -> None:
+def test_one_that_hung_while_another_restored_and_is_at_work_finds_its_lease_gone(runs: Runs, tmp_path: Path) -> None:
+    lake = copy_of(runs.source, tmp_path / "lake")
     assert isinstance(hang_over_a_restore(lake, COMMITTED, still_driven=True), LeaseHeld)
-    assert differences(rows_of(lake), rows_of(undisturbed)) == {}
+    assert differences(rows_of(lake), rows_of(runs.ended)) == {}
 
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("step", [OPERATED, COMMITTED, RESULTS, LATE, REJECTS])
 def test_one_that_hung_is_kept_out_by_epochs_that_only_grow_even_without_a_lease(
-    lake: Lake, undisturbed: Lake, step: str, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lake = copy_of(runs.source, tmp_path / "lake")
     monkeypatch.setattr(Lease, "check", lambda self: None)
     hang_over_a_restore(lake, step)
-    assert differences(rows_of(lake), rows_of(undisturbed)) == {}
+    assert differences(rows_of(lake), rows_of(runs.ended)) == {}
 
 
 @pytest.mark.long
 def test_one_application_for_each_timeline_would_let_a_hung_driver_publish(
-    lake: Lake, undisturbed: Lake, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted bug: each driver's commits carry the timeline that it began on.
 
     The driver starts no further epoch, before which it would publish the newest snapshot again, under its own id.
     """
+    lake = copy_of(runs.source, tmp_path / "lake")
     monkeypatch.setattr(Lease, "check", lambda self: None)
     monkeypatch.setattr(Driver, "complete", lambda self, head: None)
     began: list[PipelineTables] = []
@@ -327,4 +307,4 @@ def test_one_application_for_each_timeline_would_let_a_hung_driver_publish(
 
     monkeypatch.setattr(PipelineTables, "application", property(application))
     hang_over_a_restore(lake, COMMITTED)
-    assert differences(rows_of(lake), rows_of(undisturbed)) != {}
+    assert differences(rows_of(lake), rows_of(runs.ended)) != {}

@@ -10,7 +10,7 @@ import pytest
 from tests.expectations.broken import broken_by_rules
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
-from tests.recovery.hourly import NOW, hours
+from tests.recovery.hourly import NOW, back_to, contents, hours
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.backups.cut import cut_now
@@ -29,20 +29,9 @@ pytestmark = pytest.mark.recovery
 REFUSED = r"changed rows of table .* did not make its version .* \(RESTORE by .*restore sessions latest`"
 
 
-def contents(by_hand: ByHand) -> dict[str, list[str]]:
-    return {name: sorted(map(str, by_hand.rows(name).to_pylist())) for name in PUBLISHED}
-
-
 def set_back(by_hand: ByHand, table: str, versions: int = 2) -> None:
     handle = by_hand.tables.open(table)
     handle.restore(handle.version() - versions)
-
-
-def back_to(by_hand: ByHand, target: str, give_up: list[str] | None = None) -> list[str]:
-    told = put_back(by_hand.tables, give_up is not None)
-    found = find_snapshot(by_hand.tables, target)
-    restore(by_hand.tables, found, NOW, give_up=None if give_up is None else give_up.append)
-    return told
 
 
 def broken(by_hand: ByHand) -> set[tuple[str, str]]:
