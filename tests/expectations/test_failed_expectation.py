@@ -65,12 +65,14 @@ def failed(tmp_path: Path) -> tuple[PipelineTables, list[QualityRow]]:
     return tables, [QualityRow.of(row) for row in quality.newest(tables).to_pylist()]
 
 
-def of_suite(rows: list[QualityRow]) -> list[QualityRow]:
+def of_suite(tables: PipelineTables) -> list[QualityRow]:
+    """The outcomes of the pipeline's own suite in the newest check."""
+    rows = [QualityRow.of(row) for row in quality.newest(tables).to_pylist()]
     return [row for row in rows if row.suite == "new final windows: own"]
 
 
 def test_table_quality_has_all_about_a_failure_in_columns(failed: tuple[PipelineTables, list[QualityRow]]) -> None:
-    few, between, wide, mean, distinct = of_suite(failed[1])
+    few, between, wide, mean, distinct = of_suite(failed[0])
     assert (few.expectation, few.columns, few.limits) == ("expect_few_events", "events", "max_value 0")
     assert (few.description, few.severity) == ("An hour has no event.", "critical")
     assert (few.failing, few.rows, few.observed) == (3, 3, "3 of 3 rows break it")
@@ -115,7 +117,7 @@ suite = gx.ExpectationSuite(name="own", expectations=[
 """
     tables = project(hour_lake(), tmp_path, suite)
     assert checked(tmp_path) == 5
-    (own,) = of_suite([QualityRow.of(row) for row in quality.newest(tables).to_pylist()])
+    (own,) = of_suite(tables)
     assert own.limits == f"row_condition {shown}, max_value 0.0"
 
 
@@ -124,7 +126,7 @@ def test_a_null_and_the_text_null_are_told_apart(tmp_path: Path) -> None:
     lake.panes += [pane(user, "10:15", "11:15", epoch=1) for user in (None, "null", r"\N", "")]
     tables = project(lake, tmp_path)
     assert checked(tmp_path) == 5
-    few = of_suite([QualityRow.of(row) for row in quality.newest(tables).to_pylist()])[0]
+    few = of_suite(tables)[0]
     assert few.examples
     assert {each.key for each in few.examples} >= {r"user \N", "user null", r"user \\N", "user "}
 
@@ -167,7 +169,7 @@ def test_at_most_twenty_rows_are_shown_and_all_are_counted(tmp_path: Path) -> No
     lake.panes += [pane(f"u{number}", "10:15", "11:15", epoch=1) for number in range(40)]
     tables = project(lake, tmp_path)
     assert checked(tmp_path) == 5
-    few = of_suite([QualityRow.of(row) for row in quality.newest(tables).to_pylist()])[0]
+    few = of_suite(tables)[0]
     assert (few.failing, few.examples and len(few.examples)) == (43, 20)
 
 

@@ -23,8 +23,6 @@ from tests.expectations.test_quality_command import PIPELINES, USERS
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand, Row
 from tidegate.expectations.pinned import Pinned, pin
-from tidegate.expectations.run import run_suites
-from tidegate.expectations.suites import suites
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.ledger.lease import Lease
@@ -36,7 +34,6 @@ from tidegate.pipelines.ledger.snapshots.retention import Retention, prune, vacu
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.compaction import COMPACTION, compact
-from tidegate.pipelines.storage.artifacts import ArtifactsInFolder
 from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 from tidegate.windowing import (
     Count,
@@ -298,21 +295,13 @@ def lived(folder: Path, kind: Callable[[random.Random], object], seed: int, chec
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", KINDS)
 def test_windows_of_before_a_change_break_nothing(kind: str, seed: int, tmp_path: Path) -> None:
+    """Neither a check of all rows nor one that goes on from the last one."""
+
     def check(hand: ByHand) -> None:
-        assert broken_in(hand.tables, hand.pipeline) == set()
+        assert broken_by_rules(pin(hand.tables, hand.pipeline, everything=True)) == set()
+        assert checked(hand)[1] == "passed"
 
     lived(tmp_path, KINDS[kind], seed, check)
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize("kind", KINDS)
-def test_checks_that_go_on_from_each_other_pass(kind: str, tmp_path: Path) -> None:
-    def check(hand: ByHand) -> None:
-        pinned = pin(hand.tables, hand.pipeline)
-        run = run_suites(suites(pinned), pinned, hand.tables, ArtifactsInFolder(tmp_path / "docs"))
-        assert not run.is_critical, [row.message for row in run.failed]
-
-    lived(tmp_path, KINDS[kind], 7, check)
 
 
 def test_a_window_does_not_fit_a_later_code(tmp_path: Path) -> None:
@@ -395,12 +384,9 @@ def starts(found: Pinned) -> list[str]:
     return sorted(f"{start:%H:%M}" for start in found.fresh["window_start"])
 
 
-def test_before_the_first_check_every_final_window_is_new(tmp_path: Path) -> None:
-    assert starts(fresh(streamed(tmp_path))) == ["10:00", "12:00", "14:00"]
-
-
 def test_windows_of_all_epochs_since_a_check_are_new_to_the_next(tmp_path: Path) -> None:
     by_hand = streamed(tmp_path)
+    assert starts(fresh(by_hand)) == ["10:00", "12:00", "14:00"], "before the first check every final window is new"
     check(by_hand, 2, passes=True)
     found = fresh(by_hand)
     assert (found.since, starts(found)) == (2, ["12:00", "14:00"])

@@ -20,7 +20,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from tests.expectations.quality_lake import hour_lake
-from tests.expectations.test_failed_expectation import checked, project
+from tests.expectations.test_failed_expectation import checked, of_suite, project
 from tests.expectations.test_from_the_last_proof import check, fresh, streamed
 from tests.lake import at
 from tidegate.expectations import library
@@ -36,7 +36,6 @@ from tidegate.expectations.run import any_rows
 from tidegate.expectations.suites import suites
 from tidegate.expectations.unexpected_rows import first_word, select
 from tidegate.pipelines.ledger.tables import quality
-from tidegate.pipelines.ledger.tables.quality import QualityRow
 
 HEAD = """
 import great_expectations as gx
@@ -116,8 +115,7 @@ def test_a_query_selects_the_rows_that_must_not_be_there(tmp_path: Path, capsys:
     rules = [f"gxe.UnexpectedRowsExpectation(unexpected_rows_query='{each}')" for each in (query, none)]
     tables = project(hour_lake(), tmp_path, suite_of(*rules))
     assert checked(tmp_path) == 5
-    rows = [QualityRow.of(row) for row in quality.newest(tables).to_pylist()]
-    failed, held = [row for row in rows if row.suite == "new final windows: own"]
+    failed, held = of_suite(tables)
     assert (failed.failing, failed.rows, held.failing, held.success) == (1, 3, 0, True)
     assert failed.examples
     assert str(failed.examples[0]) == "[user a, 2024-03-01 10:15:00 to 2024-03-01 11:15:00, events 4]"
@@ -160,8 +158,7 @@ def test_a_query_may_select_every_column_of_windows_with_lists_of_texts() -> Non
 def test_limits_are_those_of_the_suite_alone(tmp_path: Path) -> None:
     tables = project(hour_lake(), tmp_path, suite_of("gxe.ExpectColumnValuesToBeIncreasing(column='events')"))
     assert checked(tmp_path) == 5
-    rows = [QualityRow.of(row) for row in quality.newest(tables).to_pylist()]
-    assert [row.limits for row in rows if row.suite == "new final windows: own"] == [""]
+    assert [row.limits for row in of_suite(tables)] == [""]
 
 
 def test_without_new_windows_the_suite_is_not_run(tmp_path: Path) -> None:

@@ -212,27 +212,6 @@ def out_of_order(by_hand: ByHand, seed: int, epochs: int = 6) -> None:
         by_hand.epoch(*rows, watermark=at(f"{number + 2:02d}:30"))
 
 
-@pytest.mark.first(2)
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
-@pytest.mark.parametrize("name", PIPELINES)
-def test_rows_out_of_order_and_late_break_nothing(name: str, seed: int, tmp_path: Path) -> None:
-    by_hand = ByHand(tmp_path, PIPELINES[name]())
-    out_of_order(by_hand, seed)
-    assert len(by_hand.rows("late")), "the rows reach as far back as they should"
-    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize("keep_stale", [False, True])
-def test_a_restore_breaks_nothing_and_gives_back_what_was_kept(keep_stale: bool, tmp_path: Path) -> None:
-    by_hand = ByHand(tmp_path)
-    out_of_order(by_hand, 3)
-    restore(by_hand.tables, find_snapshot(by_hand.tables, "4"), NOW, keep_stale)
-    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
-    by_hand.epoch(("ann", at("09:00"), 1), watermark=at("09:00"))
-    assert broken_in(by_hand.tables, by_hand.pipeline) == set()
-
-
 def test_a_restore_that_lost_state_is_caught_by_its_checksums(tmp_path: Path) -> None:
     by_hand = ByHand(tmp_path)
     out_of_order(by_hand, 3)
