@@ -178,25 +178,14 @@ def test_one_element_opens_its_windows_and_closing_them_leaves_nothing(assigner:
     assert timers == ((len(firings | cleanups), 0) if assigner.is_event_time else (0, len(firings)))
     assert run.state_entries == len(windows) + merging
 
-    last = max(window.max_timestamp for window in windows)
+    first, last = min(firings)[0], max(firings)[0]
+    move(run, assigner, first - 1)
+    assert run.results() == []
     move(run, assigner, last)
-    assert sorted(result.window for result in run.results()) == sorted(windows)
+    assert sorted((result.timestamp, result.window) for result in run.results()) == sorted(firings)
     move(run, assigner, last + late)
     assert run.results() == []
     assert (run.event_time_timers, run.processing_time_timers, run.state_entries) == (0, 0, 0)
-
-
-@pytest.mark.parametrize("assigner", TIMED, ids=named)
-def test_a_window_waits_for_its_last_millisecond(assigner: WindowAssigner) -> None:
-    run = harness(assigner)
-    run.processing_time(100)
-    run.element("a", 1, 100)
-    windows = windows_at(run.subtasks[0].assigner, 100)  # type: ignore[attr-defined]
-    first = min(window.max_timestamp for window in windows)
-    move(run, assigner, first - 1)
-    assert run.results() == []
-    move(run, assigner, first)
-    assert [result.timestamp for result in run.results()] == [first]
 
 
 @pytest.mark.filterwarnings("ignore::tidegate.windowing.errors.UnboundedStateWarning")
@@ -300,10 +289,6 @@ class Clocks:
     current_processing_time: int = 0
 
 
-def evicting(assigner: WindowAssigner, evictor: Evictor) -> OperatorHarness:
-    return window_harness(Windows(assigner, CountTrigger.of(2), evictor, process=Collect()))
-
-
 def is_subsequence(part: Sequence[Any], whole: Sequence[Any]) -> bool:
     rest = iter(whole)
     return all(item in rest for item in part)
@@ -333,27 +318,21 @@ def test_evicting_again_takes_out_nothing_more(evictor: Evictor) -> None:
         assert evict(list(once), WINDOW, Clocks()) == once
 
 
-@pytest.mark.parametrize("evictor", BEFORE, ids=named)
-def test_before_means_the_function_does_not_see_them(evictor: Evictor) -> None:
+@pytest.mark.parametrize("evictor", EVICTORS, ids=named)
+def test_it_takes_out_before_or_after_the_function(evictor: Evictor) -> None:
     elements = [TimestampedValue(*element) for element in ELEMENTS]
-    assert len(evictor.evict_before(list(elements), WINDOW, Clocks())) < len(elements)
-    assert evictor.evict_after(list(elements), WINDOW, Clocks()) == elements
-
-
-@pytest.mark.parametrize("evictor", AFTER, ids=named)
-def test_after_means_the_function_still_sees_them(evictor: Evictor) -> None:
-    elements = [TimestampedValue(*element) for element in ELEMENTS]
-    assert evictor.evict_before(list(elements), WINDOW, Clocks()) == elements
-    assert len(evictor.evict_after(list(elements), WINDOW, Clocks())) < len(elements)
+    ways = evictor.evict_before, evictor.evict_after
+    left = [len(evict(list(elements), WINDOW, Clocks())) for evict in ways]
+    assert [count < len(elements) for count in left] == [evictor in BEFORE, evictor in AFTER]
 
 
 @pytest.mark.parametrize("assigner", ASSIGNERS, ids=named)
 @pytest.mark.parametrize("evictor", EVICTORS, ids=named)
 @pytest.mark.parametrize("restoring", [False, True])
-def test_what_was_evicted_is_gone_at_the_next_firing(
+def test_what_was_evicted_is_gone_at_the_next_firing_and_all_when_the_window_closes(
     assigner: WindowAssigner, evictor: Evictor, restoring: bool
 ) -> None:
-    run = evicting(assigner, evictor)
+    run = window_harness(Windows(assigner, CountTrigger.of(2), evictor, process=Collect()))
     contents: list[TimestampedValue] = []
     for number, (value, timestamp) in enumerate(ELEMENTS):
         contents.append(TimestampedValue(value, timestamp))
@@ -369,14 +348,6 @@ def test_what_was_evicted_is_gone_at_the_next_firing(
         contents = evictor.evict_after(contents, WINDOW, Clocks())
         held = [row.contents for subtask in run.subtasks for row in subtask.state_rows()]
         assert held == [[[{"timestamp": e.timestamp, "value": e.value} for e in contents]] if contents else None]
-
-
-@pytest.mark.parametrize("assigner", ASSIGNERS, ids=named)
-@pytest.mark.parametrize("evictor", EVICTORS, ids=named)
-def test_nothing_is_left_when_the_window_closes(assigner: WindowAssigner, evictor: Evictor) -> None:
-    run = evicting(assigner, evictor)
-    for value, timestamp in ELEMENTS:
-        run.element("a", value, timestamp)
     run.watermark(MAX_TIMESTAMP)
     run.processing_time(MAX_TIMESTAMP)
     assert (run.state_entries, run.event_time_timers, run.processing_time_timers) == (0, 0, 0)

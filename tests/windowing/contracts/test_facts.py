@@ -44,7 +44,6 @@ from tidegate.windowing import (
     Sum,
     TimeEvictor,
     TumblingEventTimeWindows,
-    VectorisedAggregate,
 )
 from tidegate.windowing.aggregates import Aggregate
 from tidegate.windowing.assigners import WindowAssigner
@@ -344,34 +343,6 @@ def test_a_hook_from_a_mixin_counts_and_an_answer_is_inherited() -> None:
 
 def test_a_dataclass_with_slots_is_no_exception() -> None:
     assert answers(Trigger, Relabelled()) == safe(Trigger, Relabelled())
-
-
-def test_an_aggregate_with_an_array_form_of_its_own_is_believed_to_have_one() -> None:
-    class Own(VectorisedAggregate):
-        accumulator_type = result_type = pa.int64()
-
-        def create_accumulator(self) -> int:
-            return 0
-
-        def add(self, value: Any, accumulator: int) -> int:
-            return accumulator + 1
-
-        def get_result(self, accumulator: int) -> int:
-            return accumulator
-
-        def merge(self, accumulator: int, other: int) -> int:
-            return accumulator + other
-
-        def accumulate(self, columns: Any, timestamps: Any, groups: Any) -> pa.Array:
-            return pa.array(groups.sizes)
-
-        def combine(self, accumulators: pa.Array, groups: Any) -> pa.Array:
-            return pa.array(groups.sum(accumulators.to_numpy()))
-
-        def finish(self, accumulators: pa.Array) -> pa.Array:
-            return accumulators
-
-    assert (Own().has_array_form, Own().sees_order) == (True, False)
 
 
 GUIDE = Path(__file__).parent.parent.parent.parent / "docs" / "guide"

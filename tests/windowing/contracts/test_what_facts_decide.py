@@ -30,12 +30,10 @@ from tidegate.windowing import (
     Windows,
 )
 from tidegate.windowing.aggregates import Aggregate
-from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.columnar import choose_operator
 from tidegate.windowing.errors import UnboundedStateWarning, UnsupportedOperation
 from tidegate.windowing.functions import AggregateElements, AggregateFunction
 from tidegate.windowing.triggers import Trigger
-from tidegate.windowing.watermarks import WatermarkGenerator
 
 
 @dataclass(frozen=True)
@@ -235,9 +233,3 @@ def test_a_generator_that_only_writes_or_only_reads_its_state_is_refused(member:
         WatermarkStrategy.for_generator(lambda: generator).create_generator(lambda: 0)
     both = subclassed(OwnGenerator(), "snapshot", "restore")
     assert WatermarkStrategy.for_generator(lambda: both).create_generator(lambda: 0) is both
-
-
-def test_the_pairs_are_members_of_their_bases() -> None:
-    assert {"staggered", "with_stagger", "stagger_offset"} <= vars(WindowAssigner).keys()
-    assert {"stored", "restored"} <= vars(AggregateFunction).keys()
-    assert {"snapshot", "restore"} <= vars(WatermarkGenerator).keys()

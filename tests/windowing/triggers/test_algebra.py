@@ -66,13 +66,61 @@ def clock(run: OperatorHarness, time: int) -> list[Any]:
     return fired(run)
 
 
-def test_after_watermark_alone_is_the_event_time_trigger() -> None:
-    run = harness(AfterWatermark(), lateness=50)
-    assert feed(run, 1, 2) == []
-    assert watermark(run, 98) == []
-    assert watermark(run, 99) == [3]
-    assert feed(run, 4) == [7]
-    assert feed(run, 8) == [15]
+SCRIPTS: dict[str, tuple[Trigger, list[tuple[str, Any, list[int]]]]] = {
+    "after watermark alone is the event time trigger": (
+        AfterWatermark(),
+        [("feed", [1, 2], []), ("watermark", 98, []), ("watermark", 99, [3]), ("feed", [4], [7]), ("feed", [8], [15])],
+    ),
+    "without late firings the end is the last one": (
+        AfterWatermark(late=None),
+        [("feed", [1], []), ("watermark", 99, [1]), ("feed", [2, 3], [])],
+    ),
+    "an early count does not go on into the late phase": (
+        AfterWatermark(early=AfterCount(3), late=AfterCount(3)),
+        [("feed", [1, 1], []), ("watermark", 99, [2]), ("feed", [1, 1], []), ("feed", [1], [5])],
+    ),
+    "a window that opens after its end fires with its first element": (
+        AfterWatermark(late=AfterCount(10)),
+        [("watermark", 120, []), ("feed", [1], [1])],
+    ),
+    "after count fires once": (AfterCount(2), [("feed", [1, 1], [2]), ("feed", [1, 1, 1, 1], [])]),
+    "after processing time counts from the first element": (
+        AfterProcessingTime(10),
+        [
+            ("clock", 5, []),
+            ("feed", [1], []),
+            ("clock", 14, []),
+            ("feed", [1], []),
+            ("clock", 15, [2]),
+            ("feed", [1], []),
+        ],
+    ),
+    "repeatedly starts again": (
+        Repeatedly(AfterProcessingTime(10)),
+        [("feed", [1], []), ("clock", 10, [1]), ("clock", 50, []), ("feed", [1], []), ("clock", 60, [2])],
+    ),
+    "after all waits for the last": (
+        AfterAll.of(AfterCount(2), AfterProcessingTime(10)),
+        [("feed", [1, 1, 1], []), ("clock", 10, [3]), ("feed", [1, 1], [])],
+    ),
+    "after each goes from one to the next in order": (
+        AfterEach.of(AfterCount(1), AfterCount(2), Repeatedly(AfterCount(3))),
+        [("feed", [1], [1]), ("feed", [1], []), ("feed", [1], [3]), ("feed", [1, 1, 1], [6]), ("feed", [1, 1, 1], [9])],
+    ),
+    "or finally fires at the end and never again": (
+        OrFinally(Repeatedly(AfterCount(2)), AfterProcessingTime(10)),
+        [("feed", [1, 1], [2]), ("feed", [1], []), ("clock", 10, [3]), ("feed", [1, 1, 1], [])],
+    ),
+}
+"""Steps of the values of elements, of watermarks and of the clock, with what fires at each."""
+
+
+@pytest.mark.parametrize(("trigger", "steps"), SCRIPTS.values(), ids=SCRIPTS)
+def test_a_term_fires_at_its_steps(trigger: Trigger, steps: list[tuple[str, Any, list[int]]]) -> None:
+    run = harness(trigger, lateness=50)
+    for step, given, expected in steps:
+        came = {"watermark": watermark, "clock": clock}[step](run, given) if step != "feed" else feed(run, *given)
+        assert came == expected, (step, given)
 
 
 def test_early_firings_come_again_and_again_before_the_end_and_late_ones_after_it() -> None:
@@ -88,54 +136,6 @@ def test_early_firings_come_again_and_again_before_the_end_and_late_ones_after_i
     assert [(pane.value, pane.timing, pane.pane) for pane in late] == [(8, Timing.LATE, 3)]
 
 
-def test_without_late_firings_the_end_is_the_last_one() -> None:
-    run = harness(AfterWatermark(late=None), lateness=50)
-    feed(run, 1)
-    assert watermark(run, 99) == [1]
-    assert feed(run, 2, 3) == []
-
-
-def test_an_early_count_does_not_go_on_into_the_late_phase() -> None:
-    run = harness(AfterWatermark(early=AfterCount(3), late=AfterCount(3)), lateness=50)
-    feed(run, 1, 1)
-    assert watermark(run, 99) == [2]
-    assert feed(run, 1, 1) == []
-    assert feed(run, 1) == [5]
-
-
-def test_a_window_that_opens_after_its_end_fires_with_its_first_element() -> None:
-    run = harness(AfterWatermark(late=AfterCount(10)), lateness=50)
-    run.watermark(120)
-    assert feed(run, 1) == [1]
-
-
-def test_after_count_fires_once() -> None:
-    run = harness(AfterCount(2))
-    assert feed(run, 1, 1) == [2]
-    assert feed(run, 1, 1, 1, 1) == []
-
-
-def test_after_processing_time_counts_from_the_first_element() -> None:
-    run = harness(AfterProcessingTime(10))
-    run.processing_time(5)
-    feed(run, 1)
-    run.processing_time(8)
-    feed(run, 1)
-    assert clock(run, 14) == []
-    assert clock(run, 15) == [2]
-    feed(run, 1)
-    assert clock(run, 100) == []
-
-
-def test_repeatedly_starts_again() -> None:
-    run = harness(Repeatedly(AfterProcessingTime(10)))
-    feed(run, 1)
-    assert clock(run, 10) == [1]
-    run.processing_time(50)
-    feed(run, 1)
-    assert clock(run, 60) == [2]
-
-
 def test_after_any_fires_with_the_first_and_drops_the_timers_of_the_others() -> None:
     run = harness(Repeatedly(AfterAny.of(AfterCount(2), AfterProcessingTime(10))))
     feed(run, 1)
@@ -144,30 +144,6 @@ def test_after_any_fires_with_the_first_and_drops_the_timers_of_the_others() -> 
     assert run.processing_time_timers == 0
     feed(run, 1)
     assert clock(run, 10) == [3]
-
-
-def test_after_all_waits_for_the_last() -> None:
-    run = harness(AfterAll.of(AfterCount(2), AfterProcessingTime(10)))
-    assert feed(run, 1, 1, 1) == []
-    assert clock(run, 10) == [3]
-    assert feed(run, 1, 1) == []
-
-
-def test_after_each_goes_from_one_to_the_next_in_order() -> None:
-    run = harness(AfterEach.of(AfterCount(1), AfterCount(2), Repeatedly(AfterCount(3))))
-    assert feed(run, 1) == [1]
-    assert feed(run, 1) == []
-    assert feed(run, 1) == [3]
-    assert feed(run, 1, 1, 1) == [6]
-    assert feed(run, 1, 1, 1) == [9]
-
-
-def test_or_finally_fires_at_the_end_and_never_again() -> None:
-    run = harness(OrFinally(Repeatedly(AfterCount(2)), AfterProcessingTime(10)))
-    assert feed(run, 1, 1) == [2]
-    feed(run, 1)
-    assert clock(run, 10) == [3]
-    assert feed(run, 1, 1, 1) == []
 
 
 def test_two_terms_that_wait_for_the_same_time_do_not_take_each_others_timer() -> None:
