@@ -5,26 +5,61 @@ What shows without a protection is in test_stream_crashes.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lake import LOCAL, Lake, at
-from tests.recovery.arrivals import STEPS, Crash, differences
-from tests.recovery.days import PIPELINE, arriving, published
+from tests.lake import DAY0, LOCAL, Lake, Row, at, session_pipeline
+from tests.recovery.arrivals import STEPS, Crash, differences, outcome
 from tidegate.pipelines.epoch import commit as commit_step
 from tidegate.pipelines.epoch import operate as operate_step
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.driver import Driver
+from tidegate.pipelines.run.intervals import cut, parse_slice
 
 if TYPE_CHECKING:
     from tidegate.pipelines.epoch.plan import EpochPlan
-    from tidegate.pipelines.ledger.manifest import Manifest
+    from tidegate.pipelines.ledger.manifest import Interval, Manifest
 
 pytestmark = pytest.mark.recovery
+
+START, END = DAY0, DAY0 + timedelta(days=3)
+
+PIPELINE = session_pipeline(timedelta(minutes=30))
+
+
+def arriving(lake: Lake) -> Iterator[Interval]:
+    """The days one after the other, each day's rows arriving before its interval is run, once.
+
+    After a crash it begins with the day that was being run. Every day has a null key, a null time, and
+    a row for the day before, which comes too late.
+    """
+    loaded = lake.folder / "loaded"
+    begun = int(loaded.read_text()) if loaded.exists() else 0
+    days = list(enumerate(cut(START, END, parse_slice("1d"))))
+    for day, interval in days[max(0, begun - 1) :]:
+        if begun <= day:
+            draw = random.Random(day)
+            begin = START + timedelta(days=day)
+            rows: list[Row] = [
+                (f"user{draw.randrange(8)}", begin + timedelta(minutes=draw.randrange(1440)), draw.randrange(50))
+                for _ in range(120)
+            ]
+            rows += [(None, begin, 1), (f"user{day}", None, 2), (f"late{day}", begin - timedelta(hours=20), 3)]
+            lake.append(*rows)
+            loaded.write_text(str(day + 1))
+        yield interval
+
+
+def published(lake: Lake) -> dict[str, list[str]]:
+    """Everything that readers can see, without the clock of the run; the position has the id of the source."""
+    found = outcome(lake, PIPELINE, ("processing_time", "watermark_lag_ms"))
+    return {table: rows for table, rows in found.items() if table != "position"}
 
 
 def run(lake: Lake, tell: Callable[[str], None] = lambda step: None) -> None:

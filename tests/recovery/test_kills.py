@@ -21,14 +21,11 @@ from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.standing import check_windows
 from tests.recovery import arrivals
 from tests.recovery.arrivals import STEPS, copy_of, differences, outcome, source_of
-from tests.recovery.days import PIPELINE, arriving, published
 from tests.recovery.fatal import Fatal
-from tests.recovery.test_crashes import run
 from tests.recovery.test_faults import assert_sound
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import OTHER, TidegateError
 from tidegate.pipelines.ledger.lease import read_lease
-from tidegate.pipelines.run.backfill import backfill
 from tidegate.windowing import TumblingEventTimeWindows, Windows
 
 if TYPE_CHECKING:
@@ -74,23 +71,8 @@ def assert_taken_over_at_once(lake: Lake, pipeline: Pipeline) -> None:
 # In every run tests/recovery/test_killed_corrections.py kills a stream and a backfill without a JVM, and
 # tests/recovery/test_stream_crashes.py ends a stream after each step.
 @pytest.mark.long
-@pytest.mark.parametrize("step", ["operated", "committed"])
-def test_a_driver_killed_around_the_state_commit_loses_and_doubles_nothing(
-    spark: SparkSession, lake: Lake, tmp_path_factory: pytest.TempPathFactory, step: str
-) -> None:
-    assert victim(lake, "backfill", step, epoch=2) == -signal.SIGKILL
-    assert_taken_over_at_once(lake, PIPELINE)
-    with lake.driver(spark, PIPELINE) as driver:
-        list(backfill(driver, arriving(lake)))
-    undisturbed = Lake(tmp_path_factory.mktemp("undisturbed"))
-    run(undisturbed)
-    assert differences(published(lake), published(undisturbed)) == {}
-    check_windows(lake.tables(PIPELINE))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("step", ["committed", "published late"])
-def test_a_stream_killed_between_its_commit_and_the_end_of_its_publishing_loses_and_doubles_nothing(
+@pytest.mark.parametrize("step", ["operated", "committed", "published late"])
+def test_a_stream_killed_around_its_commit_and_before_the_end_of_its_publishing_loses_and_doubles_nothing(
     spark: SparkSession, tmp_path: Path, step: str
 ) -> None:
     lake = source_of(tmp_path / "lake", commits=2)

@@ -1,8 +1,8 @@
 """A stream that crashes after any step and starts again ends as one that never crashed, row for row.
 
 And with any protection of the protocol switched off it does not: each planted bug shows after just the
-steps that it is about. The same matrix runs without a JVM, where a cell takes a moment, and in Spark. In
-`make test` each bug is planted without a JVM at the first step where it shows, in `make test-long` everywhere.
+steps that it is about. Streams crash without a JVM, where each takes a moment, and in Spark; bugs are planted
+without one, in `make test` each at the first step where it shows, in `make test-long` everywhere.
 """
 
 from __future__ import annotations
@@ -102,12 +102,6 @@ def crashes(request: pytest.FixtureRequest) -> Crashes:
     return found
 
 
-def in_both(*values: Any, by_hand: Any = (), in_spark: Any = ()) -> list[Any]:
-    """A case without a JVM and the same in Spark, with further marks of each."""
-    marks = (pytest.mark.spark, *in_spark)
-    return [pytest.param("by_hand", *values, marks=by_hand), pytest.param("in_spark", *values, marks=marks)]
-
-
 LONG = (pytest.mark.long,)
 
 
@@ -123,7 +117,14 @@ IN_SPARK = "operated"
 
 @pytest.mark.parametrize(
     ("crashes", "step"),
-    [case for step in STEPS for case in in_both(step, in_spark=() if step == IN_SPARK else LONG)],
+    [
+        case
+        for step in STEPS
+        for in_spark in (
+            pytest.param("in_spark", step, marks=(pytest.mark.spark, *(() if step == IN_SPARK else LONG))),
+        )
+        for case in (("by_hand", step), in_spark)
+    ],
     indirect=["crashes"],
 )
 def test_a_crash_after_any_step_changes_nothing(crashes: Crashes, step: str) -> None:
@@ -135,11 +136,10 @@ def test_a_crash_after_any_step_changes_nothing(crashes: Crashes, step: str) -> 
 @pytest.mark.parametrize(
     ("crashes", "bug", "step"),
     [
-        case
+        pytest.param("by_hand", bug, step, marks=() if step == first else LONG)
         for bug in BUGS
         for step in STEPS
         for first in (min(bug.shows_after, key=STEPS.index),)
-        for case in in_both(bug, step, by_hand=() if step == first else LONG, in_spark=LONG)
     ],
     indirect=["crashes"],
     ids=str,

@@ -1,8 +1,7 @@
 """A process that runs a pipeline and is killed, by a signal that nothing can catch, at a step of its own choice.
 
-Usage: victim.py FOLDER RUN STEP EPOCH DELAY CLOCK: RUN is backfill, stream, or change (a stream that corrects);
-SIGKILL comes DELAY milliseconds after STEP of the EPOCH-th epoch has been done. CLOCK is the driver's, in epoch
-milliseconds.
+Usage: victim.py FOLDER RUN STEP EPOCH DELAY CLOCK: RUN is stream, or change (a stream that corrects); SIGKILL comes
+DELAY milliseconds after STEP of the EPOCH-th epoch has been done. CLOCK is the driver's, in epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from pathlib import Path
 from tests.conftest import SPARK_SETTINGS
 from tests.lake import Clock, Lake
 from tests.pipelines.changes.lakes import HOURS
-from tests.recovery import arrivals, days
+from tests.recovery import arrivals
 from tests.recovery.killing import killing_after
 from tidegate.pipelines.definition.config import WindowsTable
-from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.driver import drive
 from tidegate.pipelines.run.stream import Stream
 
@@ -25,13 +23,10 @@ def main(folder: str, run: str, step: str, epoch: int, delay: int, clock: int) -
     lake = Lake(Path(folder), Clock(clock))
     tell = killing_after(step, epoch, delay)
     config = lake.config.model_copy(update={"spark": SPARK_SETTINGS})
-    pipeline = {"backfill": days.PIPELINE, "stream": arrivals.PIPELINE, "change": HOURS}[run]
+    pipeline = {"stream": arrivals.PIPELINE, "change": HOURS}[run]
     with drive(config, pipeline, "victim", clock=lake.clock, tell=tell) as driver:
         driver.windows = WindowsTable()
-        if run == "backfill":
-            list(backfill(driver, days.arriving(lake)))
-        else:
-            Stream(driver, lambda manifest: None, arrivals.FILE_BY_FILE).run_available()
+        Stream(driver, lambda manifest: None, arrivals.FILE_BY_FILE).run_available()
 
 
 if __name__ == "__main__":
