@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
-from benchmarks.against_spark import Peer, measure
+from benchmarks.against_spark import Peer
 from benchmarks.against_state_processor import sessions_by_hand
 from benchmarks.bench import ASSIGNERS, SPARK_SETTINGS, STATE_PROVIDER, Bench
 from benchmarks.changed_rows import measure as measure_changes
 from benchmarks.events import EventSet
 from benchmarks.figures import Figure, figure_of
-from benchmarks.scaling import over_open_windows
 from benchmarks.user_tables import TABLES
 from benchmarks.user_tables import measure as measure_tables
 from tidegate.pipelines.definition import results
@@ -117,15 +116,6 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(["key", "window_start"], ignore_index=True)
 
 
-@pytest.mark.long
-@pytest.mark.spark
-def test_a_comparison_gives_the_ratio_of_both_sides(bench: Bench) -> None:
-    bench.write(EventSet(2_000, 50))
-    batch, stream = measure({"batch": bench, "stream": bench}, ("session",), rounds=1, title="", wanted=True)
-    assert (batch.what, stream.what) == ("batch, session windows", "stream of 1,000, session windows")
-    assert all(figure.value > 0 and figure.peer == "Spark" and figure.wanted for figure in (batch, stream))
-
-
 @pytest.mark.spark
 @pytest.mark.long
 def test_a_table_is_held_against_spark_and_against_the_plain_one(bench: Bench) -> None:
@@ -139,13 +129,6 @@ def test_a_table_is_held_against_spark_and_against_the_plain_one(bench: Bench) -
         "partitioned vs. plain",
     ]
     assert all(figure.value > 0 and figure.wanted for figure in figures)
-
-
-@pytest.mark.spark
-def test_epochs_over_open_windows_are_measured_phase_by_phase(bench: Bench) -> None:
-    runs = over_open_windows(bench, 200, [50, 50])
-    assert len(runs) == 2
-    assert all(0 < sum(run.phases.values()) <= run.seconds for run in runs)
 
 
 @pytest.mark.spark

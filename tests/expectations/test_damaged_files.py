@@ -62,6 +62,8 @@ def test_an_old_file_that_is_gone_or_cut_is_found_by_the_next_check_and_flipped_
 ) -> None:
     hand = lived(tmp_path)
     assert check(hand).scope.proof is not None, "the check does not read that file"
+    assert (check(hand).fresh_windows, check(hand).since) == (1, 8)
+    assert (check(hand, everything=True).fresh_windows, check(hand, everything=True).since) == (9, None)
     assert broken_by_rules(check(hand)) == broken_by_rules(check(hand, everything=True)) == set()
     path = oldest(hand)
     harm(path)
@@ -71,13 +73,6 @@ def test_an_old_file_that_is_gone_or_cut_is_found_by_the_next_check_and_flipped_
     named = pinned.files[pinned.files["fault"] == "unreadable"]
     assert path.name in named["file"].tolist()
     assert not by or named["by"].tolist() == [by]
-
-
-@pytest.mark.long
-def test_a_full_check_looks_at_every_window(tmp_path: Path) -> None:
-    hand = lived(tmp_path)
-    assert (check(hand).fresh_windows, check(hand).since) == (1, 8)
-    assert (check(hand, everything=True).fresh_windows, check(hand, everything=True).since) == (9, None)
 
 
 @pytest.mark.parametrize("days", [1, 4])

@@ -241,7 +241,7 @@ EVERYTHING: list[Step] = [
 @pytest.mark.parametrize(
     ("twins", "shape", "steps"),
     [
-        (TWINS[0], HOURS, EVERYTHING[:8]),
+        (TWINS[0], HOURS, EVERYTHING[:5]),
         (TWINS[0], HOURS, EVERYTHING),
         (TWINS[2], SESSIONS, EVERYTHING),
         (TWINS[3], SESSIONS, EVERYTHING[:8]),

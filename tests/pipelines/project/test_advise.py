@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.commit_times import date_commit, newest_entry
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
-from tests.property.test_idle_windows import EVENT_TIME, MINUTE, SUMS
+from tests.property.event_windows import EVENT_TIME, MINUTE, SUMS
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.observe.inspect import arrivals as reading

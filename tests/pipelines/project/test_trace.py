@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
-from tests.property.test_idle_windows import EVENT_TIME, MINUTE
+from tests.property.event_windows import EVENT_TIME, MINUTE
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.project.trace import Trace

@@ -24,7 +24,7 @@ from tests.expectations.broken import broken_in
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.cli.project import Project as CommandLine
 from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
-from tests.property.test_idle_windows import EVENT_TIME, MINUTE
+from tests.property.event_windows import EVENT_TIME, MINUTE
 from tests.recovery.arrivals import copy_of
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch.recompute_plan import Selection
