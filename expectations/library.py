@@ -43,7 +43,6 @@ class ExpectWindowsToBeAtMost(Rule):
 
     length: int
 
-    success_keys: ClassVar[tuple[str, ...]] = ("length",)
     shown: ClassVar[tuple[str, ...] | None] = ()
     text: ClassVar[str] = "Windows are at most $length ms long."
 
@@ -73,7 +72,6 @@ class ExpectWindowsToFollowEachOther(Rule):
     key: list[str]
     length: int
 
-    success_keys: ClassVar[tuple[str, ...]] = ("key", "length")
     shown: ClassVar[tuple[str, ...] | None] = ()
     text: ClassVar[str] = "There are at most $length ms between two windows of one $key."
 
@@ -97,7 +95,6 @@ class ExpectColumnToChangeByAtMost(Rule):
     key: list[str]
     factor: float
 
-    success_keys: ClassVar[tuple[str, ...]] = ("column", "key", "factor")
     text: ClassVar[str] = "$column of one $key changes by at most a factor of $factor from window to window."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:

@@ -47,6 +47,12 @@ class Rule(BatchExpectation):
     shown: ClassVar[tuple[str, ...] | None] = None
     """Columns that an example shows in addition to key and window; None shows all columns."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "success_keys" not in vars(cls):
+            parameters = (name for name, kind in cls.__annotations__.items() if "ClassVar" not in str(kind))
+            cls.success_keys = (*cls.success_keys, *parameters)
+
     @abstractmethod
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         """Return a boolean for each row, with the index of `rows`: whether it breaks the rule."""

@@ -27,7 +27,6 @@ class ExpectWindowIdsToNameTheirWindows(Rule):
 
     is_merging: bool
 
-    success_keys: ClassVar[tuple[str, ...]] = ("is_merging",)
     shown: ClassVar[tuple[str, ...] | None] = ("window_id", COMPUTED_ID, "pane", "op")
     text: ClassVar[str] = "The id of a window is computed from its key and its bounds."
 
@@ -46,7 +45,6 @@ class ExpectFinalAtToFitTheBounds(Rule):
 
     lateness: int
 
-    success_keys: ClassVar[tuple[str, ...]] = ("lateness",)
     shown: ClassVar[tuple[str, ...] | None] = ("final_at", "epoch")
     text: ClassVar[str] = (
         "All windows of an epoch become final the same time after their end; currently that is $lateness ms."
@@ -160,7 +158,6 @@ class ExpectNoStateBehindWatermark(Rule):
     watermark: int
     lateness: int
 
-    success_keys: ClassVar[tuple[str, ...]] = ("watermark", "lateness")
     text: ClassVar[str] = (
         "State has no contents of a window that ended $lateness ms or more before the watermark $watermark."
     )
@@ -175,7 +172,6 @@ class ExpectNoTimerOfClosedWindow(Rule):
     watermark: int
     lateness: int
 
-    success_keys: ClassVar[tuple[str, ...]] = ("watermark", "lateness")
     text: ClassVar[str] = (
         "State has no timer of a window that ended $lateness ms or more before the watermark $watermark."
     )

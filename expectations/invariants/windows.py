@@ -42,7 +42,6 @@ class ExpectWindowsToBeAligned(Rule):
     offset: int = 0
     by_epoch: list[list[int]] = []  # noqa: RUF012 (a field of the model)
 
-    success_keys: ClassVar[tuple[str, ...]] = ("size", "slide", "offset", "by_epoch")
     shown: ClassVar[tuple[str, ...] | None] = ()
     text: ClassVar[str] = "Windows are $size ms long and begin at multiples of $slide ms shifted by $offset ms."
 
@@ -65,7 +64,6 @@ class ExpectWindowsToBeAtLeast(Rule):
     length: int
     by_epoch: list[list[int]] = []  # noqa: RUF012 (a field of the model)
 
-    success_keys: ClassVar[tuple[str, ...]] = ("length", "by_epoch")
     shown: ClassVar[tuple[str, ...] | None] = ()
     text: ClassVar[str] = "Windows are at least $length ms long."
 
@@ -90,7 +88,6 @@ class ExpectPanesToBeDense(Rule):
 
     key: list[str]
 
-    success_keys: ClassVar[tuple[str, ...]] = ("key",)
     shown: ClassVar[tuple[str, ...] | None] = ("window_id", "pane", "timing", "op", "epoch")
     text: ClassVar[str] = "Panes of a window of one $key are numbered 0, 1, 2 and so on."
 
@@ -116,7 +113,6 @@ class ExpectOneOnTimePaneBeforeLateOnes(Rule):
 
     key: list[str]
 
-    success_keys: ClassVar[tuple[str, ...]] = ("key",)
     shown: ClassVar[tuple[str, ...] | None] = ("window_id", "pane", "timing", "op", "epoch")
     text: ClassVar[str] = "Each window of one $key has at most one on-time pane, after early and before late ones."
 
@@ -156,7 +152,6 @@ class ExpectSessionsToLieApart(Rule):
 
     key: list[str]
 
-    success_keys: ClassVar[tuple[str, ...]] = ("key",)
     shown: ClassVar[tuple[str, ...] | None] = ()
     text: ClassVar[str] = "Sessions of one $key neither overlap nor touch."
 
@@ -170,7 +165,6 @@ class ExpectNoSessionInsideAnother(Rule):
 
     key: list[str]
 
-    success_keys: ClassVar[tuple[str, ...]] = ("key",)
     shown: ClassVar[tuple[str, ...] | None] = ("watermark",)
     text: ClassVar[str] = "No session of one $key is inside another that fired before it."
 
@@ -208,7 +202,6 @@ class ExpectElementsInEverySlidingWindow(Rule):
     lateness: int = 0
     since: int | None = None
 
-    success_keys: ClassVar[tuple[str, ...]] = ("key", "count", "size", "slide", "offset", "watermark", "lateness")
     text: ClassVar[str] = (
         "Windows of $size ms begin every $slide ms; each element of one $key is in every window that covers it."
     )
