@@ -115,7 +115,8 @@ class ByHand:
     ) -> HandPlan:
         """The plan of an epoch that reads these rows and ends at a watermark."""
         head = read_snapshot(self.tables)
-        start = parent if parent is not None else head
+        # An epoch goes on in the timeline of its parent only if that is the plan's newest snapshot itself.
+        start = head if parent is None or (head is not None and parent.version == head.version) else parent
         number = 1 if head is None else head.manifest.epoch + 1
         before = to_millis(watermark) - 86_400_000 if start is None else start.manifest.watermark
         spans = None if interval is None else Interval(start=to_millis(interval[0]), end=to_millis(interval[1]))

@@ -138,9 +138,9 @@ class Walk:
         rows = tuple(row for number in range(done + 1, last + 1) for row in rows_of(number))
         plan = self.by_hand.planned(rows, base(last), parent=parent).plan
         before = to_millis(DAY0) - 1 if parent is None else parent.manifest.watermark
-        plan = replace(plan, parent=parent, watermark_before=before, positions={"events": Position(version=last)})
+        plan = replace(plan, watermark_before=before, positions={"events": Position(version=last)})
         if parent is None and plan.head is not None:
-            plan = plan.replacing(plan.head)
+            plan = replace(plan, parent=None).replacing(plan.head)
         plan = replace(plan, **changes)
         if crash == "planned":
             return
