@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.figures import Figure, Wanted, tell
 from tests.recovery.growth import Cost, growth, mean_of, run_epochs
 from tidegate.pipelines.ledger.snapshots.retention import Retention
-from tidegate.pipelines.run.stream import Upkeep
+from tidegate.pipelines.run.stream import Maintenance
 
 WANTED = Wanted("at most", 1.1)
 RETENTION = Retention(snapshots=10, age=timedelta(days=7), readers=timedelta(minutes=3))
@@ -58,7 +58,7 @@ def main() -> int:
                 file.write(json.dumps(asdict(cost)) + "\n")
 
     with tempfile.TemporaryDirectory() as folder:
-        costs = run_epochs(Path(folder), options.epochs, Upkeep(RETENTION), on_epoch=keep)
+        costs = run_epochs(Path(folder), options.epochs, Maintenance(RETENTION), on_epoch=keep)
     part = max(len(costs) // _PARTS, 1)
     for first in range(0, len(costs), part):
         shown = {name: f"{value:,.3f}" for name, value in asdict(mean_of(costs[first : first + part])).items()}

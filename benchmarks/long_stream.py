@@ -75,7 +75,7 @@ retain_days = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Poll:
     """The numbers of one moment.
 
     Args:
@@ -113,15 +113,15 @@ def commit(events: str, count: int, seed: int) -> None:
     write_deltalake(events, table, mode="append")
 
 
-def watch(tables: PipelineTables, process: subprocess.Popen[bytes], seconds: float) -> list[Look]:
+def watch(tables: PipelineTables, process: subprocess.Popen[bytes], seconds: float) -> list[Poll]:
     """Note the numbers once a second, and return all of them."""
-    looks: list[Look] = []
+    looks: list[Poll] = []
     began = time.time()
     while process.poll() is None and (now := time.time()) - began < seconds:
         snapshot = read_snapshot(tables)
         if snapshot is not None:
             looks.append(
-                Look(
+                Poll(
                     at=now - began,
                     lag=now - snapshot.manifest.processing_time / 1000,
                     memory=_memory(process.pid),
@@ -143,9 +143,9 @@ def _memory(pid: int) -> dict[str, float]:
     return dict(memory)
 
 
-def figures(looks: list[Look]) -> list[Figure]:
+def figures(looks: list[Poll]) -> list[Figure]:
     """Return the ratio of the last third's median to that of the middle third, for each kind of number."""
-    kinds: dict[str, Callable[[Look], float]] = {"lag": lambda look: look.lag, "files": lambda look: look.files}
+    kinds: dict[str, Callable[[Poll], float]] = {"lag": lambda look: look.lag, "files": lambda look: look.files}
     for name in ("driver", "JVM", "worker"):
         kinds[f"memory, {name}"] = lambda look, name=name: look.memory.get(name, 0.0)  # type: ignore[misc]
     third = len(looks) // 3
@@ -161,7 +161,7 @@ def figures(looks: list[Look]) -> list[Figure]:
     return ratios
 
 
-def measure(seconds: float, rate: int, interval: str, folder: Path) -> list[Look]:
+def measure(seconds: float, rate: int, interval: str, folder: Path) -> list[Poll]:
     """Feed and stream for `seconds` seconds in a folder, and return the numbers of each second."""
     (folder / "tidegate.toml").write_text(PROJECT + FEW_SNAPSHOTS)
     tables = PipelineTables(Warehouse(str(folder / "warehouse")), NAME)

@@ -86,11 +86,11 @@ def read_differences(pinned: Pinned, unit: str, since: Until | None, before: lis
         is_new = before is not None and file["path"] not in listed
         if is_new or _may_differ(file, has_windows, since, manifest.final_through, pinned.proves.lateness):
             parts += [
-                _came(batch, unit, since, manifest.final_through, is_new) for batch in _batches(pinned, file["path"])
+                _added(batch, unit, since, manifest.final_through, is_new) for batch in _batches(pinned, file["path"])
             ]
     for path in listed - present:
         assert since is not None
-        parts += [_went(batch, unit, since) for batch in _batches(pinned, path)]
+        parts += [_removed(batch, unit, since) for batch in _batches(pinned, path)]
     return pa.concat_tables([_ROWS.empty_table(), *parts])
 
 
@@ -139,7 +139,7 @@ def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:
     )
 
 
-def _came(batch: pa.RecordBatch, unit: str, since: Until | None, watermark: Millis, is_new: bool) -> pa.Table:
+def _added(batch: pa.RecordBatch, unit: str, since: Until | None, watermark: Millis, is_new: bool) -> pa.Table:
     """Return the rows of a current file that were added since the mark, or all of them if the file is new."""
     rows = _numbers(batch, unit)
     is_final = _final(rows, watermark)
@@ -156,7 +156,7 @@ def _came(batch: pa.RecordBatch, unit: str, since: Until | None, watermark: Mill
     return _with(rows, came=pc.invert(opened), was_final=was_final, is_final=is_final).filter(chosen)
 
 
-def _went(batch: pa.RecordBatch, unit: str, since: Until) -> pa.Table:
+def _removed(batch: pa.RecordBatch, unit: str, since: Until) -> pa.Table:
     """Return the rows of a removed file that readers knew."""
     rows = _numbers(batch, unit)
     gone = _with(rows, came=False, was_final=_final(rows, since.watermark), is_final=False)

@@ -158,7 +158,7 @@ def check(
     pinned = pin(tables, value, epoch, folder, everything=everything)
     if suite is not None:
         check_suite(suite, f"pipelines.{pipeline}.suite = {path!r}", pinned.no_rows)
-    beside = [*_beside_windows(config, pinned, value)]
+    beside = [*_suites_of_other_tables(config, pinned, value)]
     run = run_suites([*beside, *suites(pinned, suite)], pinned, tables, artifacts_of(config))
     now = system_clock()
     outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)
@@ -203,7 +203,7 @@ def acknowledge(config: Config, pipeline: str, where: str, reason: str) -> Ackno
     return Acknowledged(pipeline, pinned.manifest.epoch, where, reason, count)
 
 
-def _beside_windows(config: Config, pinned: Pinned, pipeline: Pipeline) -> Iterator[TableSuite]:
+def _suites_of_other_tables(config: Config, pinned: Pinned, pipeline: Pipeline) -> Iterator[TableSuite]:
     """Yield the suites for rows other than final windows, for each table that has new rows."""
     for kind, path in config.entry(pipeline.name).suites:
         if path is None:

@@ -201,7 +201,7 @@ class _Trail:
             elif path not in active:
                 yield FollowedFile(self.table, path, LOST, self.blamed.get(path, ""))
             else:
-                yield self._looked_at(active[path], sizes, read=read_all or path in self.new)
+                yield self._with_fault(active[path], sizes, read=read_all or path in self.new)
         yield from (file for file in self.rewritten if file.file in active)
 
     def _is_ours(self, actions: list[Action], adds: dict[str, Any], moves: bool) -> bool:
@@ -235,7 +235,7 @@ class _Trail:
             return recorded
         return self._read_checksum(path, nested_as_text)
 
-    def _looked_at(self, file: dict[str, Any], sizes: dict[str, int], read: bool) -> FollowedFile:
+    def _with_fault(self, file: dict[str, Any], sizes: dict[str, int], read: bool) -> FollowedFile:
         path, size = file["path"], file["size_bytes"]
         if path not in sizes:
             return FollowedFile(self.table, path, UNREADABLE, "the file is missing")

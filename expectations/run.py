@@ -123,7 +123,7 @@ def run_suites(
     result = write_result(artifacts, manifest, check_id, validation_result(manifest, check_id, now, judged))
 
     def refuse_if_forgotten() -> None:
-        if is_forgotten_since(tables.warehouse, tables.look(epochs.NAME), manifest.epoch):
+        if is_forgotten_since(tables.warehouse, tables.newest(epochs.NAME), manifest.epoch):
             remove_page(artifacts, manifest, check_id)
             raise Refused(
                 f"a key of {manifest.pipeline} was forgotten during this check of epoch {manifest.epoch}, and its "

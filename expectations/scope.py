@@ -108,7 +108,7 @@ def scope_of(tables: PipelineTables, pipeline: Pipeline, epoch: int | None, ever
         for table in ALL
     }
     unreadable = {table: followed[table].unreadable for table in (results.NAME, late.NAME, rejects.NAME)}
-    if proof is not None and not _goes_on(proof, pinned, followed):
+    if proof is not None and not _continues(proof, pinned, followed):
         proof = None
     shape = window_shape(pipeline, pinned.snapshot.manifest.stagger_offset)
     numbers, start = _new_rows(tables, pinned, proof, unreadable)
@@ -142,7 +142,7 @@ def scope_of(tables: PipelineTables, pipeline: Pipeline, epoch: int | None, ever
     )
 
 
-def _goes_on(proof: Proof, pinned: PinnedEpoch, followed: dict[str, Followed]) -> bool:
+def _continues(proof: Proof, pinned: PinnedEpoch, followed: dict[str, Followed]) -> bool:
     """Return True if the rows since a check can be distinguished from those before, so that its proof can be used."""
     manifest = pinned.snapshot.manifest
     kinds = pinned.epochs.filter(pc.greater(pinned.epochs["epoch"], proof.epoch))["kind"].to_pylist()

@@ -136,7 +136,7 @@ def slices_of(
     """Read the rows of table `results` in scope, by key, and count the new ones."""
     manifest, handle = scope.pinned.snapshot.manifest, scope.pinned.handles[results.NAME]
     schema = arrow_schema(handle)
-    files = [file for file in scope.files_of(results.NAME) if _is_looked_at(file, scope)]
+    files = [file for file in scope.files_of(results.NAME) if _is_in_scope(file, scope)]
     where = scope.pinned.current
     if scope.of_windows is not None:
         where = where & scope.of_windows
@@ -273,7 +273,7 @@ def manifest_key(manifest: Manifest) -> tuple[str, ...]:
     return tuple(manifest.schemas.key)
 
 
-def _is_looked_at(file: dict[str, Any], scope: Scope) -> bool:
+def _is_in_scope(file: dict[str, Any], scope: Scope) -> bool:
     """Return True if a file may hold new rows, or rows of windows near new ones."""
     if may_be_new(file, scope.proof) or scope.looks_from is None:
         return may_be_new(file, scope.proof)
@@ -348,7 +348,7 @@ def _of_epoch(tables: PipelineTables, epoch: int) -> DeltaTable | None:
     """Return the table without the windows of later epochs, or None if there is no such version."""
     if not tables.warehouse.exists(tables.path(windows.NAME)):
         return None
-    handle = tables.look(windows.NAME)
+    handle = tables.newest(windows.NAME)
     log, version = TableLog(tables, windows.NAME), handle.version()
     for number in range(version, -1, -1):
         entry = log.entry(number)

@@ -188,7 +188,7 @@ def reported_as(doing: str, then: str) -> Iterator[None]:
     except TidegateError:
         raise
     except Exception as error:
-        if not is_from_beneath(error):
+        if not is_system_failure(error):
             raise
         raised = _raised_in_task(str(error))
         kind = getattr(errors, raised[0], None) if raised else None
@@ -196,7 +196,7 @@ def reported_as(doing: str, then: str) -> Iterator[None]:
         raise ours(". ".join(filter(None, (f"{doing}: {in_words(error)}", remedy_for(error), then)))) from error
 
 
-def is_from_beneath(error: Exception) -> bool:
+def is_system_failure(error: Exception) -> bool:
     """Return True if the system, deltalake or Spark failed, and not code of this package or of the user."""
     package = type(error).__module__.partition(".")[0]
     return isinstance(error, OSError) or package in _BENEATH

@@ -110,18 +110,16 @@ class OpenList:
 
     def check(self, position: Position) -> None:
         """Check that the list still has every line that was read, as it was."""
-        way_out = "Put the list back as it was, or start a new pipeline with a backfill of the list as it is now"
+        remedy = "Put the list back as it was, or start a new pipeline with a backfill of the list as it is now"
         if position.version > self.head:
             raise Refused(
                 f"list {self.path} was shortened: it has {self.head + 1} lines, and {position.version + 1} of it were "
-                f"read. {way_out}"
+                f"read. {remedy}"
             )
         if position.own.keys() != {_DIGEST}:
-            raise Refused(
-                f"the position in {self.path} was not taken in a list: it has {dict(position.own)}. {way_out}"
-            )
+            raise Refused(f"the position in {self.path} was not taken in a list: it has {dict(position.own)}. {remedy}")
         if position.own[_DIGEST] != self._digest(position.version):
-            raise Refused(f"list {self.path}: a line up to {position.version + 1} changed after it was read. {way_out}")
+            raise Refused(f"list {self.path}: a line up to {position.version + 1} changed after it was read. {remedy}")
 
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
         """Yield the lines after a line that name files."""

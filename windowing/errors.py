@@ -10,14 +10,14 @@ class WindowingError(Exception):
 class IllegalArgument(WindowingError, ValueError):
     """An invalid value. The constructor or function that takes the value raises it."""
 
-    def __init__(self, field: str, value: object, way_out: str) -> None:
-        super().__init__(f"{field} = {value!r}: {way_out}")
+    def __init__(self, field: str, value: object, remedy: str) -> None:
+        super().__init__(f"{field} = {value!r}: {remedy}")
         self.field = field
         self.value = value
-        self.way_out = way_out
+        self.remedy = remedy
 
     def __reduce__(self) -> tuple[type, tuple[str, object, str]]:
-        return type(self), (self.field, self.value, self.way_out)
+        return type(self), (self.field, self.value, self.remedy)
 
 
 class UnsupportedOperation(WindowingError, RuntimeError):
@@ -42,15 +42,15 @@ class MissingTimestamp(WindowingError, ValueError):
 class IncompatibleSnapshot(IllegalState):
     """A snapshot that the current configuration can't restore. The error names the field that differs."""
 
-    def __init__(self, field: str, in_snapshot: object, expected: object, way_out: str) -> None:
-        super().__init__(f"{field}: the snapshot has {in_snapshot}, this configuration has {expected}. {way_out}")
+    def __init__(self, field: str, in_snapshot: object, expected: object, remedy: str) -> None:
+        super().__init__(f"{field}: the snapshot has {in_snapshot}, this configuration has {expected}. {remedy}")
         self.field = field
         self.found = in_snapshot
         self.expected = expected
-        self.way_out = way_out
+        self.remedy = remedy
 
     def __reduce__(self) -> tuple[type, tuple[str, object, object, str]]:
-        return type(self), (self.field, self.found, self.expected, self.way_out)
+        return type(self), (self.field, self.found, self.expected, self.remedy)
 
 
 class LostElementsWarning(UserWarning):

@@ -187,7 +187,7 @@ def raise_alarm(config: Config, pipeline: str, alarm: dict[str, Any], context: A
     entry, failed = config.entry(pipeline), []
     calls = [partial(_notify, config, pipeline, each, alarm, context) for each in entry.notifiers]
     if entry.on_failure is not None:
-        calls.insert(0, partial(tell_project, config, pipeline, alarm))
+        calls.insert(0, partial(call_on_failure, config, pipeline, alarm))
     for call in calls:
         try:
             call()
@@ -325,7 +325,7 @@ def describe(context: Any, config: Config, pipeline: str, prefix: str = "", owne
     }
 
 
-def tell_project(config: Config, pipeline: str, alarm: dict[str, Any]) -> None:
+def call_on_failure(config: Config, pipeline: str, alarm: dict[str, Any]) -> None:
     """Call the project's `on_failure` in a separate process, because this one has Airflow's secrets in its environment.
 
     Raises:

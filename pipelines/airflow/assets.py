@@ -137,7 +137,7 @@ class WindowEvents:
         unit = "day" if self.unit == "none" else self.unit
         return [f"--partitions={unit}", *([f"--since={json.dumps(mark)}"] if mark else [])]
 
-    def may_tell(self, result: Any, exit_code: int | None) -> bool:
+    def may_emit(self, result: Any, exit_code: int | None) -> bool:
         """Return True if there may be events although a critical expectation failed, by the JSON of the check."""
         if exit_code != QUALITY:
             return False
@@ -236,7 +236,7 @@ class GroupEvents:
         """Return no options, because the events need none."""
         return []
 
-    def may_tell(self, result: Any, exit_code: int | None) -> bool:
+    def may_emit(self, result: Any, exit_code: int | None) -> bool:
         """Return True if the command reported which streams failed. Then task `failed` fails instead of this one."""
         return isinstance(result, dict) and isinstance(result.get(FAILED), dict)
 

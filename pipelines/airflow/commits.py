@@ -20,7 +20,7 @@ from typing import Any
 from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from tidegate.pipelines.observe.inspect.unread import Look, SourceWatch
+from tidegate.pipelines.observe.inspect.unread import Poll, SourceWatch
 from tidegate.pipelines.storage.credentials import masked
 
 AGAIN_SECONDS = 900.0
@@ -60,7 +60,7 @@ class CommitTrigger(BaseEventTrigger):
         return "tidegate.pipelines.airflow.commits.CommitTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        looks = Looks(
+        looks = Polls(
             SourceWatch(Path(self.config), self.pipeline),
             partial(_active_runs, f"{self.prefix}{self.pipeline}"),
             self.log.info,
@@ -75,7 +75,7 @@ class CommitTrigger(BaseEventTrigger):
 
 
 @dataclass
-class Looks:
+class Polls:
     """The polls of one trigger, each of which may give a reason to start the stream.
 
     A start is requested once. It is requested again when the pipeline has progressed and has unread data, or every
@@ -104,14 +104,14 @@ class Looks:
         It never raises an error: Airflow would not restart the trigger.
         """
         try:
-            look = self.watch.look()
+            look = self.watch.poll()
             reason = self._reason(look)
             self._failing_since = None
             return reason
         except Exception as error:  # Errors of stores and of Airflow have many types.
             return self._after_failure(masked(f"{type(error).__name__}: {error}"))
 
-    def _reason(self, look: Look) -> str | None:
+    def _reason(self, look: Poll) -> str | None:
         was_unread, self._was_unread = self._was_unread, look.unread is not None
         if look.unread is None:
             self._asked = None

@@ -378,7 +378,7 @@ class PipelineDags:
         owners = self._owners(members)
         file, prefix = str(self.config.file), self.options.prefix
         own: dict[str, Any] = {
-            "pre_execute": params.KnownParams(tuple(names), self._params_elsewhere(kind)),
+            "pre_execute": params.KnownParams(tuple(names), self._params_of_other_dags(kind)),
             "on_failure_callback": [
                 GroupAlarm(file, owners, prefix) if members else Alarm(file, self.name, prefix, owners[self.name])
             ],
@@ -400,7 +400,7 @@ class PipelineDags:
             for name, entry in entries.items()
         }
 
-    def _params_elsewhere(self, kind: str) -> tuple[tuple[str, str], ...]:
+    def _params_of_other_dags(self, kind: str) -> tuple[tuple[str, str], ...]:
         """Return the Params that users may look for in a DAG of this kind, each with the DAG that has it."""
         restart = set(params.restart(self.entry.stream_mode)) - set(params.stream(self.entry.stream_mode))
         return tuple((name, f"{self.full_name}__restart") for name in sorted(restart)) if kind == "stream" else ()

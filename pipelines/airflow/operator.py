@@ -251,7 +251,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
             return self.result
         code, reason = run.exit_code(), _with_params(run.reason(), context.get("params"))
         command = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}"
-        if self.windows is not None and self.windows.may_tell(self.result, code):
+        if self.windows is not None and self.windows.may_emit(self.result, code):
             # A later task (`held`, `failed`) fails instead: Airflow accepts no events from a task that fails.
             self.log.warning("%s", reason)
             return self.result

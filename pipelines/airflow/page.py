@@ -188,7 +188,7 @@ def report(pipeline: Readable, epoch: Annotated[int, PathParameter(ge=1)]) -> HT
 
 
 @app.get("/pipelines/{pipeline}/reports/{page}")
-def beside_reports(
+def show_stored_page(
     pipeline: Readable, page: Annotated[str, PathParameter(pattern=r"^[a-z][a-z0-9-]{0,100}\.html$")]
 ) -> HTMLResponse:
     """Serve a page next to the run reports, such as the lateness curve."""

@@ -140,7 +140,7 @@ class Run:
         position = 0
         while True:
             alive = self.is_alive()
-            position = self._tell_new_lines(position, tell, to_the_end=not alive)
+            position = self._log_new_lines(position, tell, to_the_end=not alive)
             if not alive:
                 return self.status()
             self.pause(self.files.pause)
@@ -179,7 +179,7 @@ class Run:
         while self.is_alive() and time.monotonic() < deadline:
             self.pause(_POLL_SECONDS)
 
-    def _tell_new_lines(self, position: int, tell: Callable[[str], None], to_the_end: bool) -> int:
+    def _log_new_lines(self, position: int, tell: Callable[[str], None], to_the_end: bool) -> int:
         files, rest = self.files, b""
         size = files.state().log_size
         while position + len(rest) < size and (part := files.read_log(position + len(rest))):

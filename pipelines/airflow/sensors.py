@@ -73,10 +73,10 @@ class SnapshotSensor(BaseSensorOperator):
         if not self.deferrable:
             return super().execute(context)
         newer_than, watermark_past = self._awaited()
-        from tidegate.pipelines.airflow.triggers import SnapshotTrigger, has_come
+        from tidegate.pipelines.airflow.triggers import SnapshotTrigger, has_reached
 
         status = read_status(self.config, self.pipeline)
-        if not has_come(status, newer_than, watermark_past):
+        if not has_reached(status, newer_than, watermark_past):
             trigger = SnapshotTrigger(
                 self.config, self.pipeline, newer_than, watermark_past, self.poke_interval, self._driver(context)
             )
@@ -89,14 +89,14 @@ class SnapshotSensor(BaseSensorOperator):
         Raises:
             AirflowFailException: the driver's task ended before that.
         """
-        from tidegate.pipelines.airflow.triggers import end_of, has_come
+        from tidegate.pipelines.airflow.triggers import end_of, has_reached
 
         newer_than, watermark_past = self._awaited()
         driver = self._driver(context)
         # The driver's end is read before the snapshot, so an epoch that it commits in between still counts.
         ended = None if driver is None else end_of(driver)
         status = read_status(self.config, self.pipeline)
-        if has_come(status, newer_than, watermark_past):
+        if has_reached(status, newer_than, watermark_past):
             return PokeReturnValue(is_done=True, xcom_value=asdict(status))
         if ended is not None:
             self.resume(context, {"ended": ended})

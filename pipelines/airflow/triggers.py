@@ -59,7 +59,7 @@ class SnapshotTrigger(BaseTrigger):
             ended = None if self.driver is None else await sync_to_async(end_of)(self.driver)
             # Reading a table blocks; other triggers share this loop.
             status = await asyncio.to_thread(read_status, self.config, self.pipeline)
-            if has_come(status, self.newer_than, self.watermark_past):
+            if has_reached(status, self.newer_than, self.watermark_past):
                 yield TriggerEvent(asdict(status))  # type: ignore[no-untyped-call]
                 return
             if ended is not None:
@@ -77,7 +77,7 @@ def end_of(driver: Mapping[str, str]) -> str | None:
     return state if state in _ENDED else None
 
 
-def has_come(status: PipelineStatus, newer_than: int | None, watermark_past: str | None) -> bool:
+def has_reached(status: PipelineStatus, newer_than: int | None, watermark_past: str | None) -> bool:
     """Return True if a pipeline has reached the epoch and watermark that a sensor waits for."""
     if newer_than is not None and not status.is_newer_than(newer_than):
         return False

@@ -261,7 +261,7 @@ def _bind_windows(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> t
         try:
             windows = replace(windows, aggregate=AggregateColumns.of(windows.aggregate, schema))
         except IllegalArgument as error:
-            raise UnsuitableColumn(error.field, error.value, error.way_out) from error
+            raise UnsuitableColumn(error.field, error.value, error.remedy) from error
     return windows, tuple(used)
 
 

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from tidegate.pipelines.sources.base import Source
     from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
     from tidegate.pipelines.sources.file_slice import FileSlice
-    from tidegate.pipelines.sources.source_table import JudgedRows
+    from tidegate.pipelines.sources.source_table import EvaluatedRows
     from tidegate.pipelines.sources.sql.expression import SparkSql
 
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 
-Run: TypeAlias = "Callable[[Iterator[JudgedRows]], Batches]"
+Run: TypeAlias = "Callable[[Iterator[EvaluatedRows]], Batches]"
 """Function of a task: it gets the checked rows of some parts, and yields batches."""
 
 Names: TypeAlias = Sequence[Sequence[str]]
@@ -167,15 +167,15 @@ def settings_of(config: Config) -> Callable[[str], str | None]:
     return setting
 
 
-def heaped(parts: Sequence[FilePart], numbers: Sequence[int], most: int) -> list[list[int]]:
+def balanced_groups(parts: Sequence[FilePart], numbers: Sequence[int], most: int) -> list[list[int]]:
     """Divide the numbers of parts into at most `most` groups, each with about the same number of rows."""
-    heaps: list[list[int]] = [[] for _ in range(min(most, len(numbers)))]
-    heights = [0] * len(heaps)
+    groups: list[list[int]] = [[] for _ in range(min(most, len(numbers)))]
+    heights = [0] * len(groups)
     for number in sorted(numbers, key=lambda number: -(parts[number].rows or 0)):
         lowest = heights.index(min(heights))
-        heaps[lowest].append(number)
+        groups[lowest].append(number)
         heights[lowest] += parts[number].rows or 1
-    return heaps
+    return groups
 
 
 def split(count: int, tasks: int) -> list[range]:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import PACK, SHARD
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
-from tidegate.pipelines.engine.base import Batches, Names, Run, heaped, settings_of
+from tidegate.pipelines.engine.base import Batches, Names, Run, balanced_groups, settings_of
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.sources.base import Source
 from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
@@ -134,8 +134,8 @@ class LocalEngine:
         names: Names | None = None,
         are_placed: bool = False,
     ) -> pa.Table:
-        heaps = self._heaps(files)
-        calls = [partial(_call, lambda numbers: run(files.judged(numbers, names)), heap) for heap in heaps]
+        groups = self._groups(files)
+        calls = [partial(_call, lambda numbers: run(files.evaluated(numbers, names)), heap) for heap in groups]
         batches = [batch for call in calls for batch in call()] if len(calls) < 2 else self._in_pool(calls)
         return pa.Table.from_batches(batches, schema)
 
@@ -148,7 +148,7 @@ class LocalEngine:
         for number, part in enumerate(files.parts):
             by_commit.setdefault(part.commit, []).append(number)
         for _, numbers in sorted(by_commit.items()):
-            table = pa.Table.from_batches(run(files.judged(numbers, names)), schema)
+            table = pa.Table.from_batches(run(files.evaluated(numbers, names)), schema)
             yield from table.take(_order(table, by)).to_batches(max_chunksize=_ROWS_OF_A_BATCH)
 
     def exchanged(
@@ -161,9 +161,9 @@ class LocalEngine:
     ) -> list[pa.RecordBatch]:
         with self._folder() as folder:
             if files is not None and files.parts:
-                heaps = self._heaps(files)
+                groups = self._groups(files)
                 packing = partial(_call, _write_packs, folder, files, pack, frozenset(markers))
-                calls = [partial(packing, task, heap) for task, heap in enumerate(heaps)]
+                calls = [partial(packing, task, heap) for task, heap in enumerate(groups)]
                 _ = [call() for call in calls] if len(calls) < 2 else self._in_pool(calls)
             shards = [
                 partial(_call, _run_shard, run, marker, sorted(folder.glob(f"{shard}-*")))
@@ -191,10 +191,10 @@ class LocalEngine:
             return self.cores > 1 and rows > self._rows_in_driver
         return self.cores > 1 and rows > (_ROWS_TO_START if self._pool is None else _ROWS_IN_DRIVER)
 
-    def _heaps(self, files: FileSlice) -> list[list[int]]:
+    def _groups(self, files: FileSlice) -> list[list[int]]:
         """Return the numbers of the parts for each task, or one group for the driver if there are few rows."""
         parts = files.parts
-        return heaped(parts, range(len(parts)), self.tasks(max(1, len(parts)), files.expected_rows))
+        return balanced_groups(parts, range(len(parts)), self.tasks(max(1, len(parts)), files.expected_rows))
 
     def _in_pool(self, calls: Sequence[Callable[[], list[pa.RecordBatch]]]) -> list[pa.RecordBatch]:
         if self._pool is None:
@@ -256,7 +256,7 @@ def _write_packs(
 ) -> Batches:
     """Run the first half of an exchange for a task: write the packs of its parts, each to its own file."""
     try:
-        for bundle, packs in enumerate(pack(files.judged(parts))):
+        for bundle, packs in enumerate(pack(files.evaluated(parts))):
             for shard, content in zip(packs.column(SHARD).to_pylist(), packs.column(PACK), strict=True):
                 if shard in shards:
                     (folder / f"{shard}-{task:04d}-{bundle:06d}").write_bytes(content.as_buffer())

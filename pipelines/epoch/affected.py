@@ -110,7 +110,7 @@ def plan_recompute(
         stale=manifest.stale,
         started_at=now,
     )
-    late_rows = read_table(tables.warehouse, tables.look(late.NAME), where=_WAITING)
+    late_rows = read_table(tables.warehouse, tables.newest(late.NAME), where=_WAITING)
     if isinstance(asked, ChangedRows) and (departed := asked.departed.get(late.NAME)) is not None:
         late_rows = late_rows.filter(pa.array(Departing(late.NAME, departed).stay(late_rows)))
     times = late.event_times(late_rows)
@@ -145,7 +145,7 @@ class _Planner:
         asked, epoch, key, windows = self.asked, self.epoch, self.key, windows_of(self.epoch)
         affected = self._sessions(windows) if windows.assigner.forms_sessions else self._windows(windows)
         if affected.reopening.by_key:
-            _check_key_columns(epoch.bound, arrow_schema(epoch.tables.look(late.NAME)))
+            _check_key_columns(epoch.bound, arrow_schema(epoch.tables.newest(late.NAME)))
         meant, wanted = is_chosen(self.late_rows, key.names, affected.reopening), affected.wanted
         return RecomputePlan(
             asked=asked,

@@ -41,7 +41,7 @@ from tidegate.pipelines.sources.commits import ChangedFiles, FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.rules import Int64s
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import Millis
 
@@ -53,7 +53,7 @@ InColumns: TypeAlias = Callable[[pa.Table, Sequence[int]], pa.Table]
 
 
 @dataclass(frozen=True)
-class GoneRows:
+class DeletedRows:
     """Rows that were deleted from the source.
 
     Args:
@@ -67,7 +67,7 @@ class GoneRows:
     departed: Mapping[str, pa.Table]
 
     @classmethod
-    def of_no_tables(cls, gone: pa.Table) -> GoneRows:
+    def of_no_tables(cls, gone: pa.Table) -> DeletedRows:
         """Return deleted rows, none of which is in table late or rejects."""
         usable = gone.filter(pc.equal(gone[STATUS], USABLE))
         return cls(usable, usable.slice(0, 0), {})
@@ -84,14 +84,14 @@ class HeldRows:
     bound: BoundPipeline
     manifest: Manifest
 
-    def separated(self, gone: pa.Table, in_columns: InColumns, names: Sequence[str]) -> GoneRows:
+    def separated(self, gone: pa.Table, in_columns: InColumns, names: Sequence[str]) -> DeletedRows:
         """Separate deleted rows by the table that contains them.
 
         Among equal rows, those that are in no window are taken first: rejected ones, then late ones. The pipeline can't
         distinguish them. The times of the rows were not compared with the commit time, so none counts as ahead of it.
         """
         if not len(gone):
-            return GoneRows.of_no_tables(gone)
+            return DeletedRows.of_no_tables(gone)
         rejected = self._read(rejects.NAME)
         ahead = rejects.REASONS.index(rejects.AHEAD)
         reasons = map(rejects.REASONS.index, rejected["reason"].to_pylist())
@@ -108,7 +108,7 @@ class HeldRows:
         _, still_reopened = surplus(usable, self._in_columns(reopened, in_columns), names)
         left = [waiting.filter(pa.array(~still_waits)), reopened.filter(pa.array(~still_reopened))]
         departed = {late.NAME: pa.concat_tables(left), rejects.NAME: rejected}
-        return GoneRows(usable, was_late, {table: rows for table, rows in departed.items() if len(rows)})
+        return DeletedRows(usable, was_late, {table: rows for table, rows in departed.items() if len(rows)})
 
     def _late_near(self, gone: pa.Table) -> pa.Table:
         """Return the late rows whose windows may contain deleted rows. Row groups without such windows are not read."""
@@ -120,7 +120,7 @@ class HeldRows:
 
     def _read(self, table: str, where: pc.Expression | None = None) -> pa.Table:
         ours = of_line(self.manifest.line)
-        handle = self.tables.look(table)
+        handle = self.tables.newest(table)
         return read_table(self.tables.warehouse, handle, where=ours if where is None else ours & where)
 
     def _inputs(self, table: str, rows: pa.Table) -> pa.Table:
@@ -154,12 +154,12 @@ class ChangedRows:
     came: pa.Table
     files: FileSlice
     rejected: pa.Table
-    gone_unusable: int = 0
+    deleted_unusable: int = 0
     dropped: int = 0
     largest: Mapping[str, Millis] = field(default_factory=dict)
     before: pa.Table | None = None
     by_feed: bool = False
-    gone_late: pa.Table | None = None
+    deleted_late: pa.Table | None = None
     departed: Mapping[str, pa.Table] = field(default_factory=dict)
 
     def since(self, start: Millis) -> ChangedRows:
@@ -169,22 +169,22 @@ class ChangedRows:
             self,
             gone=self.gone.filter(gone),
             came=self.came.filter(came),
-            gone_unusable=self.gone_unusable + len(self.gone) - int(pc.sum(gone).as_py() or 0),
+            deleted_unusable=self.deleted_unusable + len(self.gone) - int(pc.sum(gone).as_py() or 0),
             before=self.came.filter(pc.invert(came)),
         )
 
     @property
-    def all_gone(self) -> pa.Table:
+    def all_deleted(self) -> pa.Table:
         """All usable rows that were deleted, including late ones."""
-        return self.gone if self.gone_late is None else pa.concat_tables([self.gone, self.gone_late])
+        return self.gone if self.deleted_late is None else pa.concat_tables([self.gone, self.deleted_late])
 
     @property
-    def number_gone(self) -> int:
+    def deleted_count(self) -> int:
         """Number of deleted rows."""
-        return len(self.all_gone) + self.gone_unusable
+        return len(self.all_deleted) + self.deleted_unusable
 
     @property
-    def number_came(self) -> int:
+    def added_count(self) -> int:
         """Number of added rows."""
         before = 0 if self.before is None else len(self.before)
         return len(self.came) + len(self.rejected) + self.dropped + before
@@ -192,7 +192,7 @@ class ChangedRows:
     @property
     def any(self) -> bool:
         """True if any row was deleted or added."""
-        return bool(self.number_gone or self.number_came)
+        return bool(self.deleted_count or self.added_count)
 
     def rejected_rows(self) -> pa.Table:
         """Return the rejected rows with all columns of the source, and the reason."""
@@ -233,8 +233,8 @@ def changed_rows(
     gone, came = gone.filter(pa.array(kept_gone)), came.filter(pa.array(kept_came))
     written = np.array([file.written for _, file in listed], np.int64)
     came = _rejecting_ahead(came, written, source.columns.max_ahead)
-    number_gone = len(gone)
-    went = GoneRows.of_no_tables(gone) if held is None else held.separated(gone, read.of_rows, names)
+    deleted_count = len(gone)
+    went = DeletedRows.of_no_tables(gone) if held is None else held.separated(gone, read.of_rows, names)
     is_usable = pc.equal(came[STATUS], USABLE)
     usable, rejected = _before(came.filter(is_usable), until), came.filter(pc.invert(is_usable))
     dropped = [pa.concat_tables(tables) if (tables := read.dropped(side, until)) else None for side in sides]
@@ -245,11 +245,11 @@ def changed_rows(
         came=usable.select(events),
         files=files,
         rejected=rejected.select([FILE, PLACE, STATUS]),
-        gone_unusable=number_gone - len(went.usable) - len(went.late) + gone_dropped,
+        deleted_unusable=deleted_count - len(went.usable) - len(went.late) + gone_dropped,
         dropped=came_dropped,
         largest=_largest(usable),
         by_feed=changed.by_feed,
-        gone_late=went.late.select(events),
+        deleted_late=went.late.select(events),
         departed=went.departed,
     )
 
@@ -273,17 +273,17 @@ class _Read:
         fixed = {TIME: pa.int64(), STATUS: pa.int8(), PARTITION: pa.string()}
         return pa.schema({**fixed, **keys, **values, FILE: pa.int32(), PLACE: pa.int64()}).empty_table()
 
-    def part(self, number: int) -> list[JudgedRows]:
+    def part(self, number: int) -> list[EvaluatedRows]:
         """Return the rows of a part, with their statuses."""
         columns = self.source.columns
-        return list(self.files.judged([number], [self._names(columns)]))
+        return list(self.files.evaluated([number], [self._names(columns)]))
 
     @staticmethod
     def _names(columns: SourceColumns) -> list[str]:
         by = [] if columns.partition_by is None else [columns.partition_by]
         return list(dict.fromkeys([*columns.names, *by]))
 
-    def events(self, judged: JudgedRows) -> pa.Table:
+    def events(self, judged: EvaluatedRows) -> pa.Table:
         """Return all rows with their rejection reason, if any."""
         statuses = np.full(len(judged.times), USABLE, np.int8)
         for reason, flags in judged.rejected.items():
@@ -312,7 +312,7 @@ class _Read:
         ]
         return pa.table([array.cast(each.type) for array, each in zip(arrays, schema, strict=True)], schema=schema)
 
-    def dropped(self, side: Sequence[JudgedRows], until: Millis) -> list[pa.Table]:
+    def dropped(self, side: Sequence[EvaluatedRows], until: Millis) -> list[pa.Table]:
         """Return the rows before a time that `where` drops, in columns of the source."""
         columns, tables = self.source.columns, []
         for dropped in (judged.dropped for judged in side if judged.dropped is not None):

@@ -54,7 +54,7 @@ def _published_lateness(tables: PipelineTables, manifest: Manifest) -> Millis | 
     A manifest without `closed_through` comes from code without allowed lateness, or from an older tidegate. If a file
     can't be read, the lateness is assumed to be 0: a late row can be reopened, but a replaced window would be lost.
     """
-    handle = tables.look(results.NAME)
+    handle = tables.newest(results.NAME)
     schema = arrow_schema(handle)
     if not results.has_panes(schema):
         return None

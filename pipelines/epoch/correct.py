@@ -310,7 +310,7 @@ def _corrected(job: ShardJob, part: _Span, numbers: _Numbers, others: Collection
     """Yield the retractions and the new panes of a part, and set the identity and pane numbers of its open windows."""
     for row in _in_order(part.published):
         yield {**row, "op": "-", **_of_epoch(job)}
-    identity, pane = _goes_on_from(part, numbers, others)
+    identity, pane = _continued_window(part, numbers, others)
     for row in part.computed:
         changes: Row = {"pane": pane, "timing": Timing.LATE.value, **_of_epoch(job)}
         if identity is not None:
@@ -319,7 +319,7 @@ def _corrected(job: ShardJob, part: _Span, numbers: _Numbers, others: Collection
     part.open_now = [_numbered(row, part, pane) for row in part.open_now]
 
 
-def _goes_on_from(part: _Span, numbers: _Numbers, others: Collection[int]) -> tuple[int | None, int]:
+def _continued_window(part: _Span, numbers: _Numbers, others: Collection[int]) -> tuple[int | None, int]:
     """Return the id that a corrected window keeps, or None for a new one, and the number of its next pane."""
     before = _fired_before(part)
     if before is not None and isinstance(before.state_window, TimeWindow):

@@ -16,7 +16,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.ledger.manifest import Manifest, PartitionWatermark
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
@@ -184,7 +184,7 @@ class SeenEvents:
 
         read = list(dict.fromkeys([*columns.names, *([columns.partition_by] if columns.partition_by else []), *names]))
 
-        def events(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+        def events(judged: Iterator[EvaluatedRows]) -> Iterator[pa.RecordBatch]:
             for rows in judged:
                 part = files.parts[rows.number]
                 for table, times in rows.moving(part, columns, read):

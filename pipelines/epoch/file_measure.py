@@ -26,7 +26,7 @@ from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.rules import Int64s, are_times_usable
 from tidegate.pipelines.sources.source_columns import SourceColumns
-from tidegate.pipelines.sources.source_table import JudgedRows, SourceTable
+from tidegate.pipelines.sources.source_table import EvaluatedRows, SourceTable
 from tidegate.windowing.time import Millis
 
 _COUNTED = pa.schema([("counted", pa.string())])
@@ -105,7 +105,7 @@ def _measure(
                     continue
         by = [] if columns.partition_by is None else [columns.partition_by]
         names = list(dict.fromkeys([columns.timestamp, *nullable, *limited, *by]))
-        judged = table.judged_group(number, part, file, (first, group), names)
+        judged = table.evaluated_group(number, part, file, (first, group), names)
         for counted in _count_all(columns, judged, part, with_rejects):
             yield sized(counted, group) if counted.status == OK else counted
 
@@ -117,7 +117,7 @@ def _measure_by_spark(engine: Engine, files: FileSlice, with_rejects: bool, meas
     # Rejected rows belong to no interval, so all rows are read to find them.
     read = files.of(replace(part, since=FIRST_TIME, until=LAST_TIME) if with_rejects else part for part in parts)
 
-    def count(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+    def count(judged: Iterator[EvaluatedRows]) -> Iterator[pa.RecordBatch]:
         for rows in judged:
             part, columns = parts[rows.number], read.table_of(rows.number).columns
             seen = len(rows.times) + (0 if rows.dropped is None else len(rows.dropped))
@@ -159,7 +159,7 @@ def _usable_bounds(columns: SourceColumns, part: FilePart, file: OpenPart, group
     return (smallest, largest) if are_times_usable(columns.rules, smallest, largest, part.committed) else None
 
 
-def _count_all(columns: SourceColumns, judged: JudgedRows, part: FilePart, with_rejects: bool) -> Iterator[_Counted]:
+def _count_all(columns: SourceColumns, judged: EvaluatedRows, part: FilePart, with_rejects: bool) -> Iterator[_Counted]:
     """Count checked rows: those of the interval, rejected rows, and those that `where` drops."""
     yield from _count_dropped(columns, judged, part, with_rejects)
     if with_rejects:
@@ -181,12 +181,12 @@ def _by_partition(columns: SourceColumns, status: str, table: pa.Table, times: I
 
 
 def _count_dropped(
-    columns: SourceColumns, judged: JudgedRows, part: FilePart, with_placeless: bool
+    columns: SourceColumns, judged: EvaluatedRows, part: FilePart, with_placeless: bool
 ) -> Iterator[_Counted]:
     """Count the rows that `where` drops: those of the interval, and those without a usable time."""
     if judged.dropped is None:
         return
-    if not columns.places_dropped:
+    if not columns.has_time_of_dropped:
         if with_placeless:
             yield _Counted(DROPPED, len(judged.dropped), largest=None)
         return

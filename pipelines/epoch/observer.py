@@ -38,7 +38,7 @@ class Observer:
     def windows(self, files: Collection[Mapping[str, Any]]) -> None:
         """Receive the files of table `windows`, as deltalake lists them, or none if there is no such table."""
 
-    def looked(self) -> None:
+    def polled(self) -> None:
         """Record a poll of the source."""
 
 

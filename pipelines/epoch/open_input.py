@@ -44,7 +44,7 @@ from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.open_source import check_places, open_source
 from tidegate.pipelines.sources.rules import Int64s
 from tidegate.pipelines.sources.source_columns import SourceColumns, without_metadata
-from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 from tidegate.windowing.time import Millis
 
@@ -68,7 +68,7 @@ def rejecting_again(files: FileSlice, rejected: pa.Table, engine: Engine) -> Fil
         equal_rows = engine.over(files, find, _FOUND, are_placed=True)
     else:
         names = [[table.columns.timestamp] for table in files.tables]
-        equal_rows = pa.Table.from_batches(find(files.judged(names=names)), _FOUND)
+        equal_rows = pa.Table.from_batches(find(files.evaluated(names=names)), _FOUND)
     places: dict[int, list[int]] = {}
     # Among rows with equal values, those that are still ahead of their file are rejected first.
     order = [(name, "ascending") for name in ("accepted", "number", "place")]
@@ -80,7 +80,7 @@ def rejecting_again(files: FileSlice, rejected: pa.Table, engine: Engine) -> Fil
     return files.of((replace(part, again=again.get(number, ())) for number, part in enumerate(files.parts)), files.late)
 
 
-def _find(files: FileSlice, times: Int64s | None, judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+def _find(files: FileSlice, times: Int64s | None, judged: Iterator[EvaluatedRows]) -> Iterator[pa.RecordBatch]:
     """Yield the rows with one of the given event times: part, position, 0 if it is ahead of its file, and values."""
     for rows in judged:
         wanted = np.ones(len(rows.times), np.bool_) if times is None else np.isin(rows.times, times)
@@ -239,7 +239,7 @@ class OpenInput:
         if not tables.warehouse.exists(tables.path(rejects.NAME)):
             return None
         where = (pc.field("reason") == rejects.AHEAD) & of_line(manifest.line)
-        found = read_table(tables.warehouse, tables.look(rejects.NAME), where=where)
+        found = read_table(tables.warehouse, tables.newest(rejects.NAME), where=where)
         if not len(found):
             return None
         rows = input_rows(found, rejects.TRAILING, bound.source, bound.renamed.get(rejects.NAME, {}))
@@ -367,7 +367,7 @@ def with_renamed(bound: BoundPipeline, tables: PipelineTables) -> BoundPipeline:
     renamed = {}
     for table, schema in wanted.items():
         if tables.warehouse.exists(tables.path(table)):
-            existing = {field.name: field.type for field in tables.look(table).schema().fields}
+            existing = {field.name: field.type for field in tables.newest(table).schema().fields}
             renamed[table] = {
                 field.name: _free_name(field, existing, {name.casefold() for name in schema.names})
                 for field in Schema.from_arrow(schema).fields

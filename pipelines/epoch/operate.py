@@ -29,7 +29,7 @@ from tidegate.pipelines.ledger.manifest import Shard
 from tidegate.pipelines.ledger.snapshots.compatibility import left_behind, migration_of
 from tidegate.pipelines.ledger.tables.files import deltas_of, write_rows
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.time import MIN_TIMESTAMP
 
@@ -65,13 +65,13 @@ class Reads:
 
     placing: Placing
     files: FileSlice | None
-    events: Callable[[Iterator[JudgedRows]], Iterator[pa.Table]] | None
+    events: Callable[[Iterator[EvaluatedRows]], Iterator[pa.Table]] | None
 
     def of_parts(self, numbers: Iterable[int] | None = None) -> Iterator[pa.Table]:
         """Return the events of parts of the slice; None for all."""
-        return iter(()) if self.files is None or self.events is None else self.events(self.files.judged(numbers))
+        return iter(()) if self.files is None or self.events is None else self.events(self.files.evaluated(numbers))
 
-    def packed(self, judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+    def packed(self, judged: Iterator[EvaluatedRows]) -> Iterator[pa.RecordBatch]:
         """Return the events of checked rows, packed by shard."""
         assert self.events is not None
         return self.placing.packs(self.events(judged))
@@ -190,7 +190,7 @@ def must_rewrite(plan: EpochPlan, files: Sequence[dict[str, Any]]) -> bool:
     )
 
 
-def write_rejects(job: ShardJob, files: FileSlice, judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+def write_rejects(job: ShardJob, files: FileSlice, judged: Iterator[EvaluatedRows]) -> Iterator[pa.RecordBatch]:
     """Write the rows of a slice that can't be used, with all columns and the reason."""
     schema = job.schemas[rejects.NAME]
     parts = []

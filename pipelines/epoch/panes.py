@@ -82,7 +82,7 @@ def light_panes(tables: PipelineTables, key: KeySchema, only: Key | None) -> pa.
 
     With `only`, return only the rows of that key.
     """
-    rows = read_table(tables.warehouse, tables.look(results.NAME), [*key.names, *OF_PANES], ~pc.field("stale"))
+    rows = read_table(tables.warehouse, tables.newest(results.NAME), [*key.names, *OF_PANES], ~pc.field("stale"))
     return rows if only is None else rows.filter(are_of_key(rows, key.names, only))
 
 
@@ -91,7 +91,7 @@ def whole_panes(tables: PipelineTables, key: KeySchema, panes: pa.Table, windows
     ids = panes["window_id"].unique()
     # Windows of other keys may have the same ids, but are not retracted.
     chosen = ~pc.field("stale") & pc.field("window_id").isin(ids)
-    same_ids = read_table(tables.warehouse, tables.look(results.NAME), where=chosen)
+    same_ids = read_table(tables.warehouse, tables.newest(results.NAME), where=chosen)
     rows = to_retract(same_ids.filter(are_in(same_ids, panes, (*key.names, "window_id"))), key.names, windows)
     return rows.filter(are_in(rows, panes, (*key.names, "window_id", "window_start", "window_end")))
 
@@ -181,7 +181,7 @@ class NearPanes:
         for name, kind in zip(self.key.names, self.key.types, strict=True):
             if _is_compared_by_bytes(kind):
                 chosen &= pc.field(name).isin(pc.unique(self.owners[name]).cast(kind))
-        handle = self.tables.look(results.NAME)
+        handle = self.tables.newest(results.NAME)
         rows = self.tables.warehouse.read_files(
             path_of(handle),
             [file["path"] for file in active_files(handle) if self._may_hold(file)],

@@ -28,7 +28,7 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.sources.commits import SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.columnar.kernel import cleanup_times
 from tidegate.windowing.compute import Windows
@@ -90,7 +90,7 @@ class JudgedAt:
 
 def judged_at(tables: PipelineTables, newest: Millis, by_clock: bool = False) -> JudgedAt:
     """Return the watermarks by which the versions of a pipeline's source were judged."""
-    handle = tables.look(epochs.NAME)
+    handle = tables.newest(epochs.NAME)
     columns = ["epoch", "parent", "source_version", "interval_start", "watermark"]
     # Epochs that removed rows read no source, and may belong to an abandoned lineage.
     counts = ~pc.field("stale") & ~pc.field("kind").isin(sorted(epochs.ERASING))
@@ -128,7 +128,7 @@ def missed_windows(
     kinds = pa.schema([*zip(key.names, key.types, strict=True), (_SLOT, pa.int64()), (_JUDGED_AT, pa.int64())])
     files, watermarks = _files_read(source, head, tables, within)
 
-    def behind(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+    def behind(judged: Iterator[EvaluatedRows]) -> Iterator[pa.RecordBatch]:
         for events in map(files.events_of, judged):
             marks = np.array(watermarks)[np.asarray(events[COMMIT])] if len(events) else np.zeros(0, np.int64)
             times = np.asarray(events[TIME].to_numpy(), np.int64)

@@ -25,7 +25,7 @@ from tidegate.pipelines.epoch.recompute_plan import Asked, RecomputePlan
 from tidegate.pipelines.epoch.recompute_rows import SourceRows
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard
-from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, quiet_manifest, remaining
+from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, manifest_without_input, remaining
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.files import write_rows
@@ -101,12 +101,12 @@ def commit_recomputed(
             left = (write_departed(epoch.tables, table, rows, epoch.epoch),)
             work[table] = work[table].model_copy(update={"departed": left})
         totals = {
-            "events_in": changed.number_came,
+            "events_in": changed.added_count,
             "rejected": len(changed.rejected),
             "dropped": changed.dropped,
-            ROWS_GONE: changed.number_gone,
+            ROWS_GONE: changed.deleted_count,
         }
-    manifest = quiet_manifest(head.manifest, epoch.kind, work, epoch.started_at)
+    manifest = manifest_without_input(head.manifest, epoch.kind, work, epoch.started_at)
     numbers = {REOPENED: plan.late_rows, **plan.counts}
     counted = {name: sum(outcome.counters[name] for outcome in outcomes) for name in _COUNTED}
     counted |= {name: sum(of_shards) for name, of_shards in numbers.items()}

@@ -40,7 +40,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.compute import Windows
@@ -68,13 +68,13 @@ class FirstRun:
         columns = ["epoch", "parent", "kind", "interval_start", "source_version"]
         # Other epochs are not read: the statistics of their files exclude them.
         chosen = pc.field("interval_start").is_valid() | (pc.field("kind") == "reset")
-        rows = read_table(tables.warehouse, tables.look(epochs.NAME), columns, ~pc.field("stale") & chosen)
+        rows = read_table(tables.warehouse, tables.newest(epochs.NAME), columns, ~pc.field("stale") & chosen)
         runs = rows.filter(rows["interval_start"].is_valid())
         if not len(runs):
             return None
         first = runs.filter(runs["parent"].is_null())
         if not len(first):
-            published = read_table(tables.warehouse, tables.look(results.NAME), ["window_start"], ~pc.field("stale"))
+            published = read_table(tables.warehouse, tables.newest(results.NAME), ["window_start"], ~pc.field("stale"))
             return cls(_smallest(published["window_start"] if len(published) else runs["interval_start"]))
         resets = rows.filter(pc.equal(rows["kind"], "reset")).sort_by("epoch")
         version = (resets if len(resets) else first)["source_version"][-1].as_py()
@@ -167,7 +167,7 @@ def without_skipped(
 
 def skipped_versions(source: OpenInput, tables: PipelineTables, manifest: Manifest) -> list[int]:
     """Return the versions of the source that epochs of a stream have skipped, on the lineage of a snapshot."""
-    log, table = source.log, tables.look(epochs.NAME)
+    log, table = source.log, tables.newest(epochs.NAME)
     columns = ["epoch", "parent", "kind", "source_version"]
     where = of_line(manifest.line) & (pc.field(VERSIONS_SKIPPED) > 0) & (pc.field("kind") != "backfill")
     rows = read_table(tables.warehouse, table, columns, where).to_pylist()
@@ -227,7 +227,7 @@ class SourceRows:
         """Recompute the spans of a plan, once for each shard with such spans."""
         job, files, spans, key = RecomputeJob.of(plan), self.files_of(plan), plan.spans, self._source.bound.key
 
-        def events(judged: Iterator[JudgedRows]) -> Iterator[pa.Table]:
+        def events(judged: Iterator[EvaluatedRows]) -> Iterator[pa.Table]:
             return events_within(key, files, judged, spans)
 
         rows = files.expected_rows
@@ -286,7 +286,7 @@ class SourceRows:
 
 
 def events_within(
-    key: KeySchema, files: FileSlice, judged: Iterator[JudgedRows], spans: pa.Table
+    key: KeySchema, files: FileSlice, judged: Iterator[EvaluatedRows], spans: pa.Table
 ) -> Iterator[pa.Table]:
     """Yield the events that are in a span of their key, as `within_spans` does."""
     tables = (within_spans(key, files.events_of(rows), spans) for rows in judged)

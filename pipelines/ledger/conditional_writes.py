@@ -52,7 +52,7 @@ def check_conditional_writes(warehouse: Warehouse) -> None:
             "to exist, so two drivers could overwrite each other's commits without an error. Nothing was changed. Use "
             "a store that honours the condition, as Amazon S3 and current versions of others do, or a folder"
         )
-    if any(_lets_rivals_write(warehouse, folder) for _ in range(ROUNDS)):
+    if any(_allows_concurrent_creates(warehouse, folder) for _ in range(ROUNDS)):
         raise Refused(
             f"the store of {warehouse.uri} honours If-None-Match for one writer, but let several of {WRITERS} "
             "concurrent writers create the same object, so two drivers could overwrite each other's commits without an "
@@ -76,7 +76,7 @@ def _refuses_to_write_twice(warehouse: Warehouse, folder: str) -> bool:
             files.delete_file(key)
 
 
-def _lets_rivals_write(warehouse: Warehouse, folder: str) -> bool:
+def _allows_concurrent_creates(warehouse: Warehouse, folder: str) -> bool:
     """Return True if more than one of several concurrent conditional writes to the same new file reports success."""
     files, key = warehouse.objects(f"{folder}/probe-{uuid.uuid4().hex}")
     together, content = threading.Barrier(WRITERS), bytes(SIZE)

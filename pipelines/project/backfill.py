@@ -24,7 +24,7 @@ from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
-from tidegate.pipelines.project.explain import look_at_source
+from tidegate.pipelines.project.explain import choices_of_source
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.run.backfill import IntervalRun
 from tidegate.pipelines.run.backfill import backfill as run
@@ -213,10 +213,10 @@ def corrected(manifest: Manifest) -> str:
 def read(pipeline: Pipeline, counters: dict[str, int]) -> str:
     """Describe what an epoch read and what it emitted; unusable rows are named only if there are some."""
     rejected = f"{counters['rejected']} rejected, " if counters["rejected"] else ""
-    return f"{counters['events_in']} in, {counters['late']} late, {rejected}{put_out(pipeline, counters)}"
+    return f"{counters['events_in']} in, {counters['late']} late, {rejected}{emitted_text(pipeline, counters)}"
 
 
-def put_out(pipeline: Pipeline, counters: dict[str, int]) -> str:
+def emitted_text(pipeline: Pipeline, counters: dict[str, int]) -> str:
     """Describe what an epoch emitted: windows that fired, or rows of a process function or join."""
     if isinstance(pipeline.compute, Windows):
         return f"{fired(counters)} fired"
@@ -387,7 +387,7 @@ def plan_backfill(config: Config, pipeline: str, span: Span, again: bool) -> Bac
     if not intervals:
         raise _no_span()
     check_sources_exist(value, warehouse_of(config))
-    look_at_source(config, value)
+    choices_of_source(config, value)
     head = read_snapshot(PipelineTables.of(config, pipeline))
     position = None if head is None else next(iter(head.manifest.positions.values()))
     stands = None if position is None else position.frontier

@@ -192,7 +192,7 @@ class _Side:
     @classmethod
     def of(cls, tables: PipelineTables, note: BranchNote) -> _Side:
         manifest = require_published(tables, require_snapshot(tables)).manifest
-        columns = arrow_schema(tables.look(results.NAME))
+        columns = arrow_schema(tables.newest(results.NAME))
         return cls(tables, manifest, fork_of(manifest.line, note.line), columns)
 
     @property
@@ -203,14 +203,14 @@ class _Side:
     def touched(self) -> pa.Table:
         """Ids of the windows that have rows since the branch was created, with their starts."""
         where = (pc.field("epoch") > self.since) & (pc.field("epoch") <= self.manifest.epoch)
-        rows = read_table(self.tables.warehouse, self.tables.look(results.NAME), ["window_id", "window_start"], where)
+        rows = read_table(self.tables.warehouse, self.tables.newest(results.NAME), ["window_id", "window_start"], where)
         return distinct(rows)
 
     @property
     def emitted(self) -> pa.Table:
         """The rows since the branch was created that are not stale."""
         where = (pc.field("epoch") > self.since) & results.current(self.manifest.epoch)
-        return read_table(self.tables.warehouse, self.tables.look(results.NAME), where=where)
+        return read_table(self.tables.warehouse, self.tables.newest(results.NAME), where=where)
 
     def current_panes(self, touched: pa.Table) -> pa.Table:
         """Return the newest panes of current windows."""
@@ -220,7 +220,7 @@ class _Side:
         if first.is_valid:
             begins = pc.field("window_start")
             where &= begins.is_null() | ((begins >= first) & (begins <= last))
-        rows = read_table(self.tables.warehouse, self.tables.look(results.NAME), where=where)
+        rows = read_table(self.tables.warehouse, self.tables.newest(results.NAME), where=where)
         rows = rows.filter(pc.is_in(rows["window_id"], value_set=touched["window_id"].combine_chunks()))
         return results.latest(rows, self.key)
 
@@ -231,7 +231,7 @@ class _Side:
 
 def _late_by_key(side: _Side) -> Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]:
     """Return, by key, the window bounds of late rows since the branch was created; nothing if rows have no key."""
-    handle = side.tables.look(late.NAME)
+    handle = side.tables.newest(late.NAME)
     key = key_columns(late.NAME, arrow_schema(handle), side.key)
     found: dict[tuple[Any, ...], list[tuple[Any, Any]]] = defaultdict(list)
     if not key:

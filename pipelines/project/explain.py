@@ -107,7 +107,7 @@ class Explained(Answer):
 def explain(config: Config, pipeline: str) -> Explained:
     value = load_pipeline(config, pipeline)
     check_windows(value, config.entry(pipeline).windows)
-    explanation = explanation_of(value, look_at_source(config, value), config.engine)
+    explanation = explanation_of(value, choices_of_source(config, value), config.engine)
     warehouse = warehouse_of(config)
     notes = [_CATCHUP.format(name=pipeline)] if config.entry(pipeline).catchup and not config.values else []
     if (driver := _driven_by(config, pipeline)) is not None:
@@ -167,7 +167,7 @@ def explanation_of(
     return Explanation(pipeline.name, engine, choice, _order(pipeline.compute), steps)
 
 
-def look_at_source(config: Config, pipeline: Pipeline) -> list[Choice] | None:
+def choices_of_source(config: Config, pipeline: Pipeline) -> list[Choice] | None:
     """Return what reads each input of a pipeline, by its table's log and without Spark; None if there is no table yet.
 
     Raises:

@@ -172,7 +172,7 @@ class PipelineHarness:
         for read, (number, commit) in zip(reads, taken, strict=True):
             input_ = self.bound.inputs[number]
             rows = list(zip(commit.rows, self._derive[number](commit.rows), strict=True))
-            judged = self._judged(number, rows, commit.time)
+            judged = self._evaluated(number, rows, commit.time)
             usable += [(read.step, time, *joint(self.bound, input_, row, derived)) for time, row, derived in judged]
             events = [(time, derived) for time, _, derived in judged]
             of_commit = largest.setdefault(read.step, {})
@@ -222,7 +222,7 @@ class PipelineHarness:
                 for row, derived in zip(whole, self._derive[number](whole), strict=True)
                 if (time := self._time(number, derived)) is not None and begin <= time < until
             ]
-            for time, row, derived in self._judged(number, inside, None):
+            for time, row, derived in self._evaluated(number, inside, None):
                 usable.append((0, time, *joint(self.bound, input_, row, derived)))
         self._epoch(usable, [CommitStep(max(self.clock, _millis(now)), until - order.lag)], order, parallelism)
 
@@ -279,7 +279,7 @@ class PipelineHarness:
                 raise IllegalArgument("rows", row, f"the source has no column {unknown[0]!r}; it has {columns}")
         return [{name: row.get(name) for name in columns} for row in rows]
 
-    def _judged(
+    def _evaluated(
         self, number: int, rows: Sequence[tuple[Row, Row | None]], committed: Millis | None
     ) -> list[tuple[Millis, Row, Row]]:
         """Return time, source row and derived row of each usable row; count the others, and keep the rejected rows."""

@@ -123,17 +123,17 @@ def status(
     columns = {name: pa.array([None if row[name] is None else True]) for name in key}
     if gap is not None:
         columns[gap] = pa.array([None if row[gap] is None else _clipped(row[gap], 0, LONGEST_GAP + 1)], pa.int64())
-    broken = rejected(settings, *_judged(time), committed, pa.table(columns))
+    broken = rejected(settings, *_evaluated(time), committed, pa.table(columns))
     return next(iter(broken), OK)
 
 
 def is_timely(bound: BoundPipeline, time: Millis | None, committed: Millis | None) -> bool:
     """Return True if a row with this event time breaks no rule about event time."""
     settings = RuleSettings((), bound.pipeline.max_ahead_millis, None, ())
-    return not rejected(settings, *_judged(time), committed)
+    return not rejected(settings, *_evaluated(time), committed)
 
 
-def _judged(time: Millis | None) -> tuple[Int64s, Bools]:
+def _evaluated(time: Millis | None) -> tuple[Int64s, Bools]:
     """Return an event time, and whether there is one, as arrays."""
     times = np.array([0 if time is None else _clipped(time, FIRST_TIME - 1, LAST_TIME)])
     return times, np.array([time is not None])

@@ -104,7 +104,7 @@ def results(
     # Rows of an epoch that is not yet published to every table are left out.
     published = pc.field("epoch") <= stand.snapshot.manifest.epoch
     if view == "windows":
-        table = stand.tables.look_windows()
+        table = stand.tables.newest_windows()
         rows = read_table(stand.tables.warehouse, table, stored_schema(table).names)
     else:
         rows = read_table(stand.tables.warehouse, stand.tables.open(results_table.NAME), where=published)
@@ -147,7 +147,7 @@ def _matching(rows: pa.Table, where: str) -> pa.Table:
 def results_sql(config: Config, pipeline: str, view: View, dialect: str, schema: str | None) -> str:
     stand, spelling = _Stand.of(config, pipeline), DIALECTS[dialect]
     if view == "windows":
-        names = ", ".join(map(spelling.name, arrow_schema(stand.tables.look_windows()).names))
+        names = ", ".join(map(spelling.name, arrow_schema(stand.tables.newest_windows()).names))
         return f"SELECT {names} FROM {_table(stand.tables, view, spelling, schema)}"
     return ResultQueries(
         _table(stand.tables, results_table.NAME, spelling, schema),

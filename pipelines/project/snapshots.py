@@ -20,7 +20,7 @@ from tidegate.pipelines.ledger.snapshots.compatibility import check_left_behind
 from tidegate.pipelines.ledger.snapshots.compatibility import compare as compare_code
 from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, no_snapshot_yet, state_rows
-from tidegate.pipelines.ledger.snapshots.line import come_back_whole
+from tidegate.pipelines.ledger.snapshots.line import restore_completely
 from tidegate.pipelines.ledger.snapshots.restore import restore as run
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.damaged_log import set_aside_damaged
@@ -73,7 +73,7 @@ class Snapshots(Answer):
 def snapshot_list(config: Config, pipeline: str) -> Snapshots:
     tables = PipelineTables.of(config, pipeline)
     entries = list_snapshots(tables)
-    whole = come_back_whole(tables, entries)
+    whole = restore_completely(tables, entries)
     return Snapshots(
         pipeline,
         tuple(
@@ -297,7 +297,7 @@ def snapshot_check(config: Config, pipeline: str, target: str) -> SnapshotCheck:
         return SnapshotCheck(pipeline, None, True, False)
     comparison = compare_code(bound, manifest)
     if comparison.incompatibilities:
-        reasons = "; ".join(f"{difference}. {difference.way_out}" for difference in comparison.incompatibilities)
+        reasons = "; ".join(f"{difference}. {difference.remedy}" for difference in comparison.incompatibilities)
         raise Refused(f"the code of {pipeline} can't continue from epoch {manifest.epoch}: {reasons}")
     check_left_behind(tables, bound, manifest)
     same = bound.fingerprint == manifest.fingerprint

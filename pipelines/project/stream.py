@@ -28,13 +28,13 @@ from tidegate.pipelines.ledger.snapshots.retention import Retention
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Shown
-from tidegate.pipelines.project.backfill import check_first_run, corrected, put_out, read
+from tidegate.pipelines.project.backfill import check_first_run, corrected, emitted_text, read
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.run.driver import Driver, Patience, drive
 from tidegate.pipelines.run.epoch_log import EpochLog
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stopping import StopRequest
-from tidegate.pipelines.run.stream import ENDS_BY_ITSELF, Stream, Upkeep
+from tidegate.pipelines.run.stream import ENDS_BY_ITSELF, Maintenance, Stream
 from tidegate.pipelines.run.work_folder import HourlyCleaning
 from tidegate.pipelines.sources.watched import note_sources
 from tidegate.pipelines.storage.credentials import masked
@@ -135,7 +135,7 @@ class StreamRun:
         self._driver, self._options, self._stop, self._teller = driver, options, stop, teller
         pipeline = driver.pipeline.name
         entry = config.entry(pipeline)
-        self._upkeep = Upkeep(Retention.of(entry), entry.upkeep_epochs) if entry.upkeep_epochs else None
+        self._upkeep = Maintenance(Retention.of(entry), entry.upkeep_epochs) if entry.upkeep_epochs else None
         self._reopen_schedule, self._timezone = entry.reopen_schedule, entry.timezone
         self._log = EpochLog(config.work_folder / "logs" / f"{pipeline}.epochs.jsonl")
         self._cleaning = HourlyCleaning(config)
@@ -225,7 +225,7 @@ def _done(manifest: Manifest, pipeline: Pipeline) -> str:
     if manifest.kind == "change":
         return corrected(manifest)
     if manifest.kind == "reopen":
-        return f"{manifest.counters[REOPENED]} late rows reopened, {put_out(pipeline, manifest.counters)}"
+        return f"{manifest.counters[REOPENED]} late rows reopened, {emitted_text(pipeline, manifest.counters)}"
     return read(pipeline, manifest.counters)
 
 

@@ -29,7 +29,7 @@ from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.intervals import describe
 from tidegate.pipelines.run.next_commits import UNREAD, EpochLimits, next_commits
 from tidegate.pipelines.run.rerun import History, bounds
-from tidegate.pipelines.sources.base import ChangeGone
+from tidegate.pipelines.sources.base import ChangeFilesMissing
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.windowing.time import MAX_TIMESTAMP, show_millis
 
@@ -129,7 +129,7 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
         # A rerun of the first interval starts from scratch, so changes don't affect it.
         try:
             corrected = correct_since(driver, source, head)
-        except ChangeGone as gone:
+        except ChangeFilesMissing as gone:
             raise Refused(f"{gone}. {_ways_on(source, head, History.of(driver.tables, head))}") from None
         head = head if corrected is None else read_snapshot(driver.tables)
     parent = head

@@ -221,7 +221,7 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
     if not versions:
         return None
     changed = changed_since(source, head, position, FirstRun.of(tables))
-    gone, came = (np.asarray(side[TIME].to_numpy(), np.int64) for side in (changed.all_gone, changed.came))
+    gone, came = (np.asarray(side[TIME].to_numpy(), np.int64) for side in (changed.all_deleted, changed.came))
     intervals = []
     for run in sorted(History.of(tables, head).ran, key=lambda run: run.interval.start):
         start, end = run.interval.start, run.interval.end

@@ -124,7 +124,7 @@ class Driver:
             if (snapshot := head or read_snapshot(self.tables)) is not None:
                 self.metrics.state((*snapshot.files, *snapshot.manifest_files))
             exists = self.tables.warehouse.exists(self.tables.path(windows.NAME))
-            self.metrics.windows(active_files(self.tables.look(windows.NAME)) if exists else ())
+            self.metrics.windows(active_files(self.tables.newest(windows.NAME)) if exists else ())
 
     def step(self, done: str) -> None:
         """Record that a step of an epoch is completed, and report it."""

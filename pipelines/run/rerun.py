@@ -212,7 +212,7 @@ class _Epoch:
 def _epochs(tables: PipelineTables) -> dict[int, _Epoch]:
     """Return every epoch that the log or table `epochs` has, by number."""
     columns = ["epoch", "parent", "kind", "interval_start", "interval_end", "source_version"]
-    rows = read_table(tables.warehouse, tables.look(epochs.NAME), columns, ~pc.field("stale"))
+    rows = read_table(tables.warehouse, tables.newest(epochs.NAME), columns, ~pc.field("stale"))
     recorded = {}
     for row in rows.to_pylist():
         start, end = row["interval_start"], row["interval_end"]

@@ -13,7 +13,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.manifest import Manifest, Publish
-from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, quiet_manifest, remaining
+from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, manifest_without_input, remaining
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
@@ -112,7 +112,7 @@ def reset_source(tables: PipelineTables, head: Snapshot, positions: Sequence[New
         Refused: another driver has committed.
     """
     before = head.manifest
-    quiet = quiet_manifest(before, "reset", dict.fromkeys(PUBLISHED, Publish()), now)
+    quiet = manifest_without_input(before, "reset", dict.fromkeys(PUBLISHED, Publish()), now)
     manifest = quiet.model_copy(
         update={
             "positions": {**before.positions, **{position.table: position.after for position in positions}},

@@ -70,7 +70,7 @@ class Stream:
     driver: Driver
     on_epoch: OnEpoch
     limits: EpochLimits = field(default_factory=EpochLimits)
-    upkeep: Upkeep | None = None
+    upkeep: Maintenance | None = None
     anew: bool = False
     reopen_schedule: str | None = None
     timezone: str = "UTC"
@@ -138,7 +138,7 @@ class Stream:
         ends: Ends | None = None
         while not self._is_asked(should_stop):
             before_each()
-            self.driver.metrics.looked()
+            self.driver.metrics.polled()
             self.driver.times.begin()
             # The clock is read before the log, so a commit that is not yet in the log has a later time than the clock.
             now, source = self.driver.clock(), self._source()
@@ -293,7 +293,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
+class Maintenance:
     """Maintenance of a stream's tables between epochs: how often it runs, and which snapshots it keeps.
 
     Args:

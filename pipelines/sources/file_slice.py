@@ -26,7 +26,7 @@ from tidegate.pipelines.definition.event_columns import (
 )
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.rules import Bools, Int64s
-from tidegate.pipelines.sources.source_table import JudgedRows, SourceTable
+from tidegate.pipelines.sources.source_table import EvaluatedRows, SourceTable
 from tidegate.windowing.operators.two_inputs import value_column
 from tidegate.windowing.time import Millis
 
@@ -61,9 +61,9 @@ class FileSlice:
         """True if rows of a part go through Spark before they are checked."""
         return any(self.table_of(number).needs_spark for number in range(len(self.parts)))
 
-    def judged(
+    def evaluated(
         self, numbers: Iterable[int] | None = None, names: Sequence[Sequence[str]] | None = None
-    ) -> Iterator[JudgedRows]:
+    ) -> Iterator[EvaluatedRows]:
         """Yield the checked rows of parts that the tasks read and evaluate.
 
         Raises:
@@ -71,16 +71,16 @@ class FileSlice:
         """
         for number in range(len(self.parts)) if numbers is None else numbers:
             part, table = self.parts[number], self.table_of(number)
-            yield from table.judged(number, part, table.columns.names if names is None else names[part.input])
+            yield from table.evaluated(number, part, table.columns.names if names is None else names[part.input])
 
     def events(self, numbers: Iterable[int] | None = None) -> Iterator[pa.Table]:
         """Yield the usable rows of parts that the tasks evaluate: event time, commit, origin, key and used columns.
 
         String and binary keys are dictionaries.
         """
-        return map(self.events_of, self.judged(numbers))
+        return map(self.events_of, self.evaluated(numbers))
 
-    def events_of(self, judged: JudgedRows) -> pa.Table:
+    def events_of(self, judged: EvaluatedRows) -> pa.Table:
         """Return the usable rows of a part as events."""
         part, table, rows = self.parts[judged.number], self.table_of(judged.number), len(judged.times)
         keys = zip(self.key, table.columns.key, strict=True)
@@ -101,7 +101,7 @@ class FileSlice:
         table_of_events = pa.table(events)
         return table_of_events if wanted.all() else table_of_events.filter(pa.array(wanted))
 
-    def _values(self, judged: JudgedRows, field: pa.Field) -> pa.Array | pa.ChunkedArray:
+    def _values(self, judged: EvaluatedRows, field: pa.Field) -> pa.Array | pa.ChunkedArray:
         """Return a used column; it is null if it belongs to the other input."""
         side, rows = self.table_of(judged.number).side, len(judged.times)
         if side is None:
@@ -119,7 +119,7 @@ class FileSlice:
         """Number of rows of all parts, for choosing the number of tasks. A part of unknown size counts as large."""
         return sum(_MANY if part.rows is None else part.rows for part in self.parts)
 
-    def as_rows(self, judged: JudgedRows, wanted: Bools) -> pa.Table:
+    def as_rows(self, judged: EvaluatedRows, wanted: Bools) -> pa.Table:
         """Return judged rows with all columns of a source row."""
         part, table, flags = self.parts[judged.number], self.table_of(judged.number), pa.array(wanted)
         rows = table.source_rows(part, judged.places[wanted]) if judged.rows is None else judged.rows.filter(flags)

@@ -15,7 +15,7 @@ from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, k
 from tidegate.pipelines.definition.far_times import holds_times, parts_of
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
-from tidegate.pipelines.sources.base import FileGone
+from tidegate.pipelines.sources.base import SourceFileMissing
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.rules import Bools, Int64s
 from tidegate.pipelines.sources.stored_fields import StoredField, converted, fields_of, has_numbers, place_of
@@ -267,6 +267,6 @@ def open_parquet(
                 columns,
             )
     except FileNotFoundError as error:
-        raise FileGone(f"{file} is missing: {remedies.gone}") from error
+        raise SourceFileMissing(f"{file} is missing: {remedies.gone}") from error
     except (OSError, pa.ArrowException) as error:
         raise Refused(f"{file} can't be read: {in_words(error)}. {remedies.unreadable}") from error

@@ -78,7 +78,7 @@ class SourceColumns:
         return self._evaluated is not None and self._evaluated.where is not None
 
     @property
-    def places_dropped(self) -> bool:
+    def has_time_of_dropped(self) -> bool:
         """True if a row that `where` drops has an event time: `columns` are evaluated only for the kept rows."""
         return self.all_move or self.time_in_files is not None
 

@@ -19,7 +19,7 @@ from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedRows:
+class EvaluatedRows:
     """Rows of a part with their event times and the rules that they break. Deleted rows are not among them.
 
     Args:
@@ -84,15 +84,15 @@ class SourceTable:
         assert self.files is not None, self.name
         return self.files.open(part)
 
-    def judged(self, number: int, part: FilePart, names: Sequence[str]) -> Iterator[JudgedRows]:
+    def evaluated(self, number: int, part: FilePart, names: Sequence[str]) -> Iterator[EvaluatedRows]:
         """Yield the rows of a file that tasks read and evaluate, one row group at a time."""
         with self.open(part) as file:
             for first, group in file.groups(self.columns.time_in_files, part.since, part.until):
-                yield self.judged_group(number, part, file, (first, group), names)
+                yield self.evaluated_group(number, part, file, (first, group), names)
 
-    def judged_group(
+    def evaluated_group(
         self, number: int, part: FilePart, file: OpenPart, place: tuple[int, int], names: Sequence[str]
-    ) -> JudgedRows:
+    ) -> EvaluatedRows:
         """Read columns of a row group and check its rows."""
         columns = self.columns
         table, places = self._read(file, place, columns.reads(names))
@@ -121,9 +121,9 @@ class SourceTable:
                 table, places = self._read(file, place, names)
                 yield pa.table([plain(table[name]) for name in names], names=list(names)), places
 
-    def judged_by_spark(
+    def evaluated_by_spark(
         self, number: int, part: FilePart, events: pa.Table, places: Int64s, rows: pa.Table | None
-    ) -> JudgedRows:
+    ) -> EvaluatedRows:
         """Check rows whose columns of events Spark computed.
 
         The events include the flags of the rows that `where` keeps.
@@ -150,14 +150,14 @@ class SourceTable:
         places: Int64s,
         dropped: pa.Table | None,
         rows: pa.Table | None = None,
-    ) -> JudgedRows:
+    ) -> EvaluatedRows:
         """Check the rows of a part. Every row that is an event or is counted passes through here."""
         times, valid = self.columns.millis(events[self.columns.timestamp])
         broken = rejected(self.columns.rules, times, valid, part.committed, events)
         if part.again and (ahead := np.isin(places, part.again)).any():
             broken = {reason: flags & ~ahead for reason, flags in broken.items()}
             broken[rejects.AHEAD] = broken.get(rejects.AHEAD, ahead) | ahead
-        return JudgedRows(number, events, places, times, broken, dropped, rows)
+        return EvaluatedRows(number, events, places, times, broken, dropped, rows)
 
     def source_rows(self, part: FilePart, places: Int64s) -> pa.Table:
         """Return rows of a file with all columns of the source, in the given order."""

@@ -19,7 +19,7 @@ from benchmarks import row_operator
 from benchmarks.__main__ import PROGRAMS, Program, run
 from benchmarks.figures import Figure, Wanted, ratio, tell
 from benchmarks.latency import P50, P99, Visible, figures, latencies, ours, visible_batches, visible_epochs
-from benchmarks.long_stream import Look, measure
+from benchmarks.long_stream import Poll, measure
 from benchmarks.long_stream import figures as figures_of_looks
 from benchmarks.report import Report, Section
 from tests.lake import LOCAL, Lake, at, hourly_pipeline
@@ -77,9 +77,9 @@ def test_a_short_run_at_1_000_events_a_second_shows_its_commits(tmp_path: Path) 
     assert sorted(seconds)[len(seconds) // 2] < 3 * P50.value
 
 
-def looks(count: int, lag: float = 2.0, files: int = 50, driver: float = 200.0, from_second: int = 0) -> list[Look]:
+def looks(count: int, lag: float = 2.0, files: int = 50, driver: float = 200.0, from_second: int = 0) -> list[Poll]:
     memory = {"driver": driver, "JVM": 700.0, "worker": 500.0}
-    return [Look(from_second + at, lag, memory, files) for at in range(count)]
+    return [Poll(from_second + at, lag, memory, files) for at in range(count)]
 
 
 def test_what_stays_as_it_was_is_within_the_bound() -> None:

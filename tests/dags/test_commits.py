@@ -29,10 +29,10 @@ from tests.listed_files import ListedFiles
 from tests.recovery.arrivals import run as stream_without_spark
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.airflow import commits, project_dags
-from tidegate.pipelines.airflow.commits import AGAIN_SECONDS, CommitTrigger, Looks, commits_asset
+from tidegate.pipelines.airflow.commits import AGAIN_SECONDS, CommitTrigger, Polls, commits_asset
 from tidegate.pipelines.definition.config import Config, load_config
 from tidegate.pipelines.errors import REFUSED, StoreFailed, TidegateError, UsageError
-from tidegate.pipelines.observe.inspect.unread import Look, SourceWatch
+from tidegate.pipelines.observe.inspect.unread import Poll, SourceWatch
 from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.sources.watched import WatchedSource, note_sources, noted_sources
@@ -65,18 +65,18 @@ def arrive(lake: Lake, hour: int) -> int:
 
 def test_a_watch_follows_a_table_from_before_it_exists_and_the_pipeline_that_reads_it(lake: Lake) -> None:
     watch = SourceWatch(project(lake), "hours")
-    assert watch.look() == Look(None)
+    assert watch.poll() == Poll(None)
     arrive(lake, 1)
-    assert watch.look() == Look("version 0 of events")
+    assert watch.poll() == Poll("version 0 of events")
     assert not watch.is_driven()
     stream(lake)
-    assert watch.look() == Look(None, (1, 1), is_taken_over=True)
+    assert watch.poll() == Poll(None, (1, 1), is_taken_over=True)
     arrive(lake, 2)
     arrive(lake, 3)
-    assert watch.look().unread == "version 1 of events"
-    assert SourceWatch(project(lake), "hours").look().unread == "version 1 of events", "after a restart"
+    assert watch.poll().unread == "version 1 of events"
+    assert SourceWatch(project(lake), "hours").poll().unread == "version 1 of events", "after a restart"
     stream(lake)
-    assert watch.look().unread is None
+    assert watch.poll().unread is None
 
 
 def test_many_pipelines_on_one_table_are_told_by_their_own_positions(lake: Lake) -> None:
@@ -85,7 +85,7 @@ def test_many_pipelines_on_one_table_are_told_by_their_own_positions(lake: Lake)
     arrive(lake, 1)
     stream(lake)
     watches = {pipeline.name: SourceWatch(config, pipeline.name) for pipeline in (HOURS, second)}
-    assert {name: watch.look().unread for name, watch in watches.items()} == {
+    assert {name: watch.poll().unread for name, watch in watches.items()} == {
         "hours": None,
         "others": "version 0 of events",
     }
@@ -96,9 +96,9 @@ def test_a_backfill_that_left_rows_is_no_taken_over_pipeline(lake: Lake) -> None
     arrive(lake, 30)
     lake.backfill(LOCAL, HOURS, DAY0, DAY0 + timedelta(days=1))  # type: ignore[arg-type]
     watch = SourceWatch(project(lake), "hours")
-    assert watch.look() == Look("rows of events that the backfill left", (1, 1))
+    assert watch.poll() == Poll("rows of events that the backfill left", (1, 1))
     stream(lake)
-    assert watch.look().unread is None
+    assert watch.poll().unread is None
 
 
 def test_maintenance_of_a_source_without_rows_starts_a_run_after_a_day_and_the_run_passes_it(lake: Lake) -> None:
@@ -109,12 +109,12 @@ def test_maintenance_of_a_source_without_rows_starts_a_run_after_a_day_and_the_r
     events = DeltaTable(lake.path("events"))
     events.optimize.compact()
     config = project(lake)
-    assert SourceWatch(config, "hours").look().unread is None
+    assert SourceWatch(config, "hours").poll().unread is None
     date_commit(Path(lake.path("events"), "_delta_log", entry_name(2)), lake.clock() - 86_400_000)
     watch = SourceWatch(config, "hours")
-    assert watch.look().unread == "version 2 of events"
+    assert watch.poll().unread == "version 2 of events"
     stream(lake)
-    assert watch.look() == Look(None, (1, 2), is_taken_over=True)
+    assert watch.poll() == Poll(None, (1, 2), is_taken_over=True)
     assert lake.snapshot(HOURS).manifest.position_in("events").version == 2
 
 
@@ -123,24 +123,24 @@ def test_what_the_code_says_of_its_sources_is_read_again_after_a_run_of_new_code
     watch = SourceWatch(config, "hours", timer=lambda: now[0])
     arrive(lake, 1)
     stream(lake)
-    assert watch.look().unread is None
+    assert watch.poll().unread is None
     DeltaTable(lake.path("events")).delete("user = 'ann'")
-    assert watch.look().unread == "version 1 of events"
+    assert watch.poll().unread == "version 1 of events"
     ignoring = replace(HOURS, source=replace(HOURS.source, changes="ignore"))  # type: ignore[type-var]
     note_sources(load_config(config), ignoring)
     now[0] = 1000.0
-    assert watch.look().unread is None, "the stream passes over it"
+    assert watch.poll().unread is None, "the stream passes over it"
 
 
 def test_a_pipeline_that_noted_nothing_yet_has_a_first_run(lake: Lake) -> None:
     watch = SourceWatch(project(lake), "hours")
     (lake.folder / ".work" / "sources" / "hours.json").unlink()
-    assert watch.look() == Look("a first run of the stream, which records its sources")
+    assert watch.poll() == Poll("a first run of the stream, which records its sources")
     arrive(lake, 1)
     stream(lake)
-    assert watch.look() == Look("a first run of the stream, which records its sources", (1, 1), is_taken_over=True)
+    assert watch.poll() == Poll("a first run of the stream, which records its sources", (1, 1), is_taken_over=True)
     note_sources(lake.config, HOURS)
-    assert watch.look() == Look(None, (1, 1), is_taken_over=True)
+    assert watch.poll() == Poll(None, (1, 1), is_taken_over=True)
 
 
 def test_a_look_that_failed_begins_from_scratch(lake: Lake) -> None:
@@ -149,9 +149,9 @@ def test_a_look_that_failed_begins_from_scratch(lake: Lake) -> None:
     config.write_text("[")
     watch = SourceWatch(config, "hours")
     with pytest.raises(TidegateError):
-        watch.look()
+        watch.poll()
     config.write_text(text)
-    assert watch.look() == Look(None)
+    assert watch.poll() == Poll(None)
 
 
 # --- in Airflow --------------------------------------------------------------------------------------------------
@@ -173,16 +173,16 @@ def test_the_trigger_fires_for_what_came_while_it_was_away_and_for_what_comes(
     trigger = CommitTrigger(config, "hours", 0.02)
     assert first_event(trigger) == {"pipeline": "hours", "reason": "version 1 of events"}
     stream(lake)
-    look, seen = SourceWatch.look, []
+    look, seen = SourceWatch.poll, []
 
-    def look_before_the_next_commit(watch: SourceWatch) -> Look:
+    def look_before_the_next_commit(watch: SourceWatch) -> Poll:
         found = look(watch)
         if not seen:
             arrive(lake, 3)
         seen.append(found.unread)
         return found
 
-    monkeypatch.setattr(SourceWatch, "look", look_before_the_next_commit)
+    monkeypatch.setattr(SourceWatch, "poll", look_before_the_next_commit)
     assert first_event(trigger) == {"pipeline": "hours", "reason": "version 2 of events"}
     assert seen[0] is None
 
@@ -191,11 +191,11 @@ def test_the_trigger_fires_for_what_came_while_it_was_away_and_for_what_comes(
 def test_a_look_that_takes_long_keeps_no_other_trigger_waiting(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
 
-    def slow(watch: SourceWatch) -> Look:
+    def slow(watch: SourceWatch) -> Poll:
         assert answered.wait(20)
-        return Look("version 1 of events", (1, 4), is_taken_over=True)
+        return Poll("version 1 of events", (1, 4), is_taken_over=True)
 
-    monkeypatch.setattr(SourceWatch, "look", slow)
+    monkeypatch.setattr(SourceWatch, "poll", slow)
 
     monkeypatch.setattr(SourceWatch, "is_driven", lambda watch: False)
 
@@ -265,7 +265,7 @@ def test_a_run_notes_its_sources_also_if_they_do_not_exist_yet(tmp_path: Path) -
     os.utime(note, ns=(1, 1))
     assert run(stream_hours) == REFUSED
     assert note.stat().st_mtime_ns == 1, "the same is not written again"
-    assert SourceWatch(file, "hours").look() == Look(None)
+    assert SourceWatch(file, "hours").poll() == Poll(None)
 
 
 def test_a_source_of_another_kind_is_refused_by_name_and_foreign_code_is_not_loaded(tmp_path: Path) -> None:
@@ -278,28 +278,28 @@ def test_a_source_of_another_kind_is_refused_by_name_and_foreign_code_is_not_loa
         WatchedSource("os", "events", {}).news(Warehouse(str(tmp_path)))
 
 
-UNREAD = Look("version 1 of events", (1, 4), is_taken_over=True)
-READ = Look(None, (1, 4), is_taken_over=True)
+UNREAD = Poll("version 1 of events", (1, 4), is_taken_over=True)
+READ = Poll(None, (1, 4), is_taken_over=True)
 
 
 @dataclass
 class World:
     """The world that one trigger looks at: a table, Airflow's runs, the lease and a clock."""
 
-    look: Look | Exception = UNREAD
+    poll: Poll | Exception = UNREAD
     runs: dict[str, int] = field(default_factory=dict)
     is_held: bool = False
     now: float = 0.0
     lines: list[str] = field(default_factory=list)
 
-    def looks(self) -> Looks:
-        def look() -> Look:
-            if isinstance(self.look, Exception):
-                raise self.look
-            return self.look
+    def looks(self) -> Polls:
+        def look() -> Poll:
+            if isinstance(self.poll, Exception):
+                raise self.poll
+            return self.poll
 
-        watch: Any = type("Watch", (), {"look": lambda _: look(), "is_driven": lambda _: self.is_held})()
-        return Looks(watch, lambda kind: self.runs.get(kind, 0), self.lines.append, lambda: self.now)
+        watch: Any = type("Watch", (), {"poll": lambda _: look(), "is_driven": lambda _: self.is_held})()
+        return Polls(watch, lambda kind: self.runs.get(kind, 0), self.lines.append, lambda: self.now)
 
 
 def test_commits_during_a_run_lead_to_one_more_run_after_it() -> None:
@@ -308,7 +308,7 @@ def test_commits_during_a_run_lead_to_one_more_run_after_it() -> None:
     assert looks.next_reason()
     world.runs["stream"] = 1
     for epoch in range(5, 9):
-        world.look = Look(f"version {epoch} of events", (1, epoch), is_taken_over=True)
+        world.poll = Poll(f"version {epoch} of events", (1, epoch), is_taken_over=True)
         assert looks.next_reason() is None
     world.runs["stream"] = 0
     assert looks.next_reason() == "version 8 of events"
@@ -317,11 +317,11 @@ def test_commits_during_a_run_lead_to_one_more_run_after_it() -> None:
 
 def test_what_came_after_a_start_that_found_nothing_starts_the_stream_at_once() -> None:
     """As where the first run is refused because there is no table yet, which comes a minute later."""
-    world = World(Look("a first run"))
+    world = World(Poll("a first run"))
     looks = world.looks()
     assert [looks.next_reason(), looks.next_reason()] == [None, "a first run"]
-    for look, reason in ((Look(None), None), (Look("version 0"), None), (Look("version 0"), "version 0")):
-        world.look, world.now = look, world.now + 10
+    for look, reason in ((Poll(None), None), (Poll("version 0"), None), (Poll("version 0"), "version 0")):
+        world.poll, world.now = look, world.now + 10
         assert looks.next_reason() == reason
 
 
@@ -339,14 +339,14 @@ def test_a_run_that_led_to_nothing_is_tried_again_as_seldom_as_a_schedule_does()
     for second in range(0, 3 * int(AGAIN_SECONDS), 10):
         world.now = float(second)
         # New commits while the stream fails are no reason to fail at each of them.
-        world.look = Look(f"version {second} of events", (1, 4), is_taken_over=True)
+        world.poll = Poll(f"version {second} of events", (1, 4), is_taken_over=True)
         if looks.next_reason():
             started.append(second)
     assert started == [0, AGAIN_SECONDS, 2 * AGAIN_SECONDS]
 
 
 def test_a_stream_does_not_come_between_the_intervals_of_a_backfill() -> None:
-    left = Look("rows of events that the backfill left", (1, 4))
+    left = Poll("rows of events that the backfill left", (1, 4))
     world = World(left, {"backfill": 2})
     looks = world.looks()
     assert [looks.next_reason() for _ in range(3)] == [None] * 3
@@ -366,9 +366,9 @@ def test_a_watcher_that_can_not_look_goes_on_and_lets_the_stream_say_why(error: 
             started.append((second, reason))
     assert [second for second, _ in started] == [AGAIN_SECONDS, 2 * AGAIN_SECONDS]
     assert all(type(error).__name__ in reason for _, reason in started)
-    world.look = READ
+    world.poll = READ
     assert looks.next_reason() is None
-    world.look = UNREAD
+    world.poll = UNREAD
     assert looks.next_reason() == UNREAD.unread, "it is as good as new"
 
 
@@ -376,7 +376,7 @@ def test_a_short_failure_starts_nothing_and_each_line_is_logged_once() -> None:
     world = World(READ)
     looks = world.looks()
     for outcome in (READ, StoreFailed("503"), StoreFailed("503"), READ, READ, UNREAD, UNREAD):
-        world.look, world.now = outcome, world.now + AGAIN_SECONDS / 4
+        world.poll, world.now = outcome, world.now + AGAIN_SECONDS / 4
         looks.next_reason()
     assert [line.partition(":")[0] for line in world.lines] == [
         "nothing is unread",

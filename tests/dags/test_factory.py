@@ -345,8 +345,8 @@ RESULT = {"streams": [], "failed": {"hours": {"message": "no source", "exit_code
 
 def test_a_stream_that_failed_has_no_event_and_the_others_have_theirs(tmp_path: Path) -> None:
     streams = project_dags(grouped(tmp_path))["small__streams"].get_task("streams")
-    assert streams.windows.may_tell(RESULT, 3)
-    assert not streams.windows.may_tell(None, 1), "a command that told nothing failed as a whole"
+    assert streams.windows.may_emit(RESULT, 3)
+    assert not streams.windows.may_emit(None, 1), "a command that told nothing failed as a whole"
     events = OutletEvents()
     context: Any = {"ti": SimpleNamespace(task=streams), "outlet_events": events}
     streams._finish(context, RESULT)

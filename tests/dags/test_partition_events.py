@@ -196,7 +196,7 @@ def test_partitions_that_a_cleared_task_lets_go_are_told_again_if_its_events_wer
 @pytest.mark.parametrize("hold", ["asset", "partitions"])
 def test_a_check_that_failed_makes_events_only_if_it_held_back_partitions(hold: Any) -> None:
     events = WindowEvents("duty", "day", nothing, hold)
-    assert events.may_tell(held(result(7, KEYS), 1, "a check"), QUALITY) == (hold == "partitions")
-    assert not events.may_tell({"partitions": None}, QUALITY)
-    assert not events.may_tell(held(result(7, KEYS), 1, "a check"), 1), "something else failed"
-    assert not events.may_tell(None, QUALITY), "the command left no result"
+    assert events.may_emit(held(result(7, KEYS), 1, "a check"), QUALITY) == (hold == "partitions")
+    assert not events.may_emit({"partitions": None}, QUALITY)
+    assert not events.may_emit(held(result(7, KEYS), 1, "a check"), 1), "something else failed"
+    assert not events.may_emit(None, QUALITY), "the command left no result"

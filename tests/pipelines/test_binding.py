@@ -101,9 +101,9 @@ def test_a_column_that_the_source_does_not_have_is_named_with_the_field(
         (pa.struct([("x", pa.int64())]), "derive one in columns= from a value in it, such as a field of the struct"),
     ],
 )
-def test_a_timestamp_that_would_have_to_be_guessed_is_refused_with_the_way_out(kind: pa.DataType, way_out: str) -> None:
+def test_a_timestamp_that_would_have_to_be_guessed_is_refused_with_the_way_out(kind: pa.DataType, remedy: str) -> None:
     schema = with_column("at", kind)
-    with pytest.raises(Refused, match=way_out):
+    with pytest.raises(Refused, match=remedy):
         bind(session_pipeline(), schema, schema)
 
 

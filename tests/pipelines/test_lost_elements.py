@@ -88,10 +88,10 @@ def test_what_no_pane_shows_is_counted_in_the_epoch_in_which_its_window_goes(par
 def test_what_a_pipeline_would_ignore_of_a_watermark_strategy_is_refused() -> None:
     timed = MONOTONOUS.with_timestamp_assigner(lambda element, timestamp: 0)
     aligned = MONOTONOUS.with_watermark_alignment("group", timedelta(seconds=1))
-    for strategy, way_out in ((timed, "the column source.timestamp"), (aligned, "commit by commit: leave it out")):
-        with pytest.raises(IllegalArgument, match=rf"^watermark = .*{way_out}"):
+    for strategy, remedy in ((timed, "the column source.timestamp"), (aligned, "commit by commit: leave it out")):
+        with pytest.raises(IllegalArgument, match=rf"^watermark = .*{remedy}"):
             pipeline(None, watermark=strategy)
-        with pytest.raises(IllegalArgument, match=rf"^right.watermark = .*{way_out}"):
+        with pytest.raises(IllegalArgument, match=rf"^right.watermark = .*{remedy}"):
             pipeline(
                 None,
                 compute=IntervalJoin.between(-1, 1),
@@ -135,14 +135,14 @@ OF_AN_INPUT = [
 ]
 
 
-@pytest.mark.parametrize(("field", "value", "way_out"), OF_AN_INPUT)
+@pytest.mark.parametrize(("field", "value", "remedy"), OF_AN_INPUT)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_what_an_input_can_not_have_is_refused_under_the_field_of_its_own_side(
-    side: str, field: str, value: Any, way_out: str
+    side: str, field: str, value: Any, remedy: str
 ) -> None:
     payments = DeltaSource("payments", timestamp="at")
     make, prefix = (made, "") if side == "left" else (partial(Input, source=payments), r"right\.")
-    with pytest.raises(IllegalArgument, match=rf"^{prefix}{field} = .*{way_out}"):
+    with pytest.raises(IllegalArgument, match=rf"^{prefix}{field} = .*{remedy}"):
         make(**{field: value})
 
 

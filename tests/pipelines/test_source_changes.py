@@ -185,7 +185,7 @@ def test_a_used_column_that_changes_the_state_is_refused_and_the_way_out_works(l
     lake.stream(LOCAL, pipeline)
     head, wide = lake.snapshot(pipeline), typed(pa.int64())
     (found,) = compare(bind(pipeline, wide, wide), head.manifest).incompatibilities
-    assert "columns={'amount': 'try_cast(`amount` as TYPE)'}" in found.way_out
+    assert "columns={'amount': 'try_cast(`amount` as TYPE)'}" in found.remedy
     # The tasks evaluate it, so that a source whose changes are corrected has this way, too.
     assert compile_expression("try_cast(`amount` as int)", wide).type == pa.int32()
     cast_back = replace(pipeline, columns={"amount": "try_cast(`amount` as int)"})
@@ -210,9 +210,9 @@ def test_a_way_out_is_told_once(lake: Lake) -> None:
         told = compare(bind(changed, double, double), lake.snapshot(pipeline).manifest).incompatibilities
         assert told
         for difference in told:
-            assert difference.way_out.count("undo the change") <= 1
-            assert "without a snapshot" not in difference.way_out
-            assert "another name and backfill it" in difference.way_out
+            assert difference.remedy.count("undo the change") <= 1
+            assert "without a snapshot" not in difference.remedy
+            assert "another name and backfill it" in difference.remedy
 
 
 def test_a_key_column_that_changes_is_refused(lake: Lake) -> None:

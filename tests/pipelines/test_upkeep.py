@@ -1,4 +1,4 @@
-"""Upkeep of a stream's tables between epochs: files stay few, and no file that is needed is removed."""
+"""Maintenance of a stream's tables between epochs: files stay few, and no file that is needed is removed."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.run import stream as upkeep
 from tidegate.pipelines.run.next_commits import EpochLimits
-from tidegate.pipelines.run.stream import Stream, Upkeep
+from tidegate.pipelines.run.stream import Maintenance, Stream
 from tidegate.pipelines.storage.warehouse import active_files, read_table
 
 pytestmark = pytest.mark.slow
 
-EVERY_THIRD = Upkeep(Retention(2, timedelta(0)), epochs=3)
+EVERY_THIRD = Maintenance(Retention(2, timedelta(0)), epochs=3)
 
 
-def hours(by_hand: ByHand, upkeep: Upkeep, *numbers: int) -> None:
+def hours(by_hand: ByHand, upkeep: Maintenance, *numbers: int) -> None:
     clock = Clock()
     clock.now += 60_000
     for number in numbers:
@@ -57,7 +57,7 @@ def test_it_is_done_when_its_epochs_have_gone_by_and_not_before(by_hand: ByHand)
 @pytest.mark.long
 def test_snapshots_are_removed_once_a_tenth_more_than_what_stays_has_gathered(by_hand: ByHand) -> None:
     """Looking through the whole log is not worth a snapshot or two."""
-    twenty = Upkeep(Retention(20, timedelta(0)), epochs=1)
+    twenty = Maintenance(Retention(20, timedelta(0)), epochs=1)
     hours(by_hand, twenty, *range(1, 22))
     assert len(list_snapshots(by_hand.tables)) == 21
     hours(by_hand, twenty, 22)
@@ -109,12 +109,12 @@ def test_a_stream_that_is_kept_up_after_each_epoch_gives_what_it_gives_without(t
     kept = copy_of(plain, tmp_path / "kept")
     run(LOCAL, plain)
     with kept.driver(LOCAL, PIPELINE) as driver:  # type: ignore[arg-type]
-        always = Upkeep(Retention(1, timedelta(0)), epochs=1)
+        always = Maintenance(Retention(1, timedelta(0)), epochs=1)
         Stream(driver, lambda manifest: None, EpochLimits(files=1), always).run_available()
     assert differences(outcome(kept), outcome(plain)) == {}
 
 
-class Rewriting(Upkeep):
+class Rewriting(Maintenance):
     """Delta writes a checkpoint after epoch 3, as at every tenth version, and we rewrite it after epoch 4."""
 
     def after(self, tables: PipelineTables, epoch: int, *others: object) -> bool:

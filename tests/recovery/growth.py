@@ -23,7 +23,7 @@ from deltalake import DeltaTable, Schema
 from tests.lake import DAY0, EVENTS, LOCAL, Lake, Row, _table, hourly_pipeline
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
-from tidegate.pipelines.run.stream import Stream, Upkeep
+from tidegate.pipelines.run.stream import Maintenance, Stream
 from tidegate.pipelines.storage.warehouse import Warehouse
 
 PIPELINE = hourly_pipeline(name="hours", allowed_lateness=timedelta(hours=2), parallelism=2, max_parallelism=8)
@@ -72,7 +72,7 @@ def growth(costs: Sequence[Cost]) -> dict[str, float]:
 def run_epochs(
     folder: Path,
     epochs: int,
-    upkeep: Upkeep,
+    upkeep: Maintenance,
     pipeline: Pipeline = PIPELINE,
     on_epoch: Callable[[Cost], None] = lambda cost: None,
 ) -> list[Cost]:

@@ -18,7 +18,7 @@ from tidegate.pipelines.ledger.snapshots import commit as commit_step
 from tidegate.pipelines.ledger.snapshots import publish as publish_step
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, snapshots_by_epoch
-from tidegate.pipelines.ledger.snapshots.line import come_back_whole
+from tidegate.pipelines.ledger.snapshots.line import restore_completely
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint
@@ -161,7 +161,7 @@ def test_every_listed_snapshot_says_if_it_comes_back_whole_and_is_restored_then(
     hours(by_hand, *range(8, 15))
     back_to(by_hand, "1")
     keep(by_hand, 3)
-    whole = come_back_whole(by_hand.tables, list_snapshots(by_hand.tables))
+    whole = restore_completely(by_hand.tables, list_snapshots(by_hand.tables))
     assert whole == {8: True, 7: False, 6: False}
     for target in ("6", "7"):
         with pytest.raises(Refused, match=f"restore sessions {target} --give-up-results") as refused:
@@ -226,4 +226,4 @@ def test_a_file_goes_unread_only_if_all_its_epochs_go() -> None:
     spans = {(3, 4): True, (3, 3): True, (3, 5): False, (3, 6): False, (2, 3): False, (None, None): False}
     for (first, last), whole in spans.items():
         file = {"path": "a", "min.epoch": first, "max.epoch": last}
-        assert publish_step._goes_whole(file, work) is whole
+        assert publish_step._is_deleted_whole(file, work) is whole

@@ -10,15 +10,15 @@ import pytest
 from tests.recovery.growth import Cost, growth, run_epochs
 from tidegate.pipelines.ledger.snapshots.retention import Retention
 from tidegate.pipelines.ledger.tables.table_log import TableLog
-from tidegate.pipelines.run.stream import Upkeep
+from tidegate.pipelines.run.stream import Maintenance
 
 pytestmark = pytest.mark.long
 
 BOUND = 1.1
 
 
-def kept_up() -> Upkeep:
-    return Upkeep(Retention(10, timedelta(0)), epochs=20)
+def kept_up() -> Maintenance:
+    return Maintenance(Retention(10, timedelta(0)), epochs=20)
 
 
 def grown(costs: list[Cost]) -> dict[str, float]:

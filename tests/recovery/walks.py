@@ -167,7 +167,7 @@ class Walk:
     def _restore(self, keep_stale: bool = False) -> None:
         entries = list_snapshots(self.by_hand.tables)
         epoch = self.draw.choice(entries).manifest["epoch"]
-        whole = line.come_back_whole(self.by_hand.tables, entries)[epoch]
+        whole = line.restore_completely(self.by_hand.tables, entries)[epoch]
         try:
             self._back_to(str(epoch), keep_stale=keep_stale)
         except Refused:

@@ -18,7 +18,7 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, TIME
 from tidegate.pipelines.epoch.file_slices import of_version
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.sources.source_table import EvaluatedRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,7 +189,7 @@ def rows_and_counts(spark: SparkSession, lake: Lake, pipeline: Pipeline) -> tupl
         source = OpenInput.open(driver.engine, driver.tables, pipeline)
         files = of_version(source, source.log.head, None)
 
-        def texts(judged: Iterator[JudgedRows]) -> Iterator[pa.RecordBatch]:
+        def texts(judged: Iterator[EvaluatedRows]) -> Iterator[pa.RecordBatch]:
             for rows in judged:
                 usable = rows.usable(FIRST_TIME, LAST_TIME)
                 whole = files.as_rows(rows, usable).append_column(TIME, pa.array(rows.times[usable]))

@@ -77,7 +77,7 @@ class Command:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self._looking = threading.Thread(target=self._look)
+        self._looking = threading.Thread(target=self._published_state)
         self._looking.start()
 
     def java(self) -> list[psutil.Process]:
@@ -94,7 +94,7 @@ class Command:
         self._looking.join()
         return self.process.returncode, told.splitlines()
 
-    def _look(self) -> None:
+    def _published_state(self) -> None:
         while self.process.poll() is None:
             for child in self.java():
                 try:

@@ -21,7 +21,7 @@ from tests.store.server import S3Server, options_of
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.definition.config import RESERVED
 from tidegate.pipelines.errors import LeaseHeld, Refused, TidegateError
-from tidegate.pipelines.failures import is_from_beneath
+from tidegate.pipelines.failures import is_system_failure
 from tidegate.pipelines.ledger.conditional_writes import check_conditional_writes
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.storage.object_files import ObjectFiles
@@ -167,7 +167,7 @@ def run_until_done(start: Callable[[], None], tries: int = 60) -> int:
                 raise
         except Exception as error:
             # A command ends with exit code 1 then, and Airflow tries again.
-            if not (isinstance(error, TidegateError) or is_from_beneath(error)):
+            if not (isinstance(error, TidegateError) or is_system_failure(error)):
                 raise
         else:
             return number + 1

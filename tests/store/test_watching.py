@@ -23,7 +23,7 @@ from tests.store.server import KEY, SECRET, S3Server, options_of
 from tidegate.pipelines.airflow.hook import WarehouseHook
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.errors import StoreFailed
-from tidegate.pipelines.observe.inspect.unread import Look, SourceWatch
+from tidegate.pipelines.observe.inspect.unread import Poll, SourceWatch
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.sources.watched import note_sources
 
@@ -46,23 +46,23 @@ def watch_of(lake: Lake, folder: Path) -> SourceWatch:
 def test_a_look_on_a_store_takes_the_requests_that_the_docs_say(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
     lake = Lake(tmp_path, warehouse=f"s3://{bucket}/wh", options=options_of(proxy.endpoint))
     watch = watch_of(lake, tmp_path)
-    assert watch.look() == Look("a first run of the stream, which records its sources")
+    assert watch.poll() == Poll("a first run of the stream, which records its sources")
     note_sources(load_config(tmp_path / "tidegate.toml"), HOURS)
-    assert watch.look().unread is None, "there is no table yet"
+    assert watch.poll().unread is None, "there is no table yet"
     arrive(lake, 1)
-    assert watch.look().unread == "version 0 of events"
+    assert watch.poll().unread == "version 0 of events"
     arrivals.run(LOCAL, lake, pipeline=HOURS, limits=EpochLimits())
-    assert watch.look().unread is None
+    assert watch.poll().unread is None
     proxy.requests()
     for _ in range(10):
-        assert watch.look().unread is None
+        assert watch.poll().unread is None
     counted = proxy.counted()
     assert counted == Counter({"HEAD": 30})
     said = re.search(r"\| each poll of a watcher[^|]* \| (\d+) \| (\d+) \|", PAGE.read_text())
     assert said is not None
     assert (int(said[1]), int(said[2])) == (0, 3)
     arrive(lake, 2)
-    assert watch.look().unread == "version 1 of events"
+    assert watch.poll().unread == "version 1 of events"
     assert not watch.is_driven()
 
 
@@ -73,11 +73,11 @@ def test_a_store_that_does_not_answer_fails_the_look_and_the_next_one_is_right(
     arrive(lake, 1)
     watch = watch_of(lake, tmp_path)
     note_sources(load_config(tmp_path / "tidegate.toml"), HOURS)
-    assert watch.look().unread == "version 0 of events"
+    assert watch.poll().unread == "version 0 of events"
     gone = watch_of(Lake(tmp_path, warehouse=f"s3://{bucket}-gone/wh", options=lake.options), tmp_path)
     with pytest.raises(StoreFailed):
-        gone.look()
-    assert watch_of(lake, tmp_path).look().unread == "version 0 of events"
+        gone.poll()
+    assert watch_of(lake, tmp_path).poll().unread == "version 0 of events"
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, server: S3Server, **fields: Any) -> WarehouseHook:

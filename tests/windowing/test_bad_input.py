@@ -210,7 +210,7 @@ def test_a_setting_that_can_not_be_is_refused_when_it_is_made(make: Any, field: 
         make()
     assert (raised.value.field, raised.value.value) == (field, value)
     assert str(raised.value).startswith(f"{field} = {value!r}: ")
-    assert len(raised.value.way_out.split()) > 3
+    assert len(raised.value.remedy.split()) > 3
 
 
 @pytest.mark.parametrize("parts", [{"aggregate": {"n": Count()}}, {"reduce": plus}])

@@ -118,7 +118,7 @@ class AggregateColumns(TimedAggregateFunction):
             try:
                 functions[name] = aggregate.bind(schema)
             except IllegalArgument as error:
-                raise IllegalArgument(f"aggregate[{name!r}], {error.field}", error.value, error.way_out) from error
+                raise IllegalArgument(f"aggregate[{name!r}], {error.field}", error.value, error.remedy) from error
         return cls(functions)
 
     def create_accumulator(self) -> list[Any]:

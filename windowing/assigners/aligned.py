@@ -55,8 +55,8 @@ def checked_size_and_offset(size: Duration, offset: Duration, size_name: str = "
     """
     size_millis, shift = positive_millis(size, size_name), millis(offset, "offset")
     if abs(shift) >= size_millis:
-        way_out = f"give an offset of less than the {size_name} ({size_millis} ms), either way"
-        raise IllegalArgument("offset", offset, way_out)
+        remedy = f"give an offset of less than the {size_name} ({size_millis} ms), either way"
+        raise IllegalArgument("offset", offset, remedy)
     return size_millis, shift
 
 

@@ -59,7 +59,7 @@ class JoinOperator(TwoInputOperator):
         super().__init__()
         self._late_output = late_output
 
-    def _came(self, timestamp: Millis | None, side: str | None) -> tuple[Millis, str]:
+    def _added(self, timestamp: Millis | None, side: str | None) -> tuple[Millis, str]:
         """Count an element, and return its time and side.
 
         Raises:
@@ -128,7 +128,7 @@ class IntervalJoinOperator(JoinOperator):
         self._fit = row_checker(join.result_type, join.join or join)
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
-        timestamp, side = self._came(timestamp, side)
+        timestamp, side = self._added(timestamp, side)
         if timestamp < self.timers.current_watermark:
             self._late(key, value, timestamp, side)
             return
@@ -207,7 +207,7 @@ class WindowJoinOperator(JoinOperator):
         self._windows: dict[tuple[Any, Window], dict[str, list[Any]]] = {}
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
-        timestamp, side = self._came(timestamp, side)
+        timestamp, side = self._added(timestamp, side)
         windows = self._assigner.assign_windows(value, timestamp, self.timers)
         open_windows = [window for window in windows if not self._is_late(window.max_timestamp)]
         for window in open_windows:

@@ -159,7 +159,7 @@ def migrated(rows: pa.Table, old: StateFormat, schema: StateSchema, drop: Collec
     new = StateFormat.of(schema)
     for difference in differences(old, new):
         if taken_over(difference, old, new, drop) is None:
-            raise IncompatibleSnapshot(difference.field, difference.found, difference.expected, way_out(difference))
+            raise IncompatibleSnapshot(difference.field, difference.found, difference.expected, remedy(difference))
         name = difference.name
         if difference.found is None and _of_rest(difference) is not None:
             rows = rows.append_column(name, pa.nulls(len(rows), dict(schema.contents)[name]))
@@ -237,7 +237,7 @@ def _with_results(rows: pa.Table, result: pa.DataType | None) -> pa.Table:
     return rows.set_column(index, "emitted", pa.array(panes, emitted_type(result)))
 
 
-def way_out(difference: Difference) -> str:
+def remedy(difference: Difference) -> str:
     """Return advice about a difference that can't be migrated."""
     if is_held(difference) and difference.expected is None:
         return f"Elements that wait for the watermark would be lost: keep time_sorted=True. {_START_ANEW}"

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FILE, KEPT, MARKER, PACK, PARTITION, PATH, PLACE, ROW, SHARD
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
-from tidegate.pipelines.engine.base import PACKED, Batches, Names, Run, heaped
+from tidegate.pipelines.engine.base import PACKED, Batches, Names, Run, balanced_groups
 from tidegate.pipelines.engine.spark.connect import count_cores, keep_alive, runs_here
 from tidegate.pipelines.engine.spark.versions import from_arrow, place_by_number
 from tidegate.pipelines.errors import Refused, TidegateError
@@ -29,7 +29,7 @@ from tidegate.pipelines.sources.base import Source, SparkSource
 from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import without_metadata
-from tidegate.pipelines.sources.source_table import JudgedRows, SourceTable
+from tidegate.pipelines.sources.source_table import EvaluatedRows, SourceTable
 from tidegate.pipelines.sources.sql.expression import SparkSql
 
 if TYPE_CHECKING:
@@ -233,12 +233,12 @@ class SparkEngine:
         frames = []
         by_tasks = [number for number in range(len(files.parts)) if not files.table_of(number).needs_spark]
         if by_tasks:
-            heaps = heaped(files.parts, by_tasks, _TASKS_PER_CORE * self.cores)
+            groups = balanced_groups(files.parts, by_tasks, _TASKS_PER_CORE * self.cores)
 
             def read(batches: Batches) -> Batches:
-                return run(files.judged(_numbers(batches, heaps), names))
+                return run(files.evaluated(_numbers(batches, groups), names))
 
-            frames.append(self._range(len(heaps)).mapInArrow(read, from_arrow(schema)))
+            frames.append(self._range(len(groups)).mapInArrow(read, from_arrow(schema)))
         for input_, table in enumerate(files.tables):
             numbers = [number for number, part in enumerate(files.parts) if part.input == input_]
             if table.needs_spark and numbers:
@@ -273,28 +273,28 @@ class SparkEngine:
             by_path.setdefault(files.parts[number].path, []).append(number)
 
         def judge(batches: Batches) -> Batches:
-            return run(judged for batch in batches for judged in _judged(files, table, by_path, names, batch))
+            return run(judged for batch in batches for judged in _evaluated(files, table, by_path, names, batch))
 
         return _map_in_arrow(evaluated(sql, rows, names, origin), judge, schema)
 
     def _stored(self, files: FileSlice, numbers: list[int], names: Sequence[str]) -> DataFrame:
         """Return columns of the source, read by tasks, with the part and the position of each row."""
-        heaps = heaped(files.parts, numbers, _TASKS_PER_CORE * self.cores)
+        groups = balanced_groups(files.parts, numbers, _TASKS_PER_CORE * self.cores)
         columns = files.table_of(numbers[0]).columns.schema
         kinds = pa.schema([*(columns.field(name).with_nullable(True) for name in names), *_ORIGIN.items()])
 
         def read(batches: Batches) -> Batches:
-            for number in _numbers(batches, heaps):
+            for number in _numbers(batches, groups):
                 for stored, places in files.table_of(number).stored(files.parts[number], names):
                     numbered = pa.repeat(pa.scalar(number, pa.int32()), len(stored))
                     yield from pa.table([*stored.columns, numbered, pa.array(places)], schema=kinds).to_batches()
 
-        return self._range(len(heaps)).mapInArrow(read, from_arrow(kinds))
+        return self._range(len(groups)).mapInArrow(read, from_arrow(kinds))
 
 
-def _judged(
+def _evaluated(
     files: FileSlice, table: SourceTable, by_path: dict[str, list[int]], names: Sequence[str], batch: pa.RecordBatch
-) -> Iterator[JudgedRows]:
+) -> Iterator[EvaluatedRows]:
     rows = pa.Table.from_batches([batch])
     origin = rows.column_names[len(names)]
     events = rows.select([*names, KEPT, PARTITION])
@@ -306,7 +306,7 @@ def _judged(
             structs = rows[ROW].filter(of_file).combine_chunks()
             whole = pa.Table.from_arrays(structs.flatten(), schema=table.columns.schema)
         for number in by_path.get(origin_of_rows, ()) if origin == PATH else (origin_of_rows,):
-            yield table.judged_by_spark(number, files.parts[number], events.filter(of_file), places, whole)
+            yield table.evaluated_by_spark(number, files.parts[number], events.filter(of_file), places, whole)
         if origin == PATH and origin_of_rows not in by_path:
             raise TidegateError(
                 f"source table {table.name}: a row of file {origin_of_rows}, which none of the commits being read "
@@ -318,7 +318,7 @@ def _unnamed(run: Run, schema: pa.Schema) -> tuple[Run, pa.Schema]:
     """Return a function and its schema with numbered columns: names may contain dots, which Spark takes for fields."""
     unnamed = pa.schema([field.with_name(f"c{place}") for place, field in enumerate(schema)])
 
-    def renamed(judged: Iterator[JudgedRows]) -> Batches:
+    def renamed(judged: Iterator[EvaluatedRows]) -> Batches:
         return (batch.rename_columns(unnamed.names) for batch in run(judged))
 
     return renamed, unnamed
@@ -328,9 +328,9 @@ def _tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
     return (number for batch in batches for number in batch.column(0).to_pylist())
 
 
-def _numbers(batches: Iterable[pa.RecordBatch], heaps: Sequence[Sequence[int]]) -> Iterator[int]:
+def _numbers(batches: Iterable[pa.RecordBatch], groups: Sequence[Sequence[int]]) -> Iterator[int]:
     """Yield the numbers of the parts that a task reads."""
-    return (number for task in _tasks(batches) for number in heaps[task])
+    return (number for task in _tasks(batches) for number in groups[task])
 
 
 def _map_in_arrow(frame: DataFrame, run: Callable[[Batches], Batches], schema: pa.Schema) -> DataFrame:

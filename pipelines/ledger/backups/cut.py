@@ -68,7 +68,7 @@ def cut_now(tables: PipelineTables) -> Cut:
     trusted_head(tables)
     # Table quality is cut first, so it has no check of a later epoch.
     has_checks = tables.warehouse.exists(tables.path(quality.NAME))
-    checks = [_table(tables, quality.NAME, tables.look(quality.NAME).version())] if has_checks else []
+    checks = [_table(tables, quality.NAME, tables.newest(quality.NAME).version())] if has_checks else []
     snapshot = require_published(tables, require_snapshot(tables))
     epoch = snapshot.manifest.epoch
     published = [
@@ -86,7 +86,7 @@ def cut_now(tables: PipelineTables) -> Cut:
 
 def _version_with(tables: PipelineTables, table: str, epoch: int) -> int:
     """Return the last version of a published table before the first epoch that is later than this one."""
-    log, last = tables.warehouse.log(tables.path(table)), tables.look(table).version()
+    log, last = tables.warehouse.log(tables.path(table)), tables.newest(table).version()
     for version in range(last, -1, -1):
         try:
             transactions = [action["txn"] for action in log.actions(version) if "txn" in action]

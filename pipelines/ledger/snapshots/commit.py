@@ -136,7 +136,7 @@ def outrun(tables: PipelineTables, epoch: int, planned_at: str) -> Refused:
     )
 
 
-def quiet_manifest(
+def manifest_without_input(
     state_of: Manifest,
     kind: Kind,
     publish: Mapping[str, Publish],

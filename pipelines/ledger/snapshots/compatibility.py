@@ -34,7 +34,7 @@ class Incompatibility:
     field: str
     then: object
     now: object
-    way_out: str = _NEW_NAME
+    remedy: str = _NEW_NAME
 
     def __str__(self) -> str:
         return f"{self.field} is {_shown(self.then)} in the snapshot and {_shown(self.now)} in the code"
@@ -73,8 +73,8 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
             continue
         change = taken_over(difference, old_format, new_format, left_behind(bound.pipeline))
         if change is None:
-            way_out = _way_out(bound, difference)
-            refused.append(Incompatibility(difference.field, difference.found, difference.expected, way_out))
+            remedy = _remedy(bound, difference)
+            refused.append(Incompatibility(difference.field, difference.found, difference.expected, remedy))
         elif change:
             migrations.append(change)
     return Compatibility(tuple(migrations), tuple(refused), _notes(bound.pipeline, manifest))
@@ -111,7 +111,7 @@ def check_restorable(bound: BoundPipeline, manifest: Manifest) -> None:
     for difference in compare(bound, manifest).incompatibilities:
         raise Refused(
             f"pipeline {manifest.pipeline!r} can't continue from epoch {manifest.epoch}: {difference}. "
-            f"{difference.way_out}"
+            f"{difference.remedy}"
         )
 
 
@@ -123,7 +123,7 @@ def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Ma
     """
     now = _names(format_of(bound.schemas, bound))
     then = _names(format_of(manifest.schemas, bound)) | (
-        set(arrow_schema(tables.look(results.NAME)).names) if tables.exist else set()
+        set(arrow_schema(tables.newest(results.NAME)).names) if tables.exist else set()
     )
     has_states = bool(bound.state.user_state or manifest.schemas.user_state or manifest.schemas.trigger_state)
     for name in bound.pipeline.dropped:
@@ -138,8 +138,8 @@ def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Ma
                 else "the snapshot has nothing left to drop"
             )
             left = [each for each in droppable if each not in bound.pipeline.dropped]
-            way_out = f"Name {' or '.join(map(repr, left))} instead" if left else "Take it out of dropped="
-            raise Refused(f"{field}, but neither its snapshot nor its results have that column: {instead}. {way_out}")
+            remedy = f"Name {' or '.join(map(repr, left))} instead" if left else "Take it out of dropped="
+            raise Refused(f"{field}, but neither its snapshot nor its results have that column: {instead}. {remedy}")
 
 
 def _names(format_: StateFormat) -> set[str]:
@@ -162,7 +162,7 @@ def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -
     return head
 
 
-def _way_out(bound: BoundPipeline, difference: Difference) -> str:
+def _remedy(bound: BoundPipeline, difference: Difference) -> str:
     if is_held(difference) and difference.expected is None:
         return f"Elements that wait for the watermark would be lost: keep time_sorted=True. Or: {_OTHERWISE}"
     if difference.expected is None:

@@ -23,7 +23,7 @@ from tidegate.pipelines.definition.branches import check_no_branches
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard
-from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, quiet_manifest
+from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, manifest_without_input
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, newest_record, require_snapshot, required
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.recovery import recover, trusted_head
@@ -104,7 +104,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     rest = _without(tables, head, value, f"state-{head.manifest.epoch + 1:06d}-forget")
     forgotten = Publish(forgotten=(mark_of_forgotten(value),))
     erased = _erased(head.manifest, pipeline, value, rest)
-    manifest = quiet_manifest(erased, "forget", dict.fromkeys(PUBLISHED, forgotten), now)
+    manifest = manifest_without_input(erased, "forget", dict.fromkeys(PUBLISHED, forgotten), now)
     commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), rest.added, rest.kept)
     publish(tables, manifest)
     rows[state.NAME] = rest.gone
@@ -302,7 +302,7 @@ class _Traces:
         )
 
     def _are_in_table(self, table: str) -> bool:
-        schema = arrow_schema(self.tables.look(table))
+        schema = arrow_schema(self.tables.newest(table))
         columns = self.names if table == state.NAME else key_columns(table, schema, self.names)
         is_derived = table in (late.NAME, rejects.NAME) and set(self.pipeline.key) & set(self.pipeline.columns)
         return self._are_in_files(self.tables.path(table), schema, () if is_derived else columns, table == state.NAME)

@@ -143,7 +143,7 @@ def required(tables: PipelineTables, snapshot: Snapshot | None) -> Snapshot:
 def newest_epochs(tables: PipelineTables, names: Sequence[str] = ALL) -> dict[str, int]:
     """Return the newest epoch committed to each table, 0 before the first. Missing tables are left out."""
     return {
-        name: tables.look(name).transaction_version(tables.application) or 0
+        name: tables.newest(name).transaction_version(tables.application) or 0
         for name in names
         if tables.warehouse.exists(tables.path(name))
     }

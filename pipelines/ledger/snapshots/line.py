@@ -158,7 +158,7 @@ def is_made_here(tables: PipelineTables, head: Head, target: Snapshot) -> bool:
     then = target.manifest
     if target.path == tables.path(state.NAME) or head.run_ids.get(then.epoch) == then.run_id:
         return True
-    return origin_of(tables.warehouse, target).table_id == str(tables.look(state.NAME).metadata().id)
+    return origin_of(tables.warehouse, target).table_id == str(tables.newest(state.NAME).metadata().id)
 
 
 def fork(tables: PipelineTables, head: Head, target: Snapshot, losses: Losses) -> int:
@@ -247,7 +247,7 @@ def is_kept(tables: PipelineTables, table: str, file: DataFile, pruned: int) -> 
 
 def _lies_ahead(tables: PipelineTables, file: DataFile) -> bool:
     """Return True if a file has a row that was rejected because its time was ahead, and False if it is unreadable."""
-    path, schema = tables.path(rejects.NAME), arrow_schema(tables.look(rejects.NAME))
+    path, schema = tables.path(rejects.NAME), arrow_schema(tables.newest(rejects.NAME))
     try:
         rows = tables.warehouse.read_files(path, [file.path], schema, ["reason"])
     except Refused:
@@ -293,7 +293,7 @@ def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> 
     left = [manifest for manifest in left if manifest.epoch not in erasures]
     if not left:
         return ()
-    schema = arrow_schema(tables.look(epochs.NAME))
+    schema = arrow_schema(tables.newest(epochs.NAME))
     rows = pa.concat_tables(epoch_row(manifest, schema) for manifest in left)
     return write_rows(tables.warehouse, tables.path(epochs.NAME), f"{epochs.NAME}-{epoch:06d}", rows)
 
@@ -339,7 +339,7 @@ def rows_of_departed(
     files = losses.readable(table, listed)
     if not files:
         return ()
-    schema, path = arrow_schema(tables.look(table)), tables.path(table)
+    schema, path = arrow_schema(tables.newest(table)), tables.path(table)
     rows = tables.warehouse.read_files(path, [file.path for file in files], schema)
     pruned = {number for prune in prunes.values() for number in prune.get(table, ())}
     gone = pa.array(sorted({*work.remove_epochs, *work.stale_epochs, *pruned}), pa.int64())
@@ -348,7 +348,7 @@ def rows_of_departed(
     return write_rows(tables.warehouse, path, f"{table}-{epoch:06d}", rows)
 
 
-def come_back_whole(tables: PipelineTables, entries: Collection[SnapshotEntry]) -> dict[int, bool]:
+def restore_completely(tables: PipelineTables, entries: Collection[SnapshotEntry]) -> dict[int, bool]:
     """Return for each listed epoch whether restoring it would bring back everything that was published up to it.
 
     It would if every epoch between it and the head's lineage is retained.
@@ -394,7 +394,7 @@ class _Ancestry:
         records = [entry.manifest for entry in entries.values()]
         for table in PUBLISHED:
             if tables.warehouse.exists(tables.path(table)):
-                record = newest_record(tables.warehouse, tables.look(table)).get("tidegate", {})
+                record = newest_record(tables.warehouse, tables.newest(table)).get("tidegate", {})
                 records += [record] if "parent" in record else []
         # Later records of an epoch overwrite earlier ones, so the logs take precedence over table epochs.
         records = [*_epoch_rows(tables), *records]
@@ -418,7 +418,7 @@ def _epoch_rows(tables: PipelineTables) -> list[dict[str, Any]]:
     if not tables.warehouse.exists(tables.path(epochs.NAME)):
         return []
     try:
-        handle = tables.look(epochs.NAME)
+        handle = tables.newest(epochs.NAME)
         names = ["epoch", "parent", "timeline", "run_id", "kind", epochs.DEPARTED]
         rows = read_table(tables.warehouse, handle, [name for name in names if name in arrow_schema(handle).names])
     except Refused:

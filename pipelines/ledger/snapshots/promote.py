@@ -23,7 +23,7 @@ from tidegate.pipelines.definition.columns import with_values
 from tidegate.pipelines.definition.counters import KEPT, OF_SHARDS
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard, fork_of, is_on, line_with
-from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, quiet_manifest, remaining
+from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, manifest_without_input, remaining
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, required
 from tidegate.pipelines.ledger.snapshots.line import erasing_epochs
 from tidegate.pipelines.ledger.snapshots.publish import publish
@@ -63,12 +63,12 @@ def promote(
     theirs = required(branch, recover(branch))
     if theirs.manifest.run_id == note.run_id:
         raise Refused(f"{branch.pipeline} has not run an epoch yet: run it before you promote it")
-    if state.has_deltas(arrow_schema(theirs.handle)) and not state.has_deltas(arrow_schema(tables.look(state.NAME))):
+    if state.has_deltas(arrow_schema(theirs.handle)) and not state.has_deltas(arrow_schema(tables.newest(state.NAME))):
         raise Refused(
             f"{branch.pipeline} has state of version {state.VERSION}, but {tables.pipeline} has an older one: run "
             f"`tidegate state upgrade {tables.pipeline}`, then promote again"
         )
-    tables.widen({table: arrow_schema(branch.look(table)) for table in ALL})
+    tables.widen({table: arrow_schema(branch.newest(table)) for table in ALL})
     head = required(tables, recover(tables))
     ours, then = head.manifest, theirs.manifest
     if ours.kind == "promote" and ours.run_id == _run_of(then):
@@ -114,7 +114,7 @@ def _shared(tables: PipelineTables, head: Snapshot, then: Manifest, note: Branch
 
 def _epoch_rows(branch: PipelineTables, then: Manifest, shared: int, note: BranchNote) -> list[dict[str, Any]]:
     """Return the rows of the branch's table `epochs` after the shared epoch, without the branch's first row."""
-    rows = read_table(branch.warehouse, branch.look(epochs.NAME), where=pc.field("epoch") > shared).to_pylist()
+    rows = read_table(branch.warehouse, branch.newest(epochs.NAME), where=pc.field("epoch") > shared).to_pylist()
     on_line = {row["epoch"]: row for row in rows if is_on(then.line, row["epoch"])}
     numbers = {number for first, last in then.line for number in range(max(first, shared + 1), last + 1)}
     if lacking := sorted(numbers - on_line.keys()):
@@ -132,18 +132,18 @@ def _check_epochs(
     """Refuse epochs that did more than read the source."""
     for row in epoch_rows:
         if row["kind"] not in _OF_BRANCH:
-            way_out = f"Create another branch, from a newer epoch of {tables.pipeline}, and run it as a stream"
+            remedy = f"Create another branch, from a newer epoch of {tables.pipeline}, and run it as a stream"
             if row["kind"] != "change":  # A restored branch would read the changed version of the source again.
-                way_out = (
+                remedy = (
                     f"Go back to before it (`tidegate restore {branch.pipeline} {row['parent']}`), run the branch as "
                     f"a stream, then promote it. Or create another branch, and run it as a stream"
                 )
             raise Refused(
                 f"epoch {row['epoch']} of {branch.pipeline} is of kind {row['kind']!r}, and only a branch that reads "
-                f"its source as a stream can be promoted. {way_out}"
+                f"its source as a stream can be promoted. {remedy}"
             )
     where = pc.field("epoch") > shared
-    rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "kind"], where).to_pylist()
+    rows = read_table(tables.warehouse, tables.newest(epochs.NAME), ["epoch", "kind"], where).to_pylist()
     for row in rows:
         if is_on(ours.line, row["epoch"]) and row["kind"] not in _OF_PIPELINE:
             raise Refused(
@@ -184,7 +184,7 @@ def _manifest(
     erasures = erasing_epochs(tables)
     work[epochs.NAME] = Publish(remove_epochs=tuple(number for number in left if number not in erasures))
     line = line_with(tuple((first, min(last, shared)) for first, last in note.line if first <= shared), epoch)
-    quiet = quiet_manifest(then, "promote", work, now, epoch=epoch, timeline=timeline, line=line)
+    quiet = manifest_without_input(then, "promote", work, now, epoch=epoch, timeline=timeline, line=line)
     counted = {
         each.name: sum(row.get(each.name) or 0 for row in epoch_rows) for each in KEPT if each.name != _OPEN_WINDOWS
     }
@@ -211,7 +211,7 @@ def _brought(
     tables: PipelineTables, branch: PipelineTables, table: str, shared: int, epoch: int, timeline: int
 ) -> Iterator[DataFile]:
     """Write the branch's rows after the shared epoch into files for the pipeline's table, and yield the files."""
-    schema, handle = arrow_schema(tables.look(table)), branch.look(table)
+    schema, handle = arrow_schema(tables.newest(table)), branch.newest(table)
     where = (pc.field("epoch") > shared) & ~pc.field("stale")
     for file in active_files(handle):
         if (newest := file.get("max.epoch")) is not None and newest <= shared:

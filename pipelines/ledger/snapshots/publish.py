@@ -122,9 +122,9 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
         work = manifest.publish[table]
         if not work.rewrites:
             continue
-        handle, path = tables.look(table), tables.path(table)
+        handle, path = tables.newest(table), tables.path(table)
         for file in _touched(table, handle, work):
-            if _goes_whole(file, work):
+            if _is_deleted_whole(file, work):
                 continue
             try:
                 tables.warehouse.read_files(path, [file["path"]], arrow_schema(handle))
@@ -150,7 +150,7 @@ def _rewritten(
         if file["path"] in listed:
             # This file of the epoch was already published, and is kept.
             continue
-        if _goes_whole(file, work):
+        if _is_deleted_whole(file, work):
             removes.append(remove_action(file))
             continue
         rows = tables.warehouse.read_files(path, [file["path"]], schema)
@@ -208,7 +208,7 @@ def _touched(table: str, handle: DeltaTable, work: Publish) -> Iterator[dict[str
             yield file
 
 
-def _goes_whole(file: dict[str, Any], work: Publish) -> bool:
+def _is_deleted_whole(file: dict[str, Any], work: Publish) -> bool:
     """Return True if the statistics show that every row of a file is to be deleted. Such a file is not read."""
     if file["path"] in work.given_up:
         return True

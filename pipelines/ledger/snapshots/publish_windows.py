@@ -100,7 +100,7 @@ def drop_unreadable(tables: PipelineTables) -> None:
 
 
 def _create(tables: PipelineTables, key: Sequence[str], wanted: WindowsTable, replace: bool = False) -> None:
-    rows = arrow_schema(tables.look(results.NAME))
+    rows = arrow_schema(tables.newest(results.NAME))
     windows.check_partitions(tables.pipeline, rows.names, wanted)
     unit = wanted.partition_by
     schema = windows.schema(rows, key, unit).with_metadata({windows.EARLY: str(wanted.early).lower()})

@@ -26,7 +26,7 @@ def published_epoch(tables: PipelineTables) -> int:
     """Return the newest epoch that every table has, or 0 before the first."""
     if not tables.warehouse.exists(tables.path(epochs.NAME)):
         return 0
-    return tables.look(epochs.NAME).transaction_version(tables.application) or 0
+    return tables.newest(epochs.NAME).transaction_version(tables.application) or 0
 
 
 def newest_published(tables: PipelineTables, head: Snapshot | None = None) -> Snapshot | None:
@@ -158,7 +158,7 @@ def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
             f"epoch {manifest.epoch} of {manifest.pipeline} is not published yet: the next run of the pipeline "
             "publishes it"
         )
-    handles = {name: tables.look(name) for name in PUBLISHED}
+    handles = {name: tables.newest(name) for name in PUBLISHED}
     of_epochs = handles[epochs.NAME]
     rows = read_table(tables.warehouse, of_epochs, where=of_line(manifest.line)).sort_by("epoch")
     was_left = manifest.kind == "prune" and not is_on(head.manifest.line, manifest.epoch)

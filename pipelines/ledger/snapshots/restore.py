@@ -20,7 +20,7 @@ from tidegate.pipelines.ledger.manifest import Manifest, Publish
 from tidegate.pipelines.ledger.snapshots.commit import (
     check_files,
     commit_snapshot,
-    quiet_manifest,
+    manifest_without_input,
     remaining,
 )
 from tidegate.pipelines.ledger.snapshots.foreign_changes import check_unchanged
@@ -241,7 +241,7 @@ def _manifest(
     for table in (late.NAME, rejects.NAME) if undone else ():
         back = rows_of_departed(tables, undone, table, work[table], prunes, losses, epoch)
         work[table] = work[table].model_copy(update={"files": (*files[table], *back)})
-    return quiet_manifest(
+    return manifest_without_input(
         then,
         "restore",
         work,

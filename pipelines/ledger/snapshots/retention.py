@@ -22,7 +22,7 @@ from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.definition.config import PipelineEntry
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.manifest import QUIET, Publish
-from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, quiet_manifest, remaining
+from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, manifest_without_input, remaining
 from tidegate.pipelines.ledger.snapshots.head import (
     FENCE,
     KEPT,
@@ -134,7 +134,7 @@ def keep_newest_only(tables: PipelineTables) -> None:
     required(tables, recover(tables))
     names = tables.with_windows(ALL)
     listed = {table: tables.warehouse.names(tables.path(table)) for table in names}
-    at = {table: tables.look(table).version() for table in names}
+    at = {table: tables.newest(table).version() for table in names}
     newest = next(entry.version for entry in snapshots_of(TableLog(tables, state.NAME)))
     since = {**at, state.NAME: newest}
     # After the fence, nobody can commit any of the listed files.
@@ -303,7 +303,7 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
     old, oldest, last = _epochs_before(tables, before, head.manifest.epoch)
     gone, counts = {}, {}
     for table in PRUNED:
-        held = read_table(tables.warehouse, tables.look(table), ["epoch"])["epoch"]
+        held = read_table(tables.warehouse, tables.newest(table), ["epoch"])["epoch"]
         spared = _ahead_epochs(tables) if table == rejects.NAME else frozenset[int]()
         is_spared = pc.is_in(held, value_set=pa.array(sorted(spared), pa.int64()))
         is_old = pc.or_(pc.is_in(held, value_set=old), pc.less(held, oldest))
@@ -313,7 +313,7 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
         newest = next((epoch for epoch in range(last, 0, -1) if epoch not in spared), None)
         gone[table] = Publish(remove_epochs=tuple(sorted({*expired.to_pylist(), *((newest,) if newest else ())})))
     if any(counts.values()):
-        manifest = quiet_manifest(head.manifest, "prune", {**dict.fromkeys(PUBLISHED, Publish()), **gone}, now)
+        manifest = manifest_without_input(head.manifest, "prune", {**dict.fromkeys(PUBLISHED, Publish()), **gone}, now)
         added, files = remaining(tables, head, f"state-{manifest.epoch:06d}-prune")
         kept = {file["path"] for file in files}
         commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
@@ -323,7 +323,7 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
 
 def _ahead_epochs(tables: PipelineTables) -> frozenset[int]:
     """Return the epochs on any lineage that rejected a row because its time was ahead."""
-    handle = tables.look(rejects.NAME)
+    handle = tables.newest(rejects.NAME)
     rows = read_table(tables.warehouse, handle, ["epoch"], where=pc.field("reason") == rejects.AHEAD)
     return frozenset(rows["epoch"].to_pylist())
 
@@ -334,7 +334,7 @@ def _epochs_before(tables: PipelineTables, before: Millis, newest: int) -> tuple
     They are the numbers of these epochs; a number below which all epochs are old too, even if table epochs no longer
     has their rows (0 for none); and the newest old number in any lineage (0 for none).
     """
-    rows = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "started_at"])
+    rows = read_table(tables.warehouse, tables.newest(epochs.NAME), ["epoch", "started_at"])
     is_old = pc.less(rows["started_at"], pa.scalar(from_millis(before)).cast(TIMESTAMP))
     old = rows["epoch"].filter(is_old).combine_chunks()
     oldest = pc.min(rows["epoch"]).as_py()

@@ -92,8 +92,8 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
                     **snapshot.manifest.short(),
                     "savepoint": name,
                     "created_at": now,
-                    "table_id": str(tables.look(state.NAME).metadata().id),
-                    "schemas": {table: tables.look(table).schema().to_json() for table in ALL},
+                    "table_id": str(tables.newest(state.NAME).metadata().id),
+                    "schemas": {table: tables.newest(table).schema().to_json() for table in ALL},
                     "run_ids": {
                         str(entry.epoch): entry.manifest["run_id"] for entry in lineage(tables, snapshot.manifest.epoch)
                     },
@@ -246,7 +246,7 @@ def remove_rests(tables: PipelineTables) -> None:
         if not tables.warehouse.exists(path):
             # A process that is copying into it, or hangs, must not create the table once its files are gone.
             with suppress(Outrun):
-                create(tables.warehouse, path, tables.look(state.NAME).schema(), [], {}, f"{tables.pipeline}.{name}")
+                create(tables.warehouse, path, tables.newest(state.NAME).schema(), [], {}, f"{tables.pipeline}.{name}")
         if not _is_complete(tables, path):
             tables.warehouse.delete_folder(path)
 

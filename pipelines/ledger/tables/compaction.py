@@ -49,7 +49,7 @@ def compact(tables: PipelineTables, table: str, together: int | None = None) -> 
     The caller holds the lease. `together` is the number of files of similar size at which these are combined, so that
     each row is rewritten only a few times, however often this runs. None combines all small files.
     """
-    handle = tables.look(table)
+    handle = tables.newest(table)
     files = active_files(handle)
     groups = [
         group for partition in _partitions(files) for tier in _tiers(partition, together) for group in _groups(tier)
@@ -75,7 +75,7 @@ def drop_old_epochs(tables: PipelineTables, before: Millis, needed: int, now: Mi
     Compaction combines the files in the order of their epochs, so the oldest files hold the oldest epochs. The caller
     holds the lease. The epoch `needed`, the oldest whose snapshot is retained, and later ones are kept.
     """
-    handle = tables.look(epochs.NAME)
+    handle = tables.newest(epochs.NAME)
     gone = []
     files = sorted(active_files(handle), key=lambda file: file["min.epoch"])
     for number, file in enumerate(files):

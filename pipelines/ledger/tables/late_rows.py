@@ -116,7 +116,7 @@ def write_departed(tables: PipelineTables, table: str, rows: pa.Table, epoch: in
 
 def read_departed(tables: PipelineTables, table: str, departed: Sequence[Departed]) -> pa.Table:
     """Return the rows that are removed from a table."""
-    schema = arrow_schema(tables.look(table))
+    schema = arrow_schema(tables.newest(table))
     return tables.warehouse.read_files(tables.path(table), [each.file.path for each in departed], schema)
 
 

@@ -110,21 +110,21 @@ class PipelineTables:
         """
         return self._checked(table, lambda path: self.warehouse.open(path, version))
 
-    def look(self, table: str) -> DeltaTable:
+    def newest(self, table: str) -> DeltaTable:
         """Return a table at its newest version, for reading only: this process may already have opened it.
 
         The errors are those of `open`.
         """
         return self._checked(table, lambda path: newest(self.warehouse, path))
 
-    def look_windows(self) -> DeltaTable:
+    def newest_windows(self) -> DeltaTable:
         """Return table `windows` as `look` does; raise Refused if the pipeline has none."""
         if not self.warehouse.exists(self.path(windows.NAME)):
             raise Refused(
                 f"pipeline {self.pipeline!r} has no table windows: `tidegate windows build {self.pipeline}` creates "
                 "it, or says why the pipeline can't have one"
             )
-        return self.look(windows.NAME)
+        return self.newest(windows.NAME)
 
     def _checked(self, table: str, opened: Callable[[str], DeltaTable]) -> DeltaTable:
         try:
@@ -234,7 +234,7 @@ class PipelineTables:
         for table, schema in schemas.items():
             if not self.warehouse.exists(self.path(table)):
                 continue
-            handle = self.look(table)
+            handle = self.newest(table)
             existing = {column.name: column for column in handle.schema().fields}
             added = []
             for column in Schema.from_arrow(schema).fields:
@@ -271,7 +271,7 @@ class Handles:
             return handle
         if table not in self._shared:
             # Most runs publish one epoch, and have already read the tables.
-            self._shared[table] = handle = tables.look(table)
+            self._shared[table] = handle = tables.newest(table)
             return handle
         self._kept[table] = handle = tables.open(table)
         return handle

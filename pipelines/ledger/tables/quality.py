@@ -242,7 +242,7 @@ def acknowledge(
     """Record that a user acknowledged the windows that satisfy a condition, as of a manifest's epoch."""
     observed = json.dumps({"where": where, "reason": reason}, ensure_ascii=False)
     outcome = {"expectation": "acknowledge", "severity": "info", "success": True, "observed": observed}
-    _append_beside(tables, manifest, suite=ACKNOWLEDGED, checked_at=now, about="", rows=windows, **outcome)
+    _append_concurrently(tables, manifest, suite=ACKNOWLEDGED, checked_at=now, about="", rows=windows, **outcome)
 
 
 def keep_verification(
@@ -255,10 +255,10 @@ def keep_verification(
     now, about = datetime.now(UTC), "" if seconds is None else _SAMPLED
     outcome = {"expectation": "verify", "severity": "critical", "success": success, "observed": observed}
     outcome |= {"observed_number": seconds}
-    _append_beside(tables, manifest, suite=VERIFIED, checked_at=now, about=about, rows=windows, **outcome)
+    _append_concurrently(tables, manifest, suite=VERIFIED, checked_at=now, about=about, rows=windows, **outcome)
 
 
-def _append_beside(tables: PipelineTables, manifest: Manifest, **outcome: Any) -> None:
+def _append_concurrently(tables: PipelineTables, manifest: Manifest, **outcome: Any) -> None:
     """Add a row that is not an outcome of a check, as of a manifest's epoch."""
     row = QualityRow(
         check_id=uuid.uuid4().hex,

@@ -232,7 +232,7 @@ class Arrivals:
             )
             for columns in tables
         ]
-        for judged in self.files.judged(names=names):
+        for judged in self.files.evaluated(names=names):
             part = self.files.parts[judged.number]
             columns, wanted = tables[part.input], judged.usable(part.since, part.until)
             table = judged.table

@@ -39,10 +39,10 @@ from tidegate.pipelines.ledger.snapshots.line import forgotten_marks
 from tidegate.pipelines.ledger.tables.keys import Key, is_forgotten
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Identity, Life, Step
-from tidegate.pipelines.sources.base import FileGone
+from tidegate.pipelines.sources.base import SourceFileMissing
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.source_table import JudgedRows
+from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.functions import AggregateFunction
@@ -104,7 +104,7 @@ class History:
         """
         try:
             return self, self.rows(wanted, after)
-        except FileGone:
+        except SourceFileMissing:
             later = replace(self, steps=tuple(_steps(self.source, self.tables, self.manifest, self.manifest)))
             return later, later.rows(wanted, after)
 
@@ -126,7 +126,7 @@ class History:
         columns = files.tables[0].columns
         names = list(dict.fromkeys(filter(None, [*columns.names, *columns.limited, columns.partition_by])))
         bound, found, gone = self.source.bound, [], list[FilePart]()
-        for judged in self._judged(files, names, gone):
+        for judged in self._evaluated(files, names, gone):
             part = files.parts[judged.number]
             kept = judged.usable(part.since, part.until)
             if bound.key.names:
@@ -150,11 +150,11 @@ class History:
         listed = [] if rows is None else rows.to_pylist(maps_as_pydicts="lossy")
         return Rows(tuple(files.parts), listed, self._spans_of(gone))
 
-    def _judged(self, files: FileSlice, names: list[str], gone: list[FilePart]) -> Iterator[JudgedRows]:
+    def _evaluated(self, files: FileSlice, names: list[str], gone: list[FilePart]) -> Iterator[EvaluatedRows]:
         for number, part in enumerate(files.parts):
             try:
-                yield from files.judged([number], [names])
-            except FileGone:
+                yield from files.evaluated([number], [names])
+            except SourceFileMissing:
                 if self.steps[part.commit].kind != BASE:
                     raise
                 gone.append(part)

@@ -157,7 +157,7 @@ def _epochs(tables: PipelineTables, newest: int) -> dict[str, Any]:
     if not published_epoch(tables):
         # The driver died before it published the first epoch.
         return {"epochs": [], "late": None, "rejected": None}
-    handle = tables.look(epochs.NAME)
+    handle = tables.newest(epochs.NAME)
     totals = read_table(tables.warehouse, handle, ["late", "rejected"], ~pc.field("stale"))
     rows = newest_epoch_rows(tables.warehouse, handle, SHOWN).to_pylist()
     return {

@@ -27,7 +27,7 @@ _FIRST_RUN = "a first run of the stream, which records its sources"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Poll:
     """The outcome of one poll.
 
     Args:
@@ -58,10 +58,10 @@ class _View:
     snapshot: Snapshot | None
     news: Mapping[str, News] | None
 
-    def look(self) -> Look:
+    def poll(self) -> Poll:
         """Poll: return what is unread now."""
         if self.snapshot is None:
-            return Look(_FIRST_RUN if self.news is None else self._first(self.news, {}))
+            return Poll(_FIRST_RUN if self.news is None else self._first(self.news, {}))
         manifest = self.snapshot.manifest
         positions, epoch = manifest.positions, (manifest.timeline, manifest.epoch)
         is_taken_over = all(position.frontier is None for position in positions.values())
@@ -75,7 +75,7 @@ class _View:
             ]
             versions = {table: position.version for table, position in positions.items()}
             unread = rests[0] if rests else self._first(self.news, versions)
-        return Look(unread, epoch, is_taken_over)
+        return Poll(unread, epoch, is_taken_over)
 
     def _first(self, news: Mapping[str, News], versions: Mapping[str, int]) -> str | None:
         """Describe the first unread commit. Without a version, nothing of the table has been read."""
@@ -102,7 +102,7 @@ class SourceWatch:
     timer: Callable[[], float] = time.monotonic
     _view: _View | None = field(default=None, init=False)
 
-    def look(self) -> Look:
+    def poll(self) -> Poll:
         """Poll: return what is unread now.
 
         Raises:
@@ -110,7 +110,7 @@ class SourceWatch:
         """
         view, self._view = self._view, None
         view = view if view is not None and self._is_fresh(view) else self._open()
-        look = view.look()
+        look = view.poll()
         self._view = view
         return look
 

@@ -130,7 +130,7 @@ def _version(version: int) -> dict[str, Any]:
 def _schemas(config: Config, pipeline: Pipeline, tables: PipelineTables) -> dict[str, pa.Schema]:
     """Return the columns of each table: from the definition, or from the tables if only Spark knows the types."""
     stored = {
-        table: arrow_schema(tables.look(table))
+        table: arrow_schema(tables.newest(table))
         for table in tables.with_windows(_WRITTEN)
         if tables.warehouse.exists(tables.path(table))
     }
@@ -168,7 +168,7 @@ def _table(tables: PipelineTables, table: str, schema: pa.Schema | None = None) 
     }
     if tables.warehouse.exists(path):
         # Other writers may have changed table quality; tidegate checks all other tables when it opens them.
-        handle = tables.warehouse.open(path) if table == quality.NAME else tables.look(table)
+        handle = tables.warehouse.open(path) if table == quality.NAME else tables.newest(table)
         schema = schema or arrow_schema(handle)
         facets |= _version(handle.version())
     if schema is not None:
@@ -203,7 +203,7 @@ def written_by_driver(tables: PipelineTables, since: Millis, until: Millis | Non
     began = pc.field("started_at") >= _moment(since)
     if until is not None:
         began &= pc.field("started_at") < _moment(until)
-    chosen = read_table(tables.warehouse, tables.look(epochs.NAME), ["epoch", "events_in", "source_version"], began)
+    chosen = read_table(tables.warehouse, tables.newest(epochs.NAME), ["epoch", "events_in", "source_version"], began)
     if not len(chosen):
         return nothing
     bounds = pc.min_max(chosen["epoch"]).as_py()
@@ -222,7 +222,7 @@ def _statistics(rows: int, size: int, files: int) -> dict[str, int]:
 
 def _written_in(tables: PipelineTables, table: str, first: int, last: int) -> dict[str, int]:
     """Return what a range of epochs wrote to a table. Of a file that also has other rows, `size` is their share."""
-    handle = tables.look(table)
+    handle = tables.newest(table)
     rows = size = files = 0
     for file in active_files(handle):
         if file["min.epoch"] is None or file["max.epoch"] < first or file["min.epoch"] > last:

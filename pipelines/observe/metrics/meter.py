@@ -110,7 +110,7 @@ class Meter(Observer):
         self._set(catalog.STANDING, sum(file["num_records"] for file in files))
         self._set(catalog.WINDOWS_FILES, len(files))
 
-    def looked(self) -> None:
+    def polled(self) -> None:
         self._set(catalog.LOOKED_AT, self._clock() / 1000)
 
     def close(self, seconds: float) -> None:

@@ -86,7 +86,7 @@ def reached(tables: PipelineTables, table: str) -> tuple[Reached, Files]:
     Raises:
         Refused: the pipeline has no published epoch, or a table can't be read.
     """
-    at, files, _ = _look(tables, table)
+    at, files, _ = _published_state(tables, table)
     return at, files
 
 
@@ -98,7 +98,7 @@ def settled(tables: PipelineTables, table: str) -> tuple[Reached, Files]:
     """
     until = time.monotonic() + PATIENCE
     while True:
-        at, files, unpublished = _look(tables, table)
+        at, files, unpublished = _published_state(tables, table)
         if unpublished is None:
             return at, files
         if time.monotonic() >= until:
@@ -110,11 +110,11 @@ def settled(tables: PipelineTables, table: str) -> tuple[Reached, Files]:
         time.sleep(_PAUSE)
 
 
-def _look(tables: PipelineTables, table: str) -> tuple[Reached, Files, int | None]:
+def _published_state(tables: PipelineTables, table: str) -> tuple[Reached, Files, int | None]:
     """Return how far a table is published, its files, and the epoch that may be partially published, or None."""
     head = require_snapshot(tables)
     snapshot = require_published(tables, head)
-    handle = tables.look(table)
+    handle = tables.newest(table)
     files = Files.of(tables.warehouse, handle)
     after = require_snapshot(tables)
     manifest = snapshot.manifest
@@ -154,7 +154,7 @@ def check_same_history(tables: PipelineTables, given: Reached, now: Reached) -> 
 
 def rows_of_epochs(tables: PipelineTables, column: str, where: pc.Expression) -> list[Any]:
     """Return a column of the rows of table epochs that satisfy an expression."""
-    files = Files.of(tables.warehouse, tables.look(epochs.NAME))
+    files = Files.of(tables.warehouse, tables.newest(epochs.NAME))
     names = sorted(files_that_may_match(files.active, files.schema, where))
     values: list[Any] = tables.warehouse.read_files(files.path, names, files.schema, [column], where)[
         column
@@ -164,7 +164,7 @@ def rows_of_epochs(tables: PipelineTables, column: str, where: pc.Expression) ->
 
 def oldest_epoch(tables: PipelineTables) -> int:
     """Return the oldest epoch in table epochs, by the statistics of its files, or 0 if they don't record it."""
-    return min((file.get("min.epoch") or 0 for file in active_files(tables.look(epochs.NAME))), default=0)
+    return min((file.get("min.epoch") or 0 for file in active_files(tables.newest(epochs.NAME))), default=0)
 
 
 def given_up_since(tables: PipelineTables, table: str, epoch: int) -> set[str]:

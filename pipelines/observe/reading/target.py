@@ -74,7 +74,7 @@ class Target:
         loaded.entry(pipeline)
         tables = PipelineTables(warehouse_of(loaded), pipeline)
         key = tuple(require_snapshot(tables).manifest.schemas.key)
-        handle = tables.look_windows() if view == windows.NAME else tables.look(TABLES[view])
+        handle = tables.newest_windows() if view == windows.NAME else tables.newest(TABLES[view])
         # Files don't have the partition column of table windows.
         columns = stored_schema(handle)
         if view == state.NAME:
@@ -135,7 +135,7 @@ class Target:
             files = Files.of(tables.warehouse, snapshot.handle)
             return views.held_state(files), files
         if self.view == windows.NAME:
-            files = Files.of(tables.warehouse, tables.look_windows())
+            files = Files.of(tables.warehouse, tables.newest_windows())
             return views.all_rows(files, None), files
         at, files = reached(tables, self.table)
         if self.view in (FINAL, LATEST):

@@ -17,7 +17,7 @@ import click
 
 from tidegate.extras import missing_extra
 from tidegate.pipelines.errors import OTHER, USAGE, TidegateError
-from tidegate.pipelines.failures import in_words, is_from_beneath, is_of_store, remedy_for, with_line, with_remedy
+from tidegate.pipelines.failures import in_words, is_of_store, is_system_failure, remedy_for, with_line, with_remedy
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
 from tidegate.pipelines.storage.credentials import masked
 
@@ -172,7 +172,7 @@ def _unexpected(error: Exception) -> str:
     words = in_words(error)
     if is_of_store(error):
         return f"the object store failed: {with_remedy(error)}. Nothing committed is lost: run the command again"
-    named = words if is_from_beneath(error) and not isinstance(error, OSError) else f"{type(error).__name__}: {words}"
+    named = words if is_system_failure(error) and not isinstance(error, OSError) else f"{type(error).__name__}: {words}"
     named = with_line(named, error)
     return ". ".join(filter(None, (named, remedy_for(error))))
 

@@ -91,7 +91,7 @@ class Changes:
     late: int
     reopened: int
     withdrawn: int
-    put_out: int
+    emitted_text: int
     days: dict[str, dict[str, Any]]
     months: dict[str, dict[str, Any]]
 
@@ -138,7 +138,7 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
         late=late,
         reopened=reopened["rows"],
         withdrawn=change["withdrawn"] + reopened["withdrawn"],
-        put_out=fired(change) + reopened["panes"],
+        emitted_text=fired(change) + reopened["panes"],
         days=read[0],
         months=read[1],
     )
@@ -239,7 +239,7 @@ def show_summary(
         "",
         _picture_of(days),
         "",
-        _numbers_to_look_at(summaries, changes, days),
+        _key_figures(summaries, changes, days),
         "",
         _where(config, pipelines),
         "",
@@ -288,7 +288,7 @@ def _changes_table(changes: Changes) -> Any:
         ("  of them late: their windows had closed", changes.late),
         ("  of them reopened", changes.reopened),
         ("panes retracted", changes.withdrawn),
-        ("panes emitted in their place", changes.put_out),
+        ("panes emitted in their place", changes.emitted_text),
         ("days that were read again", ", ".join(sorted(changes.days))),
         ("months that were read again", ", ".join(sorted(changes.months))),
     ]
@@ -341,9 +341,7 @@ def _picture_of(days: Sequence[dict[str, Any]]) -> Any:
     )
 
 
-def _numbers_to_look_at(
-    summaries: Sequence[dict[str, Any]], changes: Changes | None, days: Sequence[dict[str, Any]]
-) -> Any:
+def _key_figures(summaries: Sequence[dict[str, Any]], changes: Changes | None, days: Sequence[dict[str, Any]]) -> Any:
     counted = next(summary for summary in summaries if summary["pipeline"] == PIPELINE)
     shifts, several, crossing = (sum(day[name] for day in days) for name in ("shifts", "several", "crossing"))
     on_time = counted["events_in"] - counted["late"] - counted["rejected"]

@@ -24,7 +24,7 @@ from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
-from tidegate.pipelines.sources.base import ChangeGone, MissingSource, ReplacedSource, SparkTable
+from tidegate.pipelines.sources.base import ChangeFilesMissing, MissingSource, ReplacedSource, SparkTable
 from tidegate.pipelines.sources.commits import ChangedFiles, SourceCommit, SourceFile
 from tidegate.pipelines.sources.delta.changes import (
     Changes,
@@ -219,7 +219,7 @@ class SourceLog:
             "pipeline with a backfill of the table as it is now"
         )
         for version, files in ((after, changed.gone), (until, changed.came)):
-            self._check_present(version, tuple(files), way_on, ChangeGone)
+            self._check_present(version, tuple(files), way_on, ChangeFilesMissing)
         return changed
 
     def differing(self, after: int, timestamp: str, until: int | None = None) -> ChangedFiles:

@@ -38,7 +38,7 @@ _TIME_ONLY = re.compile(rf"(?:T|(?=\d+:)){_CLOCK}", re.A | re.S)
 _OFFSET = re.compile(r"^(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d{1,2}))?$", re.A)
 
 
-class NoMoment(ValueError):
+class NotATimestamp(ValueError):
     """Text that is not a date or time for Spark."""
 
 
@@ -47,14 +47,14 @@ def day_number(year: int, month: int, day: int) -> int:
     try:
         return int(np.datetime64(f"{year:05}-{month:02}-{day:02}", "D").astype(np.int64))
     except ValueError as error:
-        raise NoMoment from error
+        raise NotATimestamp from error
 
 
 def read_date(text: str) -> int:
     """Return the days since 1970 of text, as `CAST(text AS DATE)` reads it. Raise NoMoment if it has no date."""
     shape = re.fullmatch(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", text.strip(_BLANKS), re.S | re.A)
     if shape is None:
-        raise NoMoment
+        raise NotATimestamp
     sign, year, month, day = shape.groups()
     return day_number(int(sign + year), int(month or 1), int(day or 1))
 
@@ -72,13 +72,13 @@ def read_moment(text: str) -> int:
     elif (shape := _TIME_ONLY.fullmatch(text.rstrip(_BLANKS) if shown.startswith("T") else shown)) is not None:
         (sign, year, *parts), is_time_only = ("", "1", None, None, *shape.groups()), True
     else:
-        raise NoMoment
+        raise NotATimestamp
     *numbers, fraction, zone = parts
     month, day, hour, minute, second = (
         int(number or least) for number, least in zip(numbers, (1, 1, 0, 0, 0), strict=True)
     )
     if hour > 23 or minute > 59 or second > 59:
-        raise NoMoment
+        raise NotATimestamp
     offset, micros = _offset((zone or "UTC").strip(_BLANKS), text), int((fraction or "")[:6].ljust(6, "0"))
     if is_time_only:
         raise RowFailure(f"the value {text!r} is a time without a date, which Spark reads as a time today")
@@ -88,7 +88,7 @@ def read_moment(text: str) -> int:
         + micros
     )
     if not _BOUNDS.min <= moment <= _BOUNDS.max:
-        raise NoMoment
+        raise NotATimestamp
     return moment
 
 
@@ -101,11 +101,11 @@ def _offset(zone: str, text: str) -> int:
         sign, hours, minutes = shape.groups()
         size = int(hours) * 3600 + int(minutes or 0) * 60
         if int(minutes or 0) > 59 or size > 18 * 3600:
-            raise NoMoment
+            raise NotATimestamp
         return -size if sign == "-" else size
     if zone not in ("AM", "PM") and re.match(r"[A-Za-z+-]", zone, re.A):
         raise RowFailure(f"the value {text!r} has the zone {zone!r}, which only Spark reads")
-    raise NoMoment
+    raise NotATimestamp
 
 
 def to_date(value: Value, fails: bool) -> Value:
@@ -129,11 +129,11 @@ def to_timestamp_by(value: Value, pattern: str, usual: str | None, fails: bool) 
     def read(text: str) -> int:
         match = shape.fullmatch(text)
         if match is None:
-            raise NoMoment
+            raise NotATimestamp
         groups = {name: match.groupdict().get(name) or "" for name in "yMdHmsS"}
         hour, minute, second = (int(groups[name] or 0) for name in "Hms")
         if hour > 23 or minute > 59 or second > 59:
-            raise NoMoment
+            raise NotATimestamp
         day = day_number(int(groups["y"]), int(groups["M"]), int(groups["d"]))
         return day * DAY + (hour * 3600 + minute * 60 + second) * 1_000_000 + int(groups["S"][:6].ljust(6, "0"))
 
@@ -172,7 +172,7 @@ def _parsed(
 def _one_by_one(text: str, read: Callable[[str], int], kind: pa.DataType, fails: bool) -> int | None:
     try:
         return read(text)
-    except NoMoment as error:
+    except NotATimestamp as error:
         if fails:
             name = "DATE" if pa.types.is_date(kind) else "TIMESTAMP"
             raise RowFailure(f"the value {text!r} is not a valid {name}") from error

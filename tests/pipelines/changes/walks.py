@@ -136,7 +136,7 @@ class Walk:
         end = watermark + (2 if merges else 1)
         harness = PipelineHarness(pipeline, EVENTS, EVENTS, derived(pipeline))
         if end > to_millis(DAY0):
-            harness.backfill(self.judged(now), 0, end)
+            harness.backfill(self.evaluated(now), 0, end)
         rows = self.rows(results.NAME)
         if pipeline.compute.accumulation is Accumulation.DISCARDING:  # type: ignore[union-attr]
             published = put_together(results.final(results.unretracted(rows, pipeline.key), watermark))
@@ -147,7 +147,7 @@ class Walk:
     def rows(self, table: str) -> pa.Table:
         """All rows of one of the pipeline's tables."""
         tables = self.changing.lake.tables(self.pipeline)
-        return read_table(tables.warehouse, tables.look(table))
+        return read_table(tables.warehouse, tables.newest(table))
 
     def judged(self, now: Counter[Seen]) -> list[dict[str, Any]]:
         """The rows of the source, without late ones that no window holds."""

@@ -54,7 +54,7 @@ def published(project: Project, name: str) -> dict[str, Any]:
     """All rows and versions of a pipeline's tables."""
     tables = PipelineTables.of(project.config, name)
     return {
-        table: (tables.look(table).version(), tables.look(table).to_pyarrow_table().to_pylist())
+        table: (tables.newest(table).version(), tables.newest(table).to_pyarrow_table().to_pylist())
         for table in tables.with_windows(ALL)
     }
 
@@ -587,7 +587,7 @@ def test_a_promotion_that_was_killed_at_any_step_is_finished_by_repeating_it(
             with pytest.raises(KeyboardInterrupt):
                 project.promote("hours", "wide")
         tables = PipelineTables.of(project.config, "hours")
-        if tables.look("state").version() == before["state"][0]:
+        if tables.newest("state").version() == before["state"][0]:
             assert published(project, "hours") == before, "nothing is published before the commit"
         assert project.promote("hours", "wide").epoch == 3
         assert shown(project, "hours") == expected

@@ -46,7 +46,7 @@ def rows_of(lake: Lake, changed: ChangedFiles, until: int) -> tuple[Any, ...]:
     """All that a correction knows of changed files."""
     rows: ChangedRows = changed_rows(opened(lake), changed, until)
     rejected = Counter(str(row) for row in rows.rejected_rows().to_pylist())
-    return seen(rows.gone), seen(rows.came), rejected, rows.gone_unusable, rows.dropped, dict(rows.largest)
+    return seen(rows.gone), seen(rows.came), rejected, rows.deleted_unusable, rows.dropped, dict(rows.largest)
 
 
 def check(lake: Lake, after: int, until: int) -> bool:

@@ -66,7 +66,7 @@ def check(changing: Changing, after: int, until: int, where: str | None = None) 
     assert seen(changed.gone) == usable(before, where) - usable(now, where)
     assert seen(changed.came) == usable(now, where) - usable(before, where)
     if where is None:
-        assert changed.number_gone - changed.number_came == before.total() - now.total()
+        assert changed.deleted_count - changed.added_count == before.total() - now.total()
     latest = max((time for _, time, _ in seen(changed.came)), default=None)
     assert changed.largest.get("") == latest
 
@@ -125,7 +125,7 @@ def test_rows_behind_a_time_are_left_out_and_rows_without_one_are_not(lake: Lake
     DeltaTable(lake.path("events")).delete()
     changed = compared(lake, 0, 1, end=to_millis(at("11:00")))
     assert seen(changed.gone) == {("ann", to_millis(at("10:00")), 1): 1}
-    assert (changed.number_gone, changed.gone_unusable) == (3, 2)
+    assert (changed.deleted_count, changed.deleted_unusable) == (3, 2)
 
 
 def test_a_row_that_came_ahead_of_its_file_is_rejected_with_all_its_columns(lake: Lake) -> None:

@@ -22,7 +22,7 @@ from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.epoch.open_input import bind_to_source
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.project.cli import run as tidegate
-from tidegate.pipelines.project.explain import explanation_of, look_at_source
+from tidegate.pipelines.project.explain import choices_of_source, explanation_of
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage.warehouse import Warehouse
@@ -91,7 +91,7 @@ def test_the_same_events_in_a_table_have_the_same_fingerprint_and_the_same_schem
 
 
 def test_explain_says_that_the_tasks_read_it(lake: Lake) -> None:
-    steps = explanation_of(LISTED, look_at_source(lake.config, LISTED)).steps
+    steps = explanation_of(LISTED, choices_of_source(lake.config, LISTED)).steps
     assert "read the files of events.list: key user, time at, columns value" in [
         step.does for step in steps if step.where == "Python task"
     ]
@@ -107,7 +107,7 @@ def test_the_harness_of_users_runs_it(lake: Lake) -> None:
 
 
 def test_explain_goes_on_without_a_list(tmp_path: Path) -> None:
-    assert look_at_source(Lake(tmp_path).config, LISTED) is None
+    assert choices_of_source(Lake(tmp_path).config, LISTED) is None
 
 
 def test_a_missing_column_is_named_with_its_list(lake: Lake) -> None:

@@ -60,21 +60,21 @@ def pipeline(compute: Windows | None = None, **settings: Any) -> Pipeline:
 
 
 @pytest.mark.parametrize(
-    ("given", "field", "way_out"),
+    ("given", "field", "remedy"),
     [
         ({"rows": [{"usr": "ann"}]}, "rows", r"no column 'usr'; it has \['user', 'at', 'amount', 'shop'\]"),
         ({"side": "right"}, "side", "the pipeline has one input: leave it out"),
         ({"at": "2024-05-01"}, "at", "give a datetime with a zone"),
     ],
 )
-def test_a_commit_that_no_table_could_have_is_refused(given: dict[str, Any], field: str, way_out: str) -> None:
+def test_a_commit_that_no_table_could_have_is_refused(given: dict[str, Any], field: str, remedy: str) -> None:
     harness = PipelineHarness(pipeline(), SOURCE)
-    with pytest.raises(IllegalArgument, match=rf"^{field} = .*: .*{way_out}"):
+    with pytest.raises(IllegalArgument, match=rf"^{field} = .*: .*{remedy}"):
         harness.commit(**{"rows": [row("ann", 0)], "at": NOON, **given})
 
 
 @pytest.mark.parametrize(
-    ("given", "field", "way_out"),
+    ("given", "field", "remedy"),
     [
         ({"source": SourceColumns(SOURCE)}, "source", "give a pyarrow schema"),
         ({"source": {"user": "string"}}, "source", "give a pyarrow schema"),
@@ -82,8 +82,8 @@ def test_a_commit_that_no_table_could_have_is_refused(given: dict[str, Any], fie
         ({"right": SourceColumns(SOURCE)}, "right", "the pipeline has one input: leave it out"),
     ],
 )
-def test_columns_that_are_none_are_refused(given: dict[str, Any], field: str, way_out: str) -> None:
-    with pytest.raises(IllegalArgument, match=rf"(?s)^{field} = .*: .*{way_out}"):
+def test_columns_that_are_none_are_refused(given: dict[str, Any], field: str, remedy: str) -> None:
+    with pytest.raises(IllegalArgument, match=rf"(?s)^{field} = .*: .*{remedy}"):
         PipelineHarness(**{"pipeline": pipeline(), "source": SOURCE, **given})
 
 

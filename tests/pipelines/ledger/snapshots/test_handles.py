@@ -95,8 +95,8 @@ def log_of_results(by_hand: ByHand) -> Path:
 
 
 def test_a_table_that_nobody_committed_to_is_opened_once(three_epochs: ByHand) -> None:
-    first = three_epochs.tables.look("results")
-    assert three_epochs.tables.look("results") is first
+    first = three_epochs.tables.newest("results")
+    assert three_epochs.tables.newest("results") is first
     assert first.version() == three_epochs.tables.open("results").version()
 
 
@@ -121,45 +121,45 @@ def a_checkpoint(by_hand: ByHand) -> None:
 
 
 def a_reader_that_moved_it(by_hand: ByHand) -> None:
-    by_hand.tables.look("results").load_as_version(1)
+    by_hand.tables.newest("results").load_as_version(1)
 
 
 @pytest.mark.parametrize(
     "change", [a_commit, a_copy_in_its_place, the_version_before, a_checkpoint, a_reader_that_moved_it]
 )
 def test_after_a_change_it_is_opened_again(three_epochs: ByHand, change: Callable[[ByHand], None]) -> None:
-    before = three_epochs.tables.look("results")
+    before = three_epochs.tables.newest("results")
     change(three_epochs)
-    after = three_epochs.tables.look("results")
+    after = three_epochs.tables.newest("results")
     assert after is not before
     assert after.version() == DeltaTable(three_epochs.tables.path("results")).version()
 
 
 def test_an_entry_that_is_damaged_is_refused_as_opening_does(three_epochs: ByHand) -> None:
-    three_epochs.tables.look("results")
+    three_epochs.tables.newest("results")
     (log_of_results(three_epochs) / entry_name(1)).write_text("{")
     with pytest.raises(Refused, match="can't be opened"):
         three_epochs.tables.open("results")
     with pytest.raises(Refused, match="can't be opened"):
-        three_epochs.tables.look("results")
+        three_epochs.tables.newest("results")
 
 
 def test_a_table_that_is_gone_is_told(three_epochs: ByHand) -> None:
-    three_epochs.tables.look("results")
+    three_epochs.tables.newest("results")
     shutil.rmtree(three_epochs.tables.path("results"))
     with pytest.raises(Refused, match="is gone"):
-        three_epochs.tables.look("results")
+        three_epochs.tables.newest("results")
 
 
 def test_a_property_with_which_our_commits_would_be_wrong_is_refused(three_epochs: ByHand) -> None:
-    three_epochs.tables.look("results")
+    three_epochs.tables.newest("results")
     three_epochs.tables.open("results").alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
     with pytest.raises(Refused, match="enableChangeDataFeed"):
-        three_epochs.tables.look("results")
+        three_epochs.tables.newest("results")
 
 
 def test_a_handle_that_readers_share_is_not_moved_on_by_who_publishes(three_epochs: ByHand) -> None:
-    shared, handles = three_epochs.tables.look("results"), Handles()
+    shared, handles = three_epochs.tables.newest("results"), Handles()
     version = shared.version()
     for _ in range(3):
         handle = handles.open(three_epochs.tables, "results")

@@ -117,7 +117,7 @@ def test_a_rerun_without_a_look_at_what_the_table_shows_would_have_windows_twice
     """The planted bug: the newest epoch always counts as missing."""
 
     def before_newest(tables: PipelineTables, handle: DeltaTable) -> step.Shown:
-        version = tables.look(results.NAME).version() - 1
+        version = tables.newest(results.NAME).version() - 1
         entry = TableLog(tables, results.NAME).entry(version)
         return step.Shown(version, step.id_in(entry.info))
 

@@ -93,7 +93,7 @@ def test_the_rows_and_files_of_table_windows_are_measured(lake: Lake) -> None:
         driver.measure()
     series, rows = read.series(), lake.rows(pipeline, "windows")
     assert series["tidegate.windows.rows", ()] == len(lake.latest(pipeline)) == len(rows) > 0
-    assert series["tidegate.windows.files", ()] == len(active_files(lake.tables(pipeline).look("windows"))) > 0
+    assert series["tidegate.windows.files", ()] == len(active_files(lake.tables(pipeline).newest("windows"))) > 0
 
 
 IN_SHORT = ("operated", "committed", "published rejects", "published epochs")

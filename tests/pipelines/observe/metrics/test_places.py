@@ -64,7 +64,7 @@ def test_every_metric_of_the_catalogue_is_served_by_its_name(tmp_path: Path, epo
         observer.visible([1_710_000_000_000 - 5000])
         observer.state([{"size_bytes": 77}])
         observer.windows([{"num_records": 7}])
-        observer.looked()
+        observer.polled()
         families = {family.name: family for family in text_string_to_metric_families(scraped(port))}
     assert {metric.in_prometheus.removesuffix("_total") for metric in METRICS} == set(families) - {"target"} - {
         "target_info"

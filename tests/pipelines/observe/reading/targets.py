@@ -24,7 +24,7 @@ Counted = TypeVar("Counted", bound=Counter[tuple[object, ...]])
 
 def target_of(by_hand: ByHand, view: str) -> Target:
     """A view of the pipeline, without a tidegate.toml."""
-    schema = arrow_schema(by_hand.tables.look(TABLES[view]))
+    schema = arrow_schema(by_hand.tables.newest(TABLES[view]))
     if view in ("final", "latest") and OP.name not in schema.names:
         schema = schema.append(OP)
     return Target(by_hand.tables, view, schema, tuple(by_hand.pipeline.key))
