@@ -91,7 +91,7 @@ def test_a_column_that_the_source_does_not_have_is_named_with_the_field(
 
 
 @pytest.mark.parametrize(
-    ("kind", "way_out"),
+    ("kind", "remedy"),
     [
         (pa.string(), r"try_to_timestamp\(`at`\)"),
         (pa.date32(), r"try_to_timestamp\(`at`\)"),

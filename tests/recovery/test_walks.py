@@ -93,7 +93,7 @@ def test_a_walk_finds_advice_that_does_not_exist(tmp_path: Path, monkeypatch: py
             raise Refused(f"{self.texts[0]}. Restore epoch 0 or one before it, `tidegate restore sessions 0`")
 
     monkeypatch.setattr(Losses, "settle", settle)
-    monkeypatch.setattr(line, "come_back_whole", lambda tables, entries: {entry.epoch: True for entry in entries})
+    monkeypatch.setattr(line, "restore_completely", lambda tables, entries: {entry.epoch: True for entry in entries})
     with pytest.raises(AssertionError, match=r"seed 7, after .*: (epoch \d+ is listed|'0' is no snapshot)"):
         Walk(tmp_path / "walk", 7).run(steps=12)
 

@@ -91,7 +91,7 @@ class Changes:
     late: int
     reopened: int
     withdrawn: int
-    emitted_text: int
+    put_out: int
     days: dict[str, dict[str, Any]]
     months: dict[str, dict[str, Any]]
 
@@ -138,7 +138,7 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
         late=late,
         reopened=reopened["rows"],
         withdrawn=change["withdrawn"] + reopened["withdrawn"],
-        emitted_text=fired(change) + reopened["panes"],
+        put_out=fired(change) + reopened["panes"],
         days=read[0],
         months=read[1],
     )
@@ -288,7 +288,7 @@ def _changes_table(changes: Changes) -> Any:
         ("  of them late: their windows had closed", changes.late),
         ("  of them reopened", changes.reopened),
         ("panes retracted", changes.withdrawn),
-        ("panes emitted in their place", changes.emitted_text),
+        ("panes emitted in their place", changes.put_out),
         ("days that were read again", ", ".join(sorted(changes.days))),
         ("months that were read again", ", ".join(sorted(changes.months))),
     ]
