@@ -30,7 +30,7 @@ from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.compute import Compute, IntervalJoin, WindowJoin, Windows
 from tidegate.windowing.operators.two_inputs import SIDES
-from tidegate.windowing.time import Millis, show_duration, show_millis, show_watermark, to_millis
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, show_duration, show_millis, show_watermark, to_millis
 
 _DAY = 86_400_000
 _PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "no rows for", "")
@@ -141,7 +141,8 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
         key=names,
         unit=_unit(compute),
     )
-    rejected = _rejected_rows(tables, names, key) if key else 0
+    # Without a watermark, no row was usable so far: a wrong unit or zone, for example.
+    rejected = _rejected_rows(tables, names, key) if key or manifest.watermark == MIN_TIMESTAMP else 0
     return replace(answer, remarks=tuple(_remarks(answer, manifest, value, key, rejected)))
 
 
@@ -155,7 +156,7 @@ def _unit(compute: Compute) -> str:
 def _remarks(
     answer: Why, manifest: Manifest, pipeline: Pipeline, key: Sequence[str] | None, rejected: int
 ) -> Iterator[tuple[str, object]]:
-    """Yield facts to show; `rejected` is the number of rejected rows of the key."""
+    """Yield facts to show; `rejected` is the number of rejected rows, of the key if there is one."""
     lag = answer.watermark_lag_ms
     behind = "" if lag is None else f", {show_duration(lag)} behind the clock"
     yield "watermark", show_watermark(answer.watermark) + behind
@@ -185,7 +186,7 @@ def _remarks(
         named = " ".join(map(quote, key))
         yield "what happened to the key", f"see `tidegate trace {answer.pipeline} {named}`"
     if rejected:
-        yield "rejected rows of the key", f"{rejected}, in table {rejects.NAME} with their reasons"
+        yield f"rejected rows{' of the key' if key else ''}", f"{rejected}, in table {rejects.NAME} with their reasons"
     if answer.late_rows:
         yield "late rows that are in no window", f"{answer.late_rows}{_remedy(pipeline)}"
 
@@ -243,9 +244,11 @@ def _late_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, .
     return len(rows_of_key(rows, columns, key))
 
 
-def _rejected_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> int:
-    """Count the rejected rows of a key. Return 0 if table `rejects` lacks the columns for that."""
+def _rejected_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...] | None) -> int:
+    """Count the rejected rows of a key, or all. Return 0 if table `rejects` lacks the columns of the key."""
     handle = tables.open(rejects.NAME)
+    if not key:
+        return len(read_table(tables.warehouse, handle, ["stale"], where=~pc.field("stale")))
     if not (columns := key_columns(rejects.NAME, arrow_schema(handle), names)):
         return 0
     rows = read_table(tables.warehouse, handle, list(columns), where=~pc.field("stale"))

@@ -60,8 +60,11 @@ def test_a_source_without_rows_and_rejected_rows_are_told(project_without_jvm: P
     lake = Lake(tmp_path)
     DeltaTable.create(lake.path("events"), Schema.from_arrow(EVENTS))
     assert "sessions: its source has no rows yet: run it again" in project_without_jvm.says(0, "", *NOW)
+    lake.append(("ann", None, 1))
+    project_without_jvm.says(0, "epoch 1: 1 in, 0 late, 1 rejected, 0 fired", *NOW)
+    project_without_jvm.says(0, "rejected rows 1, in table rejects with their reasons", "why", "sessions")
     lake.append(("ann", None, 1), ("bob", at("08:00"), 2))
-    said = project_without_jvm.says(0, "epoch 1: 2 in, 0 late, 1 rejected, 0 fired", *NOW)
+    said = project_without_jvm.says(0, "epoch 2: 2 in, 0 late, 1 rejected, 0 fired", *NOW)
     assert said.endswith("sessions: ended after a whole epoch")
     assert project_without_jvm.says(0, "sessions: ended after a whole epoch", *NOW)
 
