@@ -135,7 +135,9 @@ def why(screen: Screen, pipeline: str, key: tuple[str, ...], limit: int) -> Answ
 @click.option("--idleness", multiple=True, help="An idle timeout of source partitions to evaluate.")
 @click.option("--gap", multiple=True, help="A session gap to evaluate.")
 @click.option("--from-version", type=click.IntRange(min=0), default=0, help="First version of the source to read.")
-@click.option("--page", is_flag=True, help="Write the curve as a page next to the run reports, which link to it.")
+@click.option(
+    "--page", is_flag=True, help="Write the result with its curve as a page next to the run reports, which link to it."
+)
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="Write the page to this file.")
 def advise(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Show what other bounds, lateness, idle timeouts and gaps would have done to the rows of PIPELINE's source.
