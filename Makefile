@@ -4,9 +4,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
-# Three at once, on two cores: one has Airflow and one the Spark session, which wait for other processes a third of the time, and one begins with
-# the rest (tests/conftest.py).
-THREE := --numprocesses=3 --dist=loadgroup
+# Three groups begin together: one has Airflow, one the Spark session and one the object store, and all of them wait for other processes. A
+# fourth process begins with the rest (tests/conftest.py), so that both cores are busy. The long form has more that waits for a deadline.
+PROCESSES := --dist=loadgroup --numprocesses
 # Imports, architecture, docstrings and pages: a step of lint.
 PAGES := tests/test_*.py
 NO_PAGES := --ignore-glob='tests/test_*.py'
@@ -25,10 +25,10 @@ test: compiled .venv/ready
 	@$(MAKE) --no-print-directory --jobs=2 quiet-lint tested
 
 tested:
-	$(BIN)/pytest $(THREE) -m "not long" --durations=20 $(NO_PAGES)
+	$(BIN)/pytest $(PROCESSES)=4 -m "not long" --durations=20 $(NO_PAGES)
 
 test-long: compiled lint .venv/ready
-	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(THREE) $(NO_PAGES) --hypothesis-profile=thorough
+	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(PROCESSES)=3 $(NO_PAGES) --hypothesis-profile=thorough
 
 # What needs neither Spark nor Airflow nor seconds for one test: for every change.
 test-fast: compiled

@@ -22,4 +22,4 @@ def test_the_page_has_every_step_in_order() -> None:
 
 
 def test_the_page_has_every_protection() -> None:
-    assert first_column("What it rests on") == [bug.rule for bug in BUGS]
+    assert first_column("What recovery relies on") == [bug.rule for bug in BUGS]

@@ -149,7 +149,7 @@ class Walk:
         tables = self.changing.lake.tables(self.pipeline)
         return read_table(tables.warehouse, tables.newest(table))
 
-    def judged(self, now: Counter[Seen]) -> list[dict[str, Any]]:
+    def evaluated(self, now: Counter[Seen]) -> list[dict[str, Any]]:
         """The rows of the source, without late ones that no window holds."""
         waiting = self.rows(late.NAME)
         late_rows = Counter(map(self.seen, waiting.filter(late.is_open(waiting)).to_pylist()))

@@ -136,7 +136,7 @@ def test_vacuum_keeps_what_tidegate_toml_says_unless_told_otherwise(project: Pro
     project.says(
         0, "snapshots that can no longer be restored: 1 (5)", "vacuum", "sessions", "--snapshots", "1", "--days", "0"
     )
-    project.says(2, "give 1 or more", "vacuum", "sessions", "--snapshots", "0")
+    project.says(2, "--snapshots': 0 is not in the range x>=1", "vacuum", "sessions", "--snapshots", "0")
 
 
 def test_forget_asks_first_and_tells_where_the_key_was(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
