@@ -174,6 +174,11 @@ SELDOM_PARSED = {
 RUNNING = pytest.StashKey[EmbeddedAirflow]()
 
 
+def engine_of(config: pytest.Config) -> str:
+    """Tasks run on the local engine in `make test`, whose Spark tests are others, and on Spark in `make test-long`."""
+    return "local" if "not long" in config.getoption("markexpr") else "spark"
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """End Airflow after the last test that needs it: idle, it would take of the processor until the end of the run."""
@@ -196,7 +201,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     """
     folder = tmp_path_factory.mktemp("project")
     config = write_project(folder, session_lake(), max_lag_minutes="90", retry_delay_seconds="1", **BY_HAND)
-    config.write_text(config.read_text() + PROJECT)
+    config.write_text(f'engine = "{engine_of(request.config)}"\n{config.read_text()}{PROJECT}')
     hour_lake().write(folder)
     (folder / "few.py").write_text(FEW)
     shutil.copy(ROOT / "tests" / "airflow" / "visits.py", folder)

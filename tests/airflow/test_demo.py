@@ -23,6 +23,7 @@ import psutil
 import pytest
 
 from tests import flights_oracle
+from tests.running_airflow import engine_of
 from tests.waiting import wait_until
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.config import load_config
@@ -76,7 +77,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
         "--folder",
         str(folder),
         "--engine",
-        "local" if "not long" in request.config.getoption("markexpr") else "spark",
+        engine_of(request.config),
     ]
     with (folder.parent / "screen.txt").open("w") as screen:
         process = subprocess.Popen(
