@@ -101,7 +101,7 @@ class _Trail:
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
     present: set[str] = field(default_factory=set)
     same: list[dict[str, dict[str, Any]]] = field(default_factory=list)
-    """The files that held the same rows before a move to other files, since the last commit that changed rows."""
+    """Sets of files that held the same rows before commits that only moved them. A commit that changes rows clears it."""
     lost_at: dict[int, set[str]] = field(default_factory=dict)
     """Missing files of each snapshot, by its epoch."""
 

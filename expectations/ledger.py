@@ -183,7 +183,8 @@ def snapshot_entries(
     if not counts_elements(manifest, shape) or shape is None or shape.multiplicity is None:
         return
     if before is None and not is_whole(epochs, manifest.line):
-        # Rows of old epochs, which alone say how many elements the epochs accepted, are removed eventually.
+        # Only the rows of old epochs say how many elements those epochs accepted, and these rows are removed
+        # eventually.
         return
     by_range = _by_range(epochs, ("on_time", "reopened")) if before is None else None
     unseen, given_back = (_by_range(epochs, (name,)) for name in ("never_emitted", "taken_back"))

@@ -138,7 +138,7 @@ class WindowEvents:
         return [f"--partitions={unit}", *([f"--since={json.dumps(mark)}"] if mark else [])]
 
     def may_emit(self, result: Any, exit_code: int | None) -> bool:
-        """Return True if there may be events although a critical expectation failed, by the JSON of the check."""
+        """Return True if the JSON of a failed check still allows events for some partitions."""
         if exit_code != QUALITY:
             return False
         return self.hold == "partitions" and isinstance(result, dict) and result.get("partitions") is not None

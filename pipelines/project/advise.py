@@ -48,9 +48,9 @@ class Advised:
         wrong: number of windows whose first result lacked a row.
         open_most: largest number of windows that were open after a commit.
         open_now: number of windows that are open after the newest commit.
-        wait: how far event time was past the end of a window when it fired: the median.
+        wait: median of how far event time was past the end of a window when it fired.
         wait_99: the same, 99th percentile.
-        wait_by_clock: time from the commit that reached a window's end to the commit that fired it: the median.
+        wait_by_clock: median time from the commit that reached a window's end to the commit that fired it.
         wait_by_clock_99: the same, 99th percentile.
     """
 

@@ -327,7 +327,7 @@ def _shown(value: object) -> object:
 
 
 def _windows(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Grid:
-    # A key may have the name of a state column of another kind of pipeline.
+    # A key may be named like a state column of another kind of pipeline.
     of_state = [name for name in (rows[0] if rows else {}) if name not in key]
     contents = [name for name in of_state if name.startswith("acc_") or name in _WITHOUT_WINDOWS]
     waits = [HELD] if HELD in of_state else []

@@ -302,7 +302,7 @@ def stream_together(
 ) -> StreamedTogether:
     """Run several pipelines as streams in this process, with one engine and a lease for each.
 
-    Their epochs run one after the other. A failure does not stop the others. With an interval, a stream is tried again
+    Their epochs run one after the other. A failure does not stop the others. With an interval, a stream is retried
     after a minute if a retry may succeed.
 
     Raises:
@@ -392,7 +392,7 @@ class _Together:
         failure = error if isinstance(error, TidegateError) else TidegateError(f"{type(error).__name__}: {error}")
         self._failed[name] = failure
         may_succeed = failure.exit_code in _MAY_SUCCEED
-        again = f"; tried again in {_AGAIN_SECONDS:.0f} s" if may_succeed and name in self._due else ""
+        again = f"; retried in {_AGAIN_SECONDS:.0f} s" if may_succeed and name in self._due else ""
         self._teller_of(name).say(f"{name} failed: {masked(str(failure))}{again}")
         if name in self._due:
             self._due[name] = self._timer() + _AGAIN_SECONDS

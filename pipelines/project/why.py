@@ -205,7 +205,7 @@ def _unseen(compute: Compute) -> str:
     """Return an explanation for a key without rows in any table."""
     if isinstance(compute, Windows) and not compute.may_lose_data:
         return "no event with this key was read"
-    return "no event with this key was read, or those that were left no state or result"
+    return "no event with this key was read, or such events left no state or result"
 
 
 def _remedy(pipeline: Pipeline) -> str:

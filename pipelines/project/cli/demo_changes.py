@@ -109,7 +109,7 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
     came = append_held_back(path, options)
     console.print(
         f"{CORRECTED} corrects the air times of {corrected} flights: the first day is overwritten, {overwritten} "
-        f"records. {HELD_BACK} sends {came} records of that day only now"
+        f"records. {HELD_BACK} now sends {came} records of that day, which had been held back"
     )
     for dag in (BY_DAY, BY_MONTH, f"{PIPELINE}__stream"):
         _unpause(airflow, dag)
@@ -354,7 +354,7 @@ def _key_figures(summaries: Sequence[dict[str, Any]], changes: Changes | None, d
         ),
     ]
     if changes is None:
-        rows.append(("--days 2", "and more: a day is overwritten, records arrive late, and readers run again"))
+        rows.append(("--days 2", "to see more: a day is overwritten, records arrive late, and readers run again"))
     else:
         rows.append((f"{changes.reopened} of {changes.late}", "late records are in their windows after all"))
         rows.append((f"{len(changes.days)} of {len(days)}", "days were read again, each once, and their month once"))

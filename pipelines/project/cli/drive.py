@@ -115,7 +115,7 @@ def stream(
     with screen.running(", ".join(pipelines)) as project:
         if len(pipelines) > 1:
             if restore != "latest" or restore_from_timeline is not None or parallelism is not None:
-                raise UsageError("--restore and --parallelism: only with a single pipeline; restart that one alone")
+                raise UsageError("--restore and --parallelism work only with a single pipeline: restart that one alone")
             return project.stream(pipelines, **options)
         options |= {"restore_from_timeline": restore_from_timeline, "parallelism": parallelism}
         return project.stream(pipelines[0], restore=restore, **options)

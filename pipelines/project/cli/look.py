@@ -252,7 +252,7 @@ class _Quality(click.Command):
     type=click.Choice(["hour", "day", "month"]),
     help="Also return the keys of the partitions whose final windows changed, by the start of the windows in UTC.",
 )
-@click.option("--since", help="JSON of `mark` in the result of an earlier check: only later changes count.")
+@click.option("--since", help="Count only changes since an earlier check: the JSON of `mark` in its result.")
 @click.option("--report", is_flag=True, help="Also write the run report, regardless of the outcome.")
 def quality(screen: Screen, pipeline: str, **options: Any) -> Answer:
     """Check the tables of PIPELINE as of an epoch.

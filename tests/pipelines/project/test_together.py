@@ -80,7 +80,7 @@ def test_the_command_prints_one_document_and_its_exit_code_says_that_one_failed(
     assert answer["failed"]["lost"]["exit_code"] == 3
     assert answer["exit_code"] == 3
     assert run(["stream", "sessions", "hours", "--available-now", "--restore", "1", "--config", config]) == 2
-    assert "only with a single pipeline" in capsys.readouterr().err
+    assert "work only with a single pipeline" in capsys.readouterr().err
 
 
 def test_a_name_that_stands_twice_or_is_unknown_is_refused_before_any_starts(project: Project) -> None:
@@ -117,7 +117,7 @@ class Turns(StopRequest):
             self.held.__exit__(None, None, None)
             self.seen.append("released")
         if "fed" not in self.seen and hours == 1:
-            assert self.now >= 60, "it is tried again after a minute"
+            assert self.now >= 60, "it is retried after a minute"
             Lake(self.project.config.root).append(("ann", at("20:00"), 1))
             self.seen.append("fed")
         if "asked" not in self.seen and (sessions, hours) == (2, 2):
@@ -146,7 +146,7 @@ def test_continuous_streams_go_on_beside_one_that_fails_is_tried_again_or_is_sto
     assert turns.seen == ["released", "fed", "asked", "stopped"]
     assert {each.pipeline for each in answer.streams} == {"sessions", "hours"}
     assert list(answer.failed) == ["lost"], "a retry can't mend it; the others ended well"
-    assert any(line.startswith("hours failed") and "tried again in 60 s" in line for line in said)
+    assert any(line.startswith("hours failed") and "retried in 60 s" in line for line in said)
     assert not is_driven(project, "hours")
 
 

@@ -201,7 +201,7 @@ def test_why_of_a_key_that_never_came_says_so(project: Project) -> None:
     ), text
     windows = "Windows(EventTimeSessionWindows.with_gap(1), CountTrigger.of(2), aggregate={'n': Count()})"
     project.rewrite(f"session_pipeline(compute={windows})")
-    project.says(0, "or those that were left no state or result", "why", "sessions", "--key", "anne")
+    project.says(0, "or such events left no state or result", "why", "sessions", "--key", "anne")
 
 
 def test_why_tells_when_all_partitions_are_idle(project: Project) -> None:
