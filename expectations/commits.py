@@ -101,7 +101,7 @@ class _Trail:
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
     present: set[str] = field(default_factory=set)
     same: list[dict[str, dict[str, Any]]] = field(default_factory=list)
-    """Sets of files that held the same rows before commits that only moved them. A commit that changes rows clears it."""
+    """Sets of files that held the same rows before commits that only moved them; cleared when rows change."""
     lost_at: dict[int, set[str]] = field(default_factory=dict)
     """Missing files of each snapshot, by its epoch."""
 
