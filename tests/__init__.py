@@ -1,1 +1,1 @@
-"""Tests of Tidegate; a package, so that the builders in it can be imported."""
+"""Tests of Tidegate. This is a package so that tests can import its builders."""

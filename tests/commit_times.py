@@ -1,4 +1,4 @@
-"""The times of commits, which a test gives them in their log."""
+"""Commit times that a test sets in a table's log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def date_commit(entry: Path, time: Millis, field: str = "timestamp", with_files:
         field: field of `commitInfo` that has it.
         with_files: True to give it to the files that the commit added, too.
     """
-    # The checksum that Hadoop keeps of the file would not be its own any more.
+    # The checksum that Hadoop stores for the file would no longer match.
     entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
     actions: list[dict[str, Any]] = [json.loads(line) for line in entry.read_text().splitlines()]
     for action in actions:

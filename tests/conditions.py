@@ -1,4 +1,4 @@
-"""Meanings of some conditions of `where`, for tests that say what is right without the product."""
+"""The meaning of some `where` conditions, so that tests can decide what is correct without the product's code."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ CONDITIONS: dict[str, Callable[[dict[str, Any]], bool]] = {
 
 
 def is_kept(where: str | None, row: dict[str, Any]) -> bool:
-    """True if `where` keeps a row."""
+    """Return True if `where` keeps a row."""
     return where is None or CONDITIONS[where](row)

@@ -1,6 +1,6 @@
-"""Fixtures of all tests: the place where they run, one Spark session, a lake for each test, the length of searches.
-
-Quickly by default, `--hypothesis-profile=thorough` in `make test-long`, and `long` for an evening.
+"""Fixtures of all tests: the folder in which they run, one Spark session, a lake for each test, and the search effort.
+Searches are short by default, longer with `--hypothesis-profile=thorough` in `make test-long`, and take an evening with
+`long`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The two example pipelines computed in plain pandas, by other means than windows."""
+"""The two example pipelines computed in plain pandas, without windows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TIES = ["air_time", "distance", "origin", "dest"]
 
 
 def duty_sessions(flights: pd.DataFrame, end: pd.Timestamp) -> pd.DataFrame:
-    """Sessions per tail number that are over at `end`, the last millisecond before it left to a joining flight."""
+    """Return the sessions per tail number that are over at `end`; a flight may join until its last millisecond."""
     rows = flights[flights["departed_at"].notna() & flights["tailnum"].notna()]
     rows = rows.sort_values(["tailnum", "departed_at", *_TIES], ignore_index=True)
     apart = rows["departed_at"] - rows.groupby("tailnum")["departed_at"].shift() > GAP
@@ -31,7 +31,7 @@ def duty_sessions(flights: pd.DataFrame, end: pd.Timestamp) -> pd.DataFrame:
 
 
 def carrier_shifts(flights: pd.DataFrame, end: pd.Timestamp) -> pd.DataFrame:
-    """Shifts per airline and airport that are over at `end`, as `duty_sessions` says it."""
+    """Return the shifts per airline and airport that are over at `end`, as in `duty_sessions`."""
     key = ["carrier", "origin"]
     rows = flights[flights["departed_at"].notna()].sort_values([*key, "departed_at", "flight"], ignore_index=True)
     apart = rows["departed_at"] - rows.groupby(key)["departed_at"].shift() > GAP
@@ -63,7 +63,7 @@ def airport_hours(flights: pd.DataFrame) -> pd.DataFrame:
 
 
 def assert_equal(actual: pd.DataFrame, expected: pd.DataFrame, by: list[str]) -> None:
-    """Same windows, same results; doubles within 1e-9."""
+    """The same windows and the same results; doubles within 1e-9."""
     wanted = list(expected.columns)
     left = actual[wanted].sort_values(by, ignore_index=True)
     right = expected.sort_values(by, ignore_index=True)

@@ -1,4 +1,4 @@
-"""The runs that several modules look at: made once."""
+"""Airflow runs that several test modules share; each is made only once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 1200.0
 
 @dataclass(frozen=True)
 class Backfilled:
-    """A backfill of some days through a real scheduler, in which processes of Airflow were killed.
+    """A backfill of some days through a real scheduler, during which Airflow processes were killed.
 
     Args:
         lake: its project.
@@ -48,7 +48,7 @@ def day(number: int) -> datetime:
 
 
 def visits(days: int, seed: int) -> list[Row]:
-    """Events of a few users, half of them near midnight, so that visits cross it."""
+    """Events of a few users. Half of them are near midnight, so that visits cross it."""
     draw = random.Random(seed)
     rows: list[Row] = []
     for number in range(days):

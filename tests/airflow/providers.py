@@ -1,4 +1,5 @@
-"""Providers that requirements.lock does not have, in a folder of their own, and the servers that they need."""
+"""Installs providers that requirements.lock does not contain into a separate folder, and starts the servers they need.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def provider_folder() -> Path:
-    """The folder with the providers of providers.txt, made once; without a network the test is skipped."""
+    """Return the folder with the providers of providers.txt, created once. Without a network the test is skipped."""
     folder = Path(sys.prefix) / "providers"
     listed = HERE / "providers.txt"
     made = folder / listed.name
@@ -32,7 +33,7 @@ def provider_folder() -> Path:
 
 @contextmanager
 def redis(folder: Path, port: int) -> Iterator[str]:
-    """The address of a Redis server of this test's own; without one on this machine the test is skipped."""
+    """Return the address of a Redis server for this test only. If Redis is not installed, the test is skipped."""
     if (server := shutil.which("redis-server")) is None:
         pytest.skip("no Redis here: apt-get install redis-server")
     options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]

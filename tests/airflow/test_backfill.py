@@ -1,4 +1,4 @@
-"""Days by `airflow backfill create` through a real scheduler, whose processes are killed on the way."""
+"""Run days with `airflow backfill create` through a real scheduler, whose processes are killed meanwhile."""
 
 from __future__ import annotations
 

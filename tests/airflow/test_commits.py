@@ -1,6 +1,5 @@
-"""A commit starts the stream's DAG through a real triggerer and scheduler, once, also if the triggerer was away.
-
-In every run tests/dags/test_commits.py has the trigger over real tables, with Airflow's answers by hand.
+"""A commit starts the stream's DAG once, through a real triggerer and scheduler, even if the triggerer was down. The
+short tests are in tests/dags/test_commits.py: they run the trigger on real tables and fake Airflow's answers.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def arrive(lake: Lake, hour: int) -> None:
 
 
 def ended(airflow: EmbeddedAirflow, number: int) -> dict[str, Any]:
-    """Wait for the end of so many runs; the newest."""
+    """Wait until this many runs have ended, and return the newest."""
     wait_until(lambda: len(airflow.runs_of(DAG)) >= number, f"run {number}")
     runs = [end_of(airflow, DAG, run["dag_run_id"]) for run in airflow.runs_of(DAG)]
     assert len(runs) == number
@@ -36,12 +35,12 @@ def ended(airflow: EmbeddedAirflow, number: int) -> dict[str, Any]:
 
 
 def read(lake: Lake) -> int:
-    """Number of rows that the stream has read."""
+    """Return the number of rows that the stream has read."""
     return sum(lake.rows(watched, "epochs")["events_in"].to_pylist())
 
 
 def parse_again(airflow: EmbeddedAirflow) -> None:
-    """Airflow makes and removes watchers where it parses a file, which it does seldom here."""
+    """Airflow creates and removes watchers when it parses a DAG file, which happens rarely here."""
     airflow.call("PUT", f"parseDagFile/{airflow.call('GET', f'dags/{DAG}')['file_token']}")
 
 
@@ -55,7 +54,7 @@ def test_commits_start_the_stream_and_nothing_else_does(airflow: EmbeddedAirflow
     arrive(lake, 2)
     wait_until(lambda: len(airflow.runs_of(DAG)) == 2, "the run of the second commit")
     table = DeltaTable(lake.path("watched_events"))
-    # What comes while a run is queued or at work is read by that run or by one more.
+    # Commits that arrive while a run is queued or running are read by that run or by one more.
     for hour in range(3, 8):
         arrive(lake, hour)
     # An epoch's snapshot is committed before its row in table `epochs` is published.
@@ -65,7 +64,7 @@ def test_commits_start_the_stream_and_nothing_else_does(airflow: EmbeddedAirflow
     assert runs <= 3
     ended(airflow, runs)
 
-    # Rows that are only written anew start nothing; the next rows do.
+    # Rows that are merely rewritten start no run; the next new rows do.
     table.update_incremental()
     table.optimize.compact()
     airflow.kill_component("triggerer")

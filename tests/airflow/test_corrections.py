@@ -1,4 +1,4 @@
-"""One interval again through Airflow: what follows it is marked stale or run again too, as the Param says."""
+"""Rerun one interval through Airflow: the later intervals are marked stale or rerun, as the Param says."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ DAG = "daily__backfill"
 
 
 def corrected(backfilled: Backfilled) -> int:
-    """Number of the day before the last one, which is corrected."""
+    """Number of the second-to-last day, which is corrected."""
     return backfilled.days - 2
 
 
 def correct(backfilled: Backfilled, minute: int) -> None:
-    """Add an event to a day that was run."""
+    """Add an event to a day that has already run."""
     row = ("eve", day(corrected(backfilled)) + timedelta(hours=12, minutes=minute), 1000)
     backfilled.rows.append(row)
     backfilled.lake.append(row, table="daily_events")

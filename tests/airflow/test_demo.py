@@ -1,6 +1,5 @@
-"""`tidegate demo` as a newcomer runs it: two days of flights through a real Airflow, then Ctrl-C.
-
-`make test` runs it on the local engine, `make test-long` on Spark, as `make run` does.
+"""Run `tidegate demo` as a new user would: two days of flights through a real Airflow, then Ctrl-C. `make test` uses
+the local engine, `make test-long` uses Spark, as `make run` does.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ pytestmark = pytest.mark.airflow
 
 FIRST_DAY = pd.Timestamp("2013-01-01", tz="UTC")
 DAYS = 2
-"""With one day no shift has ended, so nothing would be corrected."""
+"""After one day no shift has ended yet, so there would be nothing to correct."""
 DEADLINE_SECONDS = 600
 
 
 @dataclass
 class Demo:
-    """A demo that is done and keeps Airflow's page open."""
+    """A finished demo that keeps Airflow's page open."""
 
     days: int
     process: subprocess.Popen[str]
@@ -59,7 +58,7 @@ class Demo:
 
     @property
     def screen(self) -> str:
-        """Text that the demo has printed."""
+        """Return what the demo has printed."""
         return (self.folder.parent / "screen.txt").read_text()
 
 
@@ -96,7 +95,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
 
 
 def _end(process: subprocess.Popen[str], folder: Path) -> None:
-    """End a demo, and with force what does not end by itself: the tests after it need the machine."""
+    """End a demo, by force if necessary: the following tests need the machine."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         try:
@@ -126,7 +125,7 @@ def test_the_windows_are_those_of_plain_pandas(demo: Demo) -> None:
         found[pipeline.name] = results.latest(read_table(warehouse, tables.open("results")), pipeline.key).to_pandas()
     shifts = flights_oracle.carrier_shifts(flights, demo.end)
     crossing = shifts["window_start"].dt.date < shifts["window_end"].dt.date
-    # Of one day none of these has ended; tests/spark/test_flights_month.py has flights over midnight in every run.
+    # None of these has ended after one day. tests/spark/test_flights_month.py always covers flights over midnight.
     assert crossing.sum() >= (len(shifts) / 2 if demo.days > 1 else 0), "most go on over midnight"
     assert (shifts["flights"] > 1).sum() >= len(shifts) / 2
     assert len(shifts) >= 20 * (demo.days - 1)
@@ -150,7 +149,7 @@ def test_each_day_was_a_run_of_a_real_scheduler_and_left_a_snapshot(demo: Demo) 
     assert sorted(backfills) == sorted(
         [(f"{name}__backfill", "backfill", "success") for name in ("carrier_shifts", "airport_hours")] * demo.days
     )
-    # The demo waits for these. While its page is open, the schedule may start further ones.
+    # The demo waits for these runs. While its page is open, the schedule may start more.
     ended = {dag for dag, _, state in runs if state == "success"}
     assert {"carrier_shifts__stream", "carrier_shifts__late", "shifts_by_day", "shifts_by_month"} <= ended
     assert {state for _, _, state in runs} <= {"success", "queued", "running"}
@@ -196,7 +195,7 @@ def test_the_summary_says_what_a_person_wants_to_know(demo: Demo) -> None:
 
 @pytest.mark.long
 def test_ctrl_c_leaves_no_process_behind(demo: Demo) -> None:
-    """Last in this file: it ends the demo."""
+    """This test is last in the file because it ends the demo."""
     process = psutil.Process(demo.process.pid)
     started = [process, *process.children(recursive=True)]
     airflow = _processes_of(demo.folder)
@@ -209,7 +208,7 @@ def test_ctrl_c_leaves_no_process_behind(demo: Demo) -> None:
 
 
 def _processes_of(folder: Path) -> list[psutil.Process]:
-    """Processes that work in the demo's Airflow home, or on files of the project."""
+    """Return the processes that work in the demo's Airflow home, or on files of the project."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -1,6 +1,5 @@
-"""The events that Airflow's provider of OpenLineage writes for real runs of our DAGs, sent to a file.
-
-An Airflow of its own: every process of it loads the provider, which takes a second each.
+"""The events that Airflow's OpenLineage provider sends to a file for real runs of our DAGs. These tests have their own
+Airflow, because loading the provider takes each process a second.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ Event = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflow]:
-    """Airflow whose section [openlineage] names a file."""
+    """An Airflow whose section [openlineage] names a file."""
     folder = tmp_path_factory.mktemp("lineage")
     config = write_project(folder, session_lake(), retry_delay_seconds="1", **BY_HAND)
-    # Between two tests no stream begins by itself.
+    # No stream starts on its own between two tests.
     yearly = '[pipelines.daily]\nstream_schedule = "0 0 1 1 *"'
     config.write_text(config.read_text() + PROJECT.replace("[pipelines.daily]", yearly))
     shutil.copy(ROOT / "tests" / "airflow" / "visits.py", folder)
@@ -59,7 +58,7 @@ def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirf
 
 
 def all_of(airflow: EmbeddedAirflow, job: str, *kinds: str) -> list[Event]:
-    """The events of a task of these kinds, the oldest first."""
+    """Return the events of these kinds for a task, oldest first."""
     file = airflow.dags.parent / "events.jsonl"
     events = map(json.loads, file.read_text().splitlines() if file.exists() else [])
     return [event for event in events if event["job"]["name"] == job and event["eventType"] in kinds]
@@ -71,7 +70,7 @@ def rows_into(event: Event, table: str) -> int:
 
 
 def events_of(airflow: EmbeddedAirflow, job: str, *kinds: str) -> list[Event]:
-    """The newest events of a task of these kinds, once the last of them is there."""
+    """Wait for the last of these kinds of events of a task, and return the newest events."""
 
     def written() -> list[Event]:
         newest = {event["eventType"]: event for event in all_of(airflow, job, *kinds)}
@@ -114,7 +113,8 @@ def test_a_stream_tells_what_it_read_and_its_skipped_tasks_nothing(listening: Em
     lake.append(("ann", at("10:00", 1), 4), table="daily_events")
     run = run_of(listening, "daily__stream", mode="available-now")
     assert states(listening, run)["stream"][0] == "success"
-    # Unpausing the DAG made a scheduled run, too. One that came while the other drove the pipeline has no numbers.
+    # Unpausing the DAG also created a scheduled run. A run that started while the other one drove the pipeline has no
+    # numbers.
     wait_until(lambda: len(all_of(listening, "daily__stream.stream", "COMPLETE")) == 2, "the end of both streams")
     streams = all_of(listening, "daily__stream.stream", "COMPLETE")
     ends = [end for end in streams if "inputStatistics" in end["inputs"][0]["inputFacets"]]
@@ -134,7 +134,7 @@ def test_a_task_that_fails_still_tells_what_it_works_on(listening: EmbeddedAirfl
     (end,) = events_of(listening, "daily__backfill.windows", "FAIL")
     assert "errorMessage" in end["run"]["facets"]
     assert end["inputs"][0]["inputFacets"]["inputStatistics"]["rowCount"] == 0
-    # Table windows is the fifth once a run of another test made it.
+    # Table windows is the fifth table if a run of another test created it.
     assert list(named(end["outputs"]))[:4] == ["results", "late", "rejects", "epochs"]
 
 

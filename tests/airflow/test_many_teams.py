@@ -1,6 +1,5 @@
-"""Three teams in one Airflow: two projects and six pipelines in a versioned DAG bundle (Git), with CeleryExecutor.
-
-Which code runs, where its data is, what waits in the triggerer, and whom an alarm is for.
+"""Three teams share one Airflow: two projects and six pipelines in a versioned DAG bundle (Git), with CeleryExecutor.
+Tests which code runs, where its data is, what waits in the triggerer, and who gets an alarm.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ rejects = gx.ExpectationSuite(
 )
 """
 FIRST, SECOND = '{"events": Count()}', '{"events": Count(), "total": Sum("value")}'
-"""Versions of the code: the second adds an aggregate, and can continue what the first left."""
+"""Versions of the code: the second adds an aggregate, and can continue from the first."""
 
 PAGER = """import json
 from pathlib import Path
@@ -106,7 +105,7 @@ def page(alarm):
     with (Path("{data}") / "pager.jsonl").open("a") as inbox:
         inbox.write(json.dumps(alarm) + "\\n")
 """
-"""The pager that all teams share: what it hears is all that the people on call have."""
+"""The pager that all teams share. The people on call know only what it receives."""
 
 PIPELINE = """
 [pipelines.{name}]
@@ -156,11 +155,11 @@ class Repository:
 
     @property
     def web(self) -> Path:
-        """The settings of project `web`: their places are absolute, as in each of Airflow's copies."""
+        """The settings of project `web`: its paths are absolute, because Airflow copies the bundle."""
         return self.folder / "web" / "tidegate.toml"
 
     def commit(self, aggregate: str, column: str = "events") -> str:
-        """Commit a version of the code; its name."""
+        """Commit a version of the code, and return its name."""
         for project in SETTINGS:
             (self.folder / project / "of_team.py").write_text(MODULE.replace("{AGGREGATE}", aggregate))
             (self.folder / project / "checks.py").write_text(CHECKS.replace("{COLUMN}", column))
@@ -203,7 +202,7 @@ def airflow(repository: Repository) -> Iterator[EmbeddedAirflow]:
             "AIRFLOW__CELERY__BROKER_URL": broker,
             "AIRFLOW__CELERY__RESULT_BACKEND": f"db+sqlite:///{home}/celery.db",
             "AIRFLOW__CELERY__WORKER_CONCURRENCY": "3",
-            # So that Redis delivers the message of each longer task again; it looks every 100 seconds.
+            # This makes Redis deliver the message of every longer task again. It checks every 100 seconds.
             "AIRFLOW__CELERY_BROKER_TRANSPORT_OPTIONS__VISIBILITY_TIMEOUT": "5",
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps([bundle]),
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_STORAGE_PATH": str(folder / "bundles"),
@@ -233,7 +232,7 @@ def data(repository: Repository) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def endless(airflow: EmbeddedAirflow, repository: Repository, data: Path) -> Iterator[str]:
-    """A continuous stream that runs meanwhile."""
+    """A continuous stream that runs in the meantime."""
     run = begin(airflow, "web_baskets__stream", interval="2s")
     yield run
     stop_driver(repository.web, "baskets", patience=60)
@@ -245,14 +244,14 @@ def results(data: Path) -> pa.Table:
 
 
 def paged(data: Path, pipeline: str) -> list[dict[str, Any]]:
-    """What the pager heard of a pipeline."""
+    """Return what the pager received about a pipeline."""
     inbox = data / "pager.jsonl"
     heard = [json.loads(line) for line in inbox.read_text().splitlines()] if inbox.exists() else []
     return [alarm for alarm in heard if alarm["pipeline"] == pipeline]
 
 
 def tells(airflow: EmbeddedAirflow, alarm: dict[str, Any]) -> tuple[Any, ...]:
-    """Whom an alarm is for and what failed; its link leads to a run that Airflow has."""
+    """Check who an alarm is for, what failed, and that its link leads to a run that Airflow has."""
     path = unquote(urlsplit(alarm["run_url"]).path)
     _, dag, _, run = path.strip("/").split("/")
     assert airflow.call("GET", f"dags/{dag}/dagRuns/{run}")["dag_id"] == alarm["dag"]
@@ -322,7 +321,7 @@ def test_one_team_breaks_its_suite_and_the_alarm_is_for_that_team(
     """After the test above, with the next interval of the backfill."""
     broken = repository.commit(SECOND, column="evnts")
     wait_until(lambda: newest_version(airflow) == broken, "the version with the broken suite")
-    # Day 3 became stale above, and goes first.
+    # Day 3 became stale above, so it runs first.
     run = run_of(airflow, BACKFILL, interval_start="2024-03-04", interval_end="2024-03-05", fill_gaps=True)
     assert {task: state for task, (state, _) in states(airflow, run).items()} == {
         "windows": "success",
@@ -334,7 +333,7 @@ def test_one_team_breaks_its_suite_and_the_alarm_is_for_that_team(
 
 
 def test_another_writes_bad_keys_and_the_alarm_is_for_that_team(airflow: EmbeddedAirflow, data: Path) -> None:
-    """Its project has a pipeline of the same name, and its tasks wait in the triggerer."""
+    """Its project has a pipeline with the same name, and its tasks wait in the triggerer."""
     dag = "billing_visits__stream"
     unpause(airflow, "billing_visits__quality")
     run, seen = begin(airflow, dag), set[str]()

@@ -1,6 +1,5 @@
-"""The project that `tidegate init` makes runs in Airflow as it is: its DAG file, its pipeline, its checks.
-
-Corrections find their readers: DAGs by partition run again for the days and months that changed, and no others.
+"""The project that `tidegate init` creates runs in Airflow unchanged: its DAG file, its pipeline, its checks.
+Corrections reach their readers: DAGs by partition run again for exactly the days and months that changed.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def test_a_day_of_a_new_project_is_backfilled_and_checked(tmp_path: Path) -> Non
     try:
         airflow.start()
         airflow.wait_for_dags(["visits__backfill", "visits__stream", "visits__quality"])
-        # Unpaused, the DAG also begins the later days by itself, one after the other.
+        # Once unpaused, the DAG also starts the later days on its own, one after the other.
         airflow.create_backfill("visits__backfill", first, first)
         airflow.start_component("scheduler")
 
@@ -65,16 +64,18 @@ FIRST: tuple[Row, ...] = (
     *(("ann", at("10:10", day), 10 ** (day + 1)) for day in range(-1, 4)),
     ("bob", at("11:00", 0), 7),
 )
-"""An hour on each of five days, the first in February; the last is still open. One day has another hour."""
+"""An hour on each of five days, the first of them in February. The last hour is still open, and one day has a second
+hour.
+"""
 BEFORE = FIRST[:4] + FIRST[5:]
-"""The rows of windows that are final."""
+"""Return the rows of final windows."""
 CHANGED = tuple((user, moment, value + 5 if value in (10, 7, 1000) else value) for user, moment, value in BEFORE)
-"""These rows after three of them, on two days, were updated."""
+"""Return these rows after three of them, on two days, were updated."""
 
 
 @dataclass
 class Readers:
-    """The runs of the DAGs that read the final windows, as these noted them.
+    """The runs of the DAGs that read the final windows, as recorded by these DAGs.
 
     Args:
         folder: folder of the notes.
@@ -99,7 +100,7 @@ class Readers:
 
 
 def totals(rows: Sequence[Row], shape: str) -> dict[str, int]:
-    """Totals by day or month as plain Python computes them."""
+    """Return the totals by day or month, computed in plain Python."""
     sums: Counter[str] = Counter()
     for _, moment, value in rows:
         assert isinstance(moment, datetime)
@@ -108,7 +109,7 @@ def totals(rows: Sequence[Row], shape: str) -> dict[str, int]:
 
 
 def check(airflow: EmbeddedAirflow) -> list[str | None]:
-    """Check the newest epoch as the stream's schedule does; the partitions of its events."""
+    """Check the newest epoch as the stream's schedule does, and return the partitions of its events."""
     run = run_of(airflow, "told__quality")
     assert run["state"] == "success"
     events = [

@@ -1,4 +1,4 @@
-"""The ports of the embedded Airflow are on loopback, and its page wants a log-in."""
+"""The ports of the embedded Airflow are bound to loopback, and its page requires a login."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ LISTEN = psutil.CONN_LISTEN
 
 
 def processes_of(airflow: EmbeddedAirflow) -> list[psutil.Process]:
-    """Airflow's processes and their children. Not by their environment: the title of a process overwrites it."""
+    """Return Airflow's processes and their children. Their environment can't identify them, because a process title
+    overwrites it.
+    """
     parents = [psutil.Process(started.pid) for started in airflow._processes.values()]
     return [*parents, *(child for parent in parents for child in parent.children(recursive=True))]
 
 
 def listening(process: psutil.Process) -> set[tuple[str, int]]:
-    """Addresses and ports on which a process listens; none if it has ended."""
+    """Return the addresses and ports that a process listens on; none if it has ended."""
     try:
         sockets = process.net_connections("tcp")
     except psutil.NoSuchProcess:

@@ -1,4 +1,6 @@
-"""A stream through a real scheduler: started, fed, kept from bad successors, and replaced from an older snapshot."""
+"""A stream through a real scheduler: it is started and fed, refuses bad successors, and is replaced from an older
+snapshot.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,15 @@ FIRST = (("ann", at("10:00"), 1), ("ann", at("10:10"), 2), ("bob", at("10:05"), 
 FED = (("ann", at("12:00"), 8),)
 LATE = (("bob", at("10:10"), 16),)
 TOTALS = {("ann", at("10:00")): 3, ("bob", at("10:05")): 4}
-"""Windows that are final after these, without the late row."""
+"""Return the windows that are final after these, without the late row."""
 
 
-# In every run tests/pipelines/project/cli/test_stream.py has a stream wait for that of the schedule, and restore then.
+# tests/pipelines/project/cli/test_stream.py always tests that a stream waits for the scheduled one and then restores.
 @pytest.mark.long
 def test_a_restore_of_a_paused_dag_wins_over_the_run_that_unpausing_starts(
     airflow: EmbeddedAirflow, lake: Lake
 ) -> None:
-    """As the trigger form does it: the run is there first, and unpausing makes that of the schedule beside it."""
+    """As the trigger form does it: the run exists first, and unpausing creates the scheduled run as well."""
     for rows in (FIRST, FED):
         lake.append(*rows, table="resting_events")
         stream_without_spark(LOCAL, lake, pipeline=resting, limits=EpochLimits())
@@ -72,7 +74,7 @@ def test_a_misspelt_param_is_refused_and_nothing_is_done(airflow: EmbeddedAirflo
 
 @dataclass(frozen=True)
 class Streaming:
-    """A continuous stream that has made its first epoch and goes on.
+    """A continuous stream that has committed its first epoch and keeps running.
 
     Args:
         lake: its project.
@@ -93,7 +95,7 @@ class Streaming:
         return int(pc.sum(self.lake.rows(live, "epochs")["events_in"]).as_py())
 
     def driver(self) -> LeaseRow:
-        """Return the lease of the driver at work."""
+        """Return the lease of the running driver."""
         row = read_lease(self.tables)
         assert row is not None
         assert row.is_alive(self.lake.clock())
@@ -177,8 +179,8 @@ def a_savepoint_of_another_pipeline(lake: Lake) -> None:
     shutil.move(entry.path, savepoints / "foreign")
 
 
-# In every run tests/dags/test_factory.py has `check` before `stop`, tests/dags/test_operator.py a task whose command is
-# refused, and tests/pipelines/project/cli what `check` refuses.
+# Other tests always cover the rest: tests/dags/test_factory.py the order of `check` and `stop`,
+# tests/dags/test_operator.py a task whose command is refused, and tests/pipelines/project/cli what `check` refuses.
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("prepare", "restore", "code", "told"),
@@ -218,7 +220,7 @@ def test_a_successor_that_can_not_go_on_is_refused_while_the_old_stream_runs(
 def test_a_restart_from_an_older_snapshot_ends_the_old_stream_and_computes_the_same_again(
     streaming: Streaming, airflow: EmbeddedAirflow
 ) -> None:
-    """Last in this file: it ends the stream that the others look at."""
+    """This test is last in the file because it ends the stream that the others inspect."""
     before = streaming.lake.snapshot(live).manifest
     events = streaming.events_in
     run = run_of(
@@ -243,5 +245,5 @@ def test_a_restart_from_an_older_snapshot_ends_the_old_stream_and_computes_the_s
 
 
 def totals(streaming: Streaming) -> dict[tuple[str, object], int]:
-    """Totals of the windows that are final, by user and start."""
+    """Return the totals of final windows, by user and start."""
     return {(row["user"], row["window_start"]): row["total"] for row in streaming.lake.final(live).to_pylist()}

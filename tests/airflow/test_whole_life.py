@@ -1,7 +1,6 @@
-"""A pipeline's whole life through a real Airflow, with its checks green at each step.
-
-Backfill, stream, restart from a snapshot, restore, a correction with what follows it, the stream again, late rows
-reopened, an aggregate added: in the order in which a team meets them, each step on what the one before left.
+"""A pipeline's whole life through a real Airflow, with passing checks after each step. Backfill, stream, restart from a
+snapshot, restore, a correction and its consequences, the stream again, late rows reopened, an aggregate added: the
+order in which a team meets them, each step building on the one before.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.long, pytest.m
 
 MODULE = Path(__file__).parent / "visits.py"
 
-# "ann" is at it around each midnight, so that a session crosses every border of an interval.
+# "ann" is active around each midnight, so that a session crosses every interval boundary.
 DAYS: tuple[tuple[Row, ...], ...] = (
     (("ann", at("10:00"), 1), ("ann", at("23:50"), 2), ("bob", at("12:00"), 4)),
     (("ann", at("00:10", 1), 8), ("bob", at("12:00", 1), 16), ("ann", at("23:50", 1), 32)),
@@ -40,13 +39,13 @@ DAYS: tuple[tuple[Row, ...], ...] = (
 )
 LATE: Row = ("bob", at("12:10", 1), 256)
 FORGOTTEN: Row = ("cid", at("15:00"), 512)
-"""It comes to the source after its day was run."""
+"""This row reaches the source after its day has run."""
 LAST: tuple[Row, ...] = (("ann", at("12:00", 5), 1024), ("bob", at("12:00", 5), 2048))
 
 
 @dataclass
 class Life:
-    """The pipeline, the rows that its source has, and the Airflow that runs it."""
+    """The pipeline, the rows of its source, and the Airflow that runs it."""
 
     lake: Lake
     airflow: EmbeddedAirflow
@@ -57,7 +56,7 @@ class Life:
         self.lake.append(*rows, table="life_events")
 
     def backfill(self, number: int, **conf: object) -> None:
-        """One day; the DAG checks it, too."""
+        """Run one day; the DAG also checks it."""
         moments = {"interval_start": day(number).isoformat(), "interval_end": day(number + 1).isoformat()}
         run = run_of(self.airflow, "life__backfill", **moments, **conf)
         assert {task: state for task, (state, _) in states(self.airflow, run).items()} == {
@@ -66,13 +65,13 @@ class Life:
         }
 
     def stream(self, **conf: object) -> None:
-        """Whatever the source has, and the checks after it."""
+        """Run the stream over everything in the source, then the checks."""
         run = run_of(self.airflow, "life__restart" if conf else "life__stream", mode="available-now", **conf)
         assert states(self.airflow, run)["stream"][0] == "success"
         self.check()
 
     def command(self, *arguments: str) -> None:
-        """A command that has no DAG, as a person runs it, and the checks after it."""
+        """Run a command that has no DAG, as a user would, then the checks."""
         folder = self.lake.folder
         environment = {**os.environ, ENVIRONMENT: str(folder / "tidegate.toml"), "PYTHONPATH": _path(folder)}
         ran = subprocess.run(
@@ -101,7 +100,9 @@ class Life:
         return self.lake.snapshot(life).manifest
 
     def assert_final_windows(self, before: datetime, *left_out: Row) -> None:
-        """They are the sessions that end by a moment, of the rows but those that a pipeline must not have."""
+        """Compare with the sessions that end by a given time, computed from all rows except those that the pipeline
+        must not have.
+        """
         expected = sessions([row for row in self.rows if row not in left_out], GAP)
         final = self.lake.final(life).to_pandas()
         assert_equal(
@@ -134,7 +135,7 @@ def test_two_days_are_backfilled(begun: Life) -> None:
 def test_the_stream_takes_over_and_reads_what_follows(begun: Life) -> None:
     begun.feed(*DAYS[2])
     begun.stream()
-    # An hour of patience behind the newest event, and a session that touches may still join.
+    # The watermark is an hour behind the newest event, and an adjacent session may still be merged.
     begun.assert_final_windows(at("10:00", 2))
 
 

@@ -1,4 +1,4 @@
-"""The pipelines of the project that a real Airflow runs; the file is copied into it as its own module."""
+"""The pipelines of the project that a real Airflow runs. The file is copied into that project as a module."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -10,7 +10,7 @@ GAP = timedelta(minutes=30)
 
 
 def _visits(name: str) -> Pipeline:
-    """Visits of each user: events with less than half an hour between them."""
+    """Visits of each user: events less than half an hour apart."""
     return Pipeline(
         name=name,
         source=DeltaSource(f"{name}_events", timestamp="at"),

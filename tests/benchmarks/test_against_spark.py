@@ -1,4 +1,5 @@
-"""Both sides of the comparison with Spark compute the same windows, and ours keeps its speed, three times as wide."""
+"""Both sides of the comparison with Spark compute the same windows, and ours stays within three times its usual time.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WIDTH = 3
-"""Times are held only against bounds so many times as wide: other work may run beside a test."""
+"""Times are compared only with bounds this many times as wide, because other work may run at the same time."""
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def assert_same_windows(bench: Bench, kind: str) -> None:
 
 @pytest.fixture
 def rocksdb(spark: SparkSession) -> Iterator[None]:
-    """State where `transformWithState` takes it, until the test ends."""
+    """Keep state where `transformWithState` accepts it, until the test ends."""
     spark.conf.set(STATE_PROVIDER, SPARK_SETTINGS[STATE_PROVIDER])
     yield
     spark.conf.unset(STATE_PROVIDER)
@@ -96,7 +97,7 @@ def test_sessions_by_hand_are_those_that_we_fire(bench: Bench) -> None:
     with bench.project() as config:
         bench.epochs("session", config)
         ours = final_windows(config, "session")
-    # Its last timers fire with the batch after the one that moved the watermark.
+    # Its last timers fire in the batch after the one that moved the watermark.
     fired = ours.assign(window_start=ours["window_start"].astype("datetime64[ms, UTC]").astype("int64"))
     both = fired.merge(theirs, on=["key", "window_start"], suffixes=("", "_by_hand"))
     assert len(both) == len(theirs) > 100

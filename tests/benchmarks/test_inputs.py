@@ -1,7 +1,6 @@
-"""Benchmarks run on the events that they say, and see every process and every phase.
-
-Nexmark's events come from a seed, and a side is only measured if its answers are the truth. Comparisons are of like
-with like: a peer computes the same windows, and one that can't be had says so.
+"""Benchmarks use the events that they claim to, and include every process and every phase. Nexmark's events come from a
+seed, and a system is measured only if its answers are correct. Comparisons are fair: a competitor computes the same
+windows, and one that is unavailable is reported as such.
 """
 
 from __future__ import annotations

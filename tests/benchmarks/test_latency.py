@@ -107,19 +107,21 @@ def test_a_short_run_says_nothing_of_files() -> None:
 @pytest.mark.spark
 @pytest.mark.long
 def test_a_stream_of_two_minutes_at_20_000_events_a_second_keeps_up_and_stays_small(tmp_path: Path) -> None:
-    """The half hour is `python -m benchmarks.long_stream`; in two minutes medians are rough, so bounds are wide."""
+    """The full half hour is `python -m benchmarks.long_stream`. Medians over two minutes are rough, so the bounds are
+    wide.
+    """
     seen = measure(seconds=120, rate=20_000, interval="1s", folder=tmp_path)
     last = seen[2 * len(seen) // 3 :]
     assert max(look.lag for look in last) < 45
     assert max(look.files for look in last) < 400
     for role in ("driver", "worker"):
         assert max(look.memory[role] for look in last) < 1.5 * max(look.memory[role] for look in seen[: len(seen) // 2])
-    # A JVM takes of the heap that it may have when it likes to: 1 GiB here, and half as much for what is not heap.
+    # A JVM uses as much of its allowed heap as it likes: 1 GiB here, plus half as much outside the heap.
     assert max(look.memory["JVM"] for look in last) < 1536
 
 
 TIMES_BARE = {"tumbling sum": 16, "sessions": 27}
-"""Time of each workload as a multiple of a bare dict loop, measured by benchmarks/row_operator.py."""
+"""The time of each workload as a multiple of a bare dict loop, as benchmarks/row_operator.py measures it."""
 
 BYTES_AT_MOST = 1024
 

@@ -1,4 +1,4 @@
-"""A headless Chromium for the tests that look at pages; its screenshots are kept as output of the run."""
+"""A headless Chromium for the tests that open pages; screenshots are kept as output of the run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ SCREENSHOTS = Path(__file__).parent.parent.parent / ".work" / "screenshots"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The system's Chromium; without it the test is skipped, but fails in CI, which installs it.
-
-    Ended with its module: while it is there an event loop runs, and other tests couldn't have their own.
+    """The system's Chromium. Without it the test is skipped, but fails in CI, which installs it. It is closed with its
+    module, because its event loop would keep other tests from having their own.
     """
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
@@ -31,18 +30,18 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def logged_in() -> StorageState | None:
-    """Cookies and storage of a login, in the modules that need one."""
+    """Cookies and storage of a login, for the modules that need one."""
     return None
 
 
 @pytest.fixture
 def page(browser: Browser, logged_in: StorageState | None) -> Iterator[Page]:
-    """A page of which nothing may go wrong: no error on the console, no failed request, nothing from elsewhere."""
+    """A page on which nothing may go wrong: no console errors, no failed requests, nothing from other hosts."""
     page = browser.new_page(viewport={"width": 1280, "height": 900}, storage_state=logged_in)
     errors: list[str] = []
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
-    # What a page still loads while one leaves it is aborted.
+    # Requests that are still loading when the page is left are aborted.
     page.on(
         "requestfailed",
         lambda request: (
@@ -56,7 +55,7 @@ def page(browser: Browser, logged_in: StorageState | None) -> Iterator[Page]:
 
 @pytest.fixture
 def keep() -> Callable[[Page, str], Path]:
-    """Keep a screenshot of a whole page under a name."""
+    """Save a screenshot of a whole page under a name."""
 
     def screenshot(page: Page, name: str) -> Path:
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""The picture of the README: the report of a real run over two weeks of flights, seen in a browser.
+"""The picture of the README: the report of a real run over two weeks of flights, shown in a browser.
 
-make picture          runs the pipeline with Spark, and writes docs/images/run-report.png
+make picture runs the pipeline with Spark, and writes docs/images/run-report.png
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COMMANDS = (
 
 
 def take(page: Page, report: Path, picture: Path) -> None:
-    """Write the first screen of a report, in its light colours."""
+    """Save the first screen of a report, in its light theme."""
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": SIZE["width"], "height": SIZE["height"]})
     page.goto(report.as_uri())
@@ -45,7 +45,7 @@ def take(page: Page, report: Path, picture: Path) -> None:
 
 
 def run_report(folder: Path) -> Path:
-    """Run the pipeline in a folder of its own; the report of its newest epoch."""
+    """Run the pipeline in a separate folder, and return the report of its newest epoch."""
     (folder / "tidegate.toml").write_text(PROJECT)
     report = folder / "report.html"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -55,7 +55,7 @@ def run_report(folder: Path) -> Path:
 
 
 def main() -> None:
-    """Run, look, write."""
+    """Run the pipeline, open the report, and save the picture."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         sys.exit("no Chromium here: apt-get install chromium")

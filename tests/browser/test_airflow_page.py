@@ -1,4 +1,4 @@
-"""The page in Airflow, through a real api-server: who may see it, what it shows, where its links lead."""
+"""The page in Airflow, through a real API server: who may see it, what it shows, where its links lead."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tables(config: Path) -> PipelineTables:
 
 @pytest.fixture(scope="module")
 def logged_in(airflow: EmbeddedAirflow, browser: Browser) -> StorageState:
-    """A login by the form, which all pages of this module go on with."""
+    """A login by the form, which all pages of this module reuse."""
     page = browser.new_page()
     page.goto(f"{airflow.url}/auth/login/")
     page.fill("input[name=username]", USER)
@@ -51,7 +51,7 @@ def logged_in(airflow: EmbeddedAirflow, browser: Browser) -> StorageState:
 
 @pytest.fixture
 def embedded(airflow: EmbeddedAirflow, page: Page) -> FrameLocator:
-    """The page as Airflow shows it to somebody who logged in."""
+    """The page as Airflow shows it to a logged-in user."""
     page.goto(f"{airflow.url}/plugin/tidegate")
     frame = page.frame_locator("iframe")
     frame.locator("main[data-loaded]").wait_for()

@@ -1,4 +1,4 @@
-"""The diagrams of the docs are drawn by the Mermaid that npm brings, from the site's files alone."""
+"""The diagrams of the docs are drawn by the Mermaid from npm, using only the site's files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from docs._site.diagrams import STATIC, mermaid
 
-# The one test of the pages that needs npm and a network.
+# This is the only page test that needs npm and a network.
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 DOCS = Path(__file__).parents[2] / "docs"

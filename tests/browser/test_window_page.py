@@ -1,6 +1,5 @@
-"""The page of one window, of a lateness curve, and the window in a run report, each in a browser.
-
-Data Docs in a browser without a network: they list the checks, and text from the data stays text.
+"""The page of one window, the page of a lateness curve, and the window in a run report, each in a browser. Data Docs in
+a browser without a network: they list the checks, and text from the data is shown as text.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def project(lake: Lake) -> Project:
-    """A session that merges from two, takes a late row within its lateness, and refuses one after it."""
+    """A session that results from a merge, accepts a late row within the allowed lateness, and refuses one after that.
+    """
     pipeline = session_pipeline(
         allowed_lateness=timedelta(hours=1),
         watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=5)),
@@ -39,7 +39,7 @@ def project(lake: Lake) -> Project:
 
 
 def asked_elsewhere(page: Page, file: Path) -> list[str]:
-    """Open a file; the addresses outside of it that it asks for."""
+    """Open a file, and return the external addresses that it requests."""
     requested: list[str] = []
     page.on("request", lambda request: requested.append(request.url))
     page.goto(file.as_uri())
@@ -96,7 +96,7 @@ KEY = '<img src=x onerror=document.title="pwned"><script>document.title="pwned"<
 
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
-    """The list of two checks, of which the newer one found sessions of a key with markup in it that overlap."""
+    """The list of two checks. The newer one found overlapping sessions of a key that contains markup."""
     lake = session_lake()
     entry = lake.write(tmp_path).pipelines["sessions"]
     config = tmp_path / "tidegate.toml"

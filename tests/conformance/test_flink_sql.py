@@ -1,4 +1,6 @@
-"""Flink SQL's own answers: windows, top-N, deduplication and window joins over drawn rows equal ours, row for row."""
+"""Flink SQL's own answers: windows, top-N, deduplication and window joins over random rows are equal to ours, row by
+row.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ Row = tuple[str, int, int, int]
 
 
 def drawn(seed: int) -> list[Row]:
-    """Rows out of order by up to 20 seconds, each of a time of its own."""
+    """Rows that are out of order by up to 20 seconds, each with a time of its own."""
     draw = random.Random(seed)
     times = draw.sample(range(-7 * SECOND, 120 * SECOND), 120)
     rows = [(draw.choice("abc"), number, draw.randrange(5), time) for number, time in enumerate(times)]

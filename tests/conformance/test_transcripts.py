@@ -1,4 +1,4 @@
-"""Every case of every transcript, as it stands, restored after each step, and restored at another parallelism."""
+"""Every case of every transcript: without restores, restored after each step, and restored at another parallelism."""
 
 from __future__ import annotations
 

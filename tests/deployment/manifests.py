@@ -25,7 +25,7 @@ _NO_ROOT = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "
 
 
 def documents(*files: Path) -> Iterator[Document]:
-    """Yield the documents of files, without kustomize's own."""
+    """Yield the documents in the files, except kustomize's own."""
     for file in files:
         for document in yaml.safe_load_all(file.read_text()):
             if document["kind"] != "Kustomization":
@@ -33,7 +33,7 @@ def documents(*files: Path) -> Iterator[Document]:
 
 
 def of_form(form: str) -> list[Document]:
-    """Return the documents that a form applies, and its Jobs, which are created beside."""
+    """Return the documents that a form applies, and its Jobs, which are created separately."""
     return list(documents(*sorted(FOLDER.glob("base/*.yaml")), *sorted(FOLDER.glob(f"{form}/*.yaml"))))
 
 
@@ -97,7 +97,7 @@ def workloads(documents: list[Document]) -> Iterator[Workload]:
 
 
 def unsafe(pod: Document) -> list[str]:
-    """Return how a pod breaks the restricted standard of pod security, or our own rules, which go further."""
+    """Return how a pod violates the restricted pod security standard, or our own stricter rules."""
     reasons = []
     context = pod.get("securityContext", {})
     if not context.get("runAsNonRoot") or context.get("runAsUser") in (0, None):

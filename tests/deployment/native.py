@@ -1,4 +1,4 @@
-"""The processes of docker-compose.yml without containers: Postgres, and Spark's standalone cluster."""
+"""The processes of docker-compose.yml without containers: Postgres and Spark's standalone cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 def postgres_programs() -> Path:
-    """Folder of initdb and its companions; without them the test is skipped, but fails in CI, which installs them."""
+    """Folder of initdb and related programs. Without them the test is skipped, but fails in CI, which installs them."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
         missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
@@ -42,9 +42,8 @@ def postgres_programs() -> Path:
 
 @dataclass
 class Postgres:
-    """A Postgres of its own with a database `airflow`, in a folder that its own user may enter whatever pytest does.
-
-    pytest closes its folders to all others whenever a run starts, and a server that is started again needs its own.
+    """A separate Postgres with a database `airflow`, in a folder that its user can enter whatever pytest does. pytest
+    closes its folders to other users at the start of each run, and a restarted server needs access to its own.
     """
 
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="postgres-")), init=False)
@@ -59,7 +58,7 @@ class Postgres:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Address and password for Postgres's own programs, which come first on the path."""
+        """Return the address and password for Postgres's own programs, which come first on the path."""
         path = os.pathsep.join((str(postgres_programs()), os.environ["PATH"]))
         return {**self._secret, "PATH": path, "PGHOST": "127.0.0.1", "PGPORT": str(self.port)}
 
@@ -94,7 +93,7 @@ class Postgres:
             self._run("createdb", *self._address, "airflow", environment=self._secret)
 
     def stop(self) -> None:
-        """Postgres's "fast" shutdown: it does not wait until everybody has left."""
+        """Postgres's "fast" shutdown doesn't wait until all clients have disconnected."""
         assert self._server is not None
         self._server.send_signal(signal.SIGINT)
         self._server.wait(30)
@@ -124,7 +123,7 @@ class Postgres:
 
 @dataclass
 class SparkCluster:
-    """A standalone master and its workers, as the containers start them.
+    """A standalone master and its workers, started as the containers start them.
 
     Args:
         folder: new, for logs and what workers keep.
@@ -172,7 +171,7 @@ class SparkCluster:
 
     @property
     def at_work(self) -> list[int]:
-        """The workers whose executors have begun a task of ours: those alone have Python."""
+        """Return the workers whose executors have begun one of our tasks; only those have Python."""
         return [number for number in range(self.workers) if any(map(_is_python_task, self._below(number)))]
 
     def _below(self, number: int) -> list[psutil.Process]:
@@ -180,12 +179,12 @@ class SparkCluster:
 
     @property
     def processes(self) -> list[psutil.Process]:
-        """The processes of the cluster, and those that they started."""
+        """Return the processes of the cluster, including those that they started."""
         started = [psutil.Process(process.pid) for process in self._started.values()]
         return [*started, *(below for process in started for below in process.children(recursive=True))]
 
     def kill_worker(self, number: int) -> None:
-        """End a worker and its executors at once, as the loss of its machine would."""
+        """Kill a worker and its executors together, as if its machine were lost."""
         below, started = self._below(number), self._started.pop(f"worker-{number}")
         for process in (started, *below):
             process.kill()
@@ -194,7 +193,7 @@ class SparkCluster:
     def _start(self, name: str, *arguments: str) -> None:
         environment = {
             **os.environ,
-            # As in the image, where the environment's programs come first.
+            # As in the image, the environment's programs come first.
             "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
             SECRET: self.secret,
             "SPARK_WORKER_DIR": str(self.folder / "work"),

@@ -1,4 +1,4 @@
-"""docker-compose.yml: it is valid, holds no secret, and nothing in it runs as root."""
+"""docker-compose.yml is valid, contains no secret, and runs nothing as root."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SECRETS = {
 
 @pytest.fixture(scope="module")
 def compose() -> list[str]:
-    """The client, whichever there is; without one the test is skipped, but fails in CI, which installs it."""
+    """Whichever client is installed. Without one the test is skipped, but fails in CI, which installs it."""
     docker = shutil.which("docker")
     if docker and not subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode:
         return [docker, "compose"]
@@ -47,7 +47,7 @@ def compose() -> list[str]:
 
 
 def configured(compose: list[str], folder: Path, secrets: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Return the answer of the client to the file with these secrets."""
+    """Return the client's output for the file with these secrets."""
     env_file = folder / "env"
     env_file.write_text("".join(f"{name}={value}\n" for name, value in secrets.items()))
     clean = {name: value for name, value in os.environ.items() if name not in SECRETS}
@@ -103,7 +103,7 @@ def test_no_two_containers_share_a_disk_and_only_the_store_has_the_tables(servic
 def test_only_airflow_has_the_keys_of_the_stores_user_and_only_the_store_those_of_its_administrator(
     services: dict[str, Any],
 ) -> None:
-    """Executors get them from the driver, with their work."""
+    """Executors get them from the driver, together with their work."""
 
     def holders(secret: str) -> set[str]:
         return {name for name, service in services.items() if secret in service.get("environment", {}).values()}
@@ -113,7 +113,7 @@ def test_only_airflow_has_the_keys_of_the_stores_user_and_only_the_store_those_o
 
 
 def test_the_user_of_the_store_owns_the_bucket_and_administers_nothing(tmp_path: Path) -> None:
-    """With a program in the store's place: the user is made, or gets its new secret, before it gets the bucket."""
+    """With a program in place of the store: the user is created, or gets its new secret, before it gets the bucket."""
     program = tmp_path / "versitygw"
     keys = "--access user-a --secret user-s --role user"
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "USER_ACCESS_KEY_ID": "user-a"}
@@ -144,7 +144,7 @@ def test_no_container_writes_into_its_image_or_can_gain_rights(services: dict[st
 
 
 def test_what_may_become_large_is_in_a_volume_and_not_in_memory(services: dict[str, Any]) -> None:
-    """A tmpfs counts as the container's memory."""
+    """A tmpfs counts towards the container's memory."""
     drivers = {"airflow-scheduler", "spark-worker-1", "spark-worker-2"}
     mounted = {name: [str(volume).split(":")[1] for volume in services[name]["volumes"]] for name in drivers}
     assert all("/scratch" in targets for targets in mounted.values())
@@ -173,7 +173,7 @@ def test_the_script_of_backups_is_in_the_container_of_the_database(services: dic
 
 
 def test_every_image_has_its_version(services: dict[str, Any]) -> None:
-    """The images that are built here begin with others, which are named in their own files."""
+    """The images built here are based on others, which their own files name."""
     pulled = {service["image"] for service in services.values() if "build" not in service}
     for file in ("Dockerfile", "deployment/store/Dockerfile"):
         pulled.update(re.findall(r"^FROM (\S+)", (ROOT / file).read_text(), re.MULTILINE))
@@ -183,7 +183,7 @@ def test_every_image_has_its_version(services: dict[str, Any]) -> None:
 
 
 def test_the_store_keeps_a_condition_for_writers_at_the_same_moment() -> None:
-    """Versions of versitygw before 1.8 look for an object, and write it afterwards: commits would be lost."""
+    """Versions of versitygw before 1.8 check for an object and then write it, so commits would be lost."""
     version = re.search(r"versitygw:v(\d+)\.(\d+)", (ROOT / "deployment" / "store" / "Dockerfile").read_text())
     assert version is not None
     assert (int(version[1]), int(version[2])) >= (1, 8)
@@ -291,7 +291,7 @@ def test_the_image_has_what_runs_and_no_tools_of_tests() -> None:
     tools = {"pytest", "hypothesis", "mypy", "ruff", "playwright", "pre-commit", "codespell", "sphinx", "uv", "duckdb"}
     assert image & tools == set()
     assert locked("uv", "hatchling") >= {"uv", "hatchling", "packaging"}
-    # Whatever one of them requires here is with it.
+    # Everything that one of these packages requires here is in the same set.
     for name in sorted(image):
         try:
             requires = distribution(name).requires or []

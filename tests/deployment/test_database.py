@@ -1,4 +1,4 @@
-"""`deployment/database`: Airflow's database is written to a file, lost, and read back."""
+"""`deployment/database`: Airflow's database is written to a file, lost, and restored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def postgres() -> Iterator[Postgres]:
 
 
 def sql(postgres: Postgres, text: str) -> str:
-    """Run statements, and return what they print."""
+    """Run statements, and return their output."""
     command = ["psql", "-U", "airflow", "-d", "airflow", "-qAt", "-v", "ON_ERROR_STOP=1", "-c", text]
     return subprocess.run(command, env=postgres.environment, capture_output=True, text=True, check=True).stdout
 

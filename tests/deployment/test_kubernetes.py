@@ -1,7 +1,6 @@
-"""A driver with executors on Kubernetes: what it asks the API for, and that the pods' processes run real epochs.
-
+"""A driver with executors on Kubernetes: what it requests from the API, and that the pods' processes run real epochs.
 The driver is started with the variables, arguments and tidegate.toml of deployment/kubernetes/executors. The API is a
-stand-in that holds the driver to its Role, and starts the process of each pod on an address of loopback of its own.
+stand-in that enforces the driver's Role, and starts the process of each pod on its own loopback address.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ DAYS = 2
 BACKFILL = ("backfill", PIPELINE, "--start", "2013-01-01", "--end", "2013-01-03", "--slice", "1d")
 SECONDS = 300.0
 DELETE = Request("", "pods", "delete")
-"""The removal of an executor that died; all executors of a driver that ends are removed at once."""
+"""An executor that died is removed; when a driver ends, all its executors are removed together."""
 PATIENT = """
 "spark.kubernetes.driver.requestTimeout" = 60000
 "spark.scheduler.maxRegisteredResourcesWaitingTime" = "240s"
@@ -55,7 +54,7 @@ PATIENT = """
 
 @dataclass
 class Place:
-    """Everything that a driver of the manifests meets: an API, a store, and the files of its pod.
+    """Everything that a driver of the manifests needs: an API, a store, and the files of its pod.
 
     Args:
         api: the API.
@@ -68,7 +67,7 @@ class Place:
     folder: Path
 
     def environment(self, workload: Workload) -> dict[str, str]:
-        """Return the variables of a driver's container, as Kubernetes would give them."""
+        """Return the variables of a driver's container, as Kubernetes would set them."""
         fields = {"metadata.name": POD, "metadata.namespace": NAMESPACE, "status.podIP": "127.0.0.1"}
         values = {
             name: each["value"] if "value" in each else fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
@@ -77,7 +76,7 @@ class Place:
         return {
             **{name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ},
             **values,
-            # Delta's jars are there; the image has them elsewhere.
+            # Delta's jars are here; in the image they are elsewhere.
             "HOME": os.environ["HOME"],
             "SPARK_LOCAL_DIRS": str(self.folder / "spark"),
             "KUBECONFIG": "/dev/null",
@@ -99,7 +98,7 @@ class Place:
         )
 
     def run(self, workload: Workload, *arguments: str) -> tuple[int, str]:
-        """Return the exit code of a command and what it wrote."""
+        """Return the exit code of a command and its output."""
         process = self.command(workload, *arguments)
         try:
             told, _ = process.communicate(timeout=SECONDS)
@@ -108,7 +107,7 @@ class Place:
         return process.returncode, told
 
     def logs(self) -> str:
-        """Return what Spark and the pods' processes wrote."""
+        """Return the output of Spark and of the pods' processes."""
         files = [*(self.config.work_folder / "logs").glob("spark-*.log"), *(self.folder / "pods").glob("*.log")]
         return "\n".join(f"{file.name}:\n{file.read_text()}" for file in files)
 
@@ -179,7 +178,7 @@ def driver(component: str) -> Workload:
 
 @pytest.fixture(scope="module")
 def backfilled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A backfill of two days that has ended."""
+    """A completed backfill of two days."""
     with place(tmp_path_factory.mktemp("kubernetes") / "backfill") as here:
         code, told = here.run(driver("backfill"), *BACKFILL)
         assert code == 0, told + here.logs()[-10_000:]
@@ -199,7 +198,7 @@ def test_a_backfill_in_executors_gives_the_windows_of_plain_python(backfilled: P
 
 
 def test_the_api_refused_nothing_and_the_role_has_no_verb_too_many(backfilled: Place) -> None:
-    """Each request, and each pod, was let through; and each verb of the Role was asked for, here or by the stream."""
+    """Every request and every pod was allowed, and every verb of the Role was used, here or by the stream."""
     assert backfilled.api.refused == []
     rules = named("Role", "tidegate-driver", DOCUMENTS)["rules"]
     allowed = {
@@ -280,7 +279,7 @@ def test_a_stream_whose_executor_dies_goes_on_with_another_and_ends_by_sigterm(t
 
 
 def test_an_executor_with_another_secret_is_not_let_in(tmp_path: Path) -> None:
-    """As if its pod mounted another Secret in the same place."""
+    """As if its pod mounted another Secret at the same path."""
     other = tmp_path / "other"
     other.write_text("the-secret-of-somebody-else-0123456789")
     program = tmp_path / "program"

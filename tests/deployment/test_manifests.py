@@ -1,4 +1,4 @@
-"""deployment/kubernetes: its files fit the schemas and each other, and no pod has more rights than it needs."""
+"""deployment/kubernetes: its files match the schemas and each other, and no pod has more rights than it needs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def backfill(form: str) -> Workload:
 
 
 def fits(labels: dict[str, str], selector: Document) -> bool:
-    """Return True if labels fit a selector."""
+    """Return True if labels match a selector."""
     by_list = {each["key"]: each["values"] for each in selector.get("matchExpressions", [])}
     by_value = {key: [value] for key, value in selector.get("matchLabels", {}).items()}
     return all(labels.get(key) in values for key, values in (by_list | by_value).items())
@@ -68,7 +68,7 @@ def commands(workload: Workload) -> list[list[str]]:
     container = workload.container
     probes = [container[name] for name in ("startupProbe", "livenessProbe", "readinessProbe") if name in container]
     hooks = list(container.get("lifecycle", {}).values())
-    # A shell runs several, one after the other.
+    # A shell runs several commands one after the other.
     args = container["args"]
     run = [words.split() for words in re.findall(r"tidegate [\w ]+", args[2])] if args[0] == "sh" else [args]
     return [*run, *(each["exec"]["command"] for each in (*probes, *hooks))]
@@ -164,7 +164,8 @@ def test_a_second_stream_never_begins_before_the_first_has_ended(form: str) -> N
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_stream_goes_on_after_each_end_but_with_an_exit_code_that_stays(form: str) -> None:
-    """An eviction ends a pod with 0, and a crash with 1 or a signal; 2, 3 and 5 fail the Job, as of every other."""
+    """A pod ends with 0 on an eviction, and with 1 or a signal on a crash. As for every other Job, 2, 3 and 5 fail it.
+    """
     each = stream(form)
     assert (each.kind, each.pod["restartPolicy"]) == ("Job", "Never")
     assert min(each.rest["completions"], each.rest["backoffLimit"]) >= 1_000_000
@@ -250,7 +251,7 @@ def test_every_pod_has_one_image_which_the_executors_have_too(form: str) -> None
 
 
 def test_the_image_suits() -> None:
-    """The number of its user, its first program, and the script that starts an executor."""
+    """The id of its user, its first program, and the script that starts an executor."""
     dockerfile = (ROOT / "Dockerfile").read_text()
     users = re.findall(r"^USER (.*)$", dockerfile, re.MULTILINE)
     pods = [each.pod for form in FORMS for each in WORKLOADS[form]]
@@ -331,7 +332,9 @@ def test_the_network_lets_executors_and_drivers_call_each_other_and_nobody_else(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_memory_of_a_pod_holds_the_jvm_and_its_python(form: str) -> None:
-    """docs/operations/sizes.md: the command 0.2 GB, beside the heap 0.5 GB, a Python worker 0.2 GB for each core."""
+    """docs/operations/sizes.md: 0.2 GB for the command, 0.5 GB in addition to the heap, and 0.2 GB for each Python
+    worker, one per core.
+    """
     settings = config(form).spark
     cores = int(re.sub(r"\D", "", str(settings["spark.master"])) or 0) if form == "local" else 0
     heap = float(str(settings["spark.driver.memory"]).removesuffix("g"))

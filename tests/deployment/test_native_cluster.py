@@ -1,6 +1,5 @@
-"""The cluster of docker-compose.yml, natively: Postgres, Airflow, Spark standalone, an S3 server, a run of each kind.
-
-Then two of its machines fail: a Spark worker in the middle of an epoch, and Postgres for a minute.
+"""The cluster of docker-compose.yml, natively: Postgres, Airflow, Spark standalone, an S3 server, and a run of each
+kind. Then two machines fail: a Spark worker in the middle of an epoch, and Postgres for a minute.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class Cluster:
         return require_snapshot(self.tables(pipeline)).manifest
 
     def begin_day(self, pipeline: Pipeline, number: int) -> str:
-        """Trigger the backfill of a day; the run's id."""
+        """Trigger the backfill of a day, and return the run's id."""
         start = datetime.combine(FIRST_DAY, datetime.min.time(), UTC) + timedelta(days=number)
         interval = {"interval_start": start.isoformat(), "interval_end": (start + timedelta(days=1)).isoformat()}
         return begin(self.airflow, f"{pipeline.name}__backfill", **interval)
@@ -93,7 +92,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     postgres_programs()
     folder = tmp_path_factory.mktemp("cluster")
     keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": STORE_SECRET}
-    # Spark's processes have no key of the store: tasks get it with their work.
+    # Spark's processes don't have the key of the store: tasks get it with their work.
     with (
         Postgres() as postgres,
         SparkCluster(folder / "spark") as spark,
@@ -127,7 +126,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def project(folder: Path, master: str, endpoint: str) -> Path:
-    """The cluster's own project, with this machine's paths and addresses; its tidegate.toml."""
+    """Create the cluster's project with this machine's paths and addresses, and return its tidegate.toml."""
     text = (ROOT / "deployment" / "tidegate.toml").read_text()
     for there, here in (
         ('"/scratch"', f'"{folder}/work"'),
@@ -151,7 +150,7 @@ def project(folder: Path, master: str, endpoint: str) -> Path:
 
 
 def ended(airflow: EmbeddedAirflow, dag: str, runs: int) -> list[str]:
-    """States of the runs of a DAG once so many have ended."""
+    """Wait until this many runs of a DAG have ended, and return their states."""
     found = [run["state"] for run in airflow.runs_of(dag)]
     return found if len(found) == runs and set(found) <= {"success", "failed"} else []
 
@@ -164,7 +163,7 @@ def test_a_backfill_a_stream_restart_and_a_quality_run(cluster: Cluster) -> None
     assert found == ["success", "success"]
     assert cluster.newest(airport_hours).epoch == 2
 
-    # Its schedule ticks once a year, so unpausing makes one run: the hand-over from the backfill.
+    # It is scheduled once a year, so unpausing creates one run: the hand-over from the backfill.
     unpause(airflow, f"{name}__stream")
     found = wait_until(lambda: ended(airflow, f"{name}__stream", 1), "the end of the stream", RUN_SECONDS)
     assert found == ["success"]
@@ -203,7 +202,7 @@ def test_while_postgres_is_away_for_a_minute_the_run_goes_on_with_one_driver(clu
         nonlocal most
         airflow.restart_ended()
         most = max(most, len(airflow.commands))
-        # Its first answers after the outage may be errors.
+        # The first answers after the outage may be errors.
         with suppress(TidegateError, httpx.TransportError):
             return airflow.call("GET", f"dags/{dag}/dagRuns/{run}")["state"] in ("success", "failed")
         return False
@@ -215,7 +214,9 @@ def test_while_postgres_is_away_for_a_minute_the_run_goes_on_with_one_driver(clu
 
 
 def test_an_epoch_whose_spark_worker_is_killed_ends_right_on_the_other_one(cluster: Cluster) -> None:
-    """With functions of the project's own, shipped to the executors. Last in this file: it takes a worker away."""
+    """Runs functions of the project that are shipped to the executors. This test is last in the file because it kills a
+    worker.
+    """
     airflow, dag = cluster.airflow, f"{fleet.name}__backfill"
     run = cluster.begin_day(fleet, 0)
     busy = wait_until(lambda: cluster.spark.at_work, "a task of the epoch on a worker")

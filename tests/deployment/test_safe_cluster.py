@@ -1,6 +1,5 @@
-"""A standalone cluster as deployment/ starts it: who reaches it and has no secret can do nothing there.
-
-On an address of the machine that others can reach, if it has one.
+"""A standalone cluster as deployment/ starts it: without the secret, a client that can reach it can't do anything. It
+listens on an address that other machines can reach, if there is one.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 
 
 def driver(cluster: SparkCluster, folder: Path, secret: str | None, how: str = "safe") -> tuple[int, str]:
-    """Run a small job as a driver with a secret; its exit code and all that it wrote."""
+    """Run a small job as a driver with a secret, and return its exit code and all its output."""
     environment = {name: text for name, text in os.environ.items() if name != SECRET}
     environment |= {"PYTHONPATH": str(ROOT), **({} if secret is None else {SECRET: secret})}
     done = subprocess.run(

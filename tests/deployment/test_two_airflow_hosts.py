@@ -1,6 +1,5 @@
-"""Two hosts with an Airflow scheduler each, one Postgres and one object store: no disk that both see.
-
-The second host has a name, process ids and folders of its own. Both run the tasks that they schedule (LocalExecutor).
+"""Two hosts, each with its own Airflow scheduler, share one Postgres and one object store but no disk. The second host
+has its own name, process ids and folders. Both run the tasks that they schedule (LocalExecutor).
 """
 
 from __future__ import annotations
@@ -61,8 +60,7 @@ with DAG("{DAG}", schedule=None):
 """
 
 STAND_IN = f"""#!/bin/sh
-# Called as: python -m tidegate stream visits --output FILE.
-# It holds the lease until it is asked to end.
+# Called as `python -m tidegate stream visits --output FILE`. It holds the lease until it is asked to end.
 exec {sys.executable} -m tests.store.host_driver "$4" "$5" "$6"
 """
 
@@ -73,7 +71,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def host_folder(folder: Path, endpoint: str) -> Path:
-    """The folders of a host: its copy of the project, and its DAGs; the project's tidegate.toml."""
+    """Create the folders of a host (its copy of the project, and its DAGs), and return the project's tidegate.toml."""
     config = project(folder, "two-hosts", endpoint)
     (folder / "python").write_text(STAND_IN)
     (folder / "python").chmod(0o755)
@@ -98,7 +96,7 @@ class Hosts:
 
     @contextmanager
     def other_scheduler(self) -> Iterator[subprocess.Popen[bytes]]:
-        """The scheduler of the other host, which dies with all its processes at the end of the body."""
+        """The scheduler of the other host, which is killed with all its processes at the end of the body."""
         folder = self.there.parent
         environment = {
             **self.airflow.environment(),
@@ -158,7 +156,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 def driver_on(hosts: Hosts, is_here: bool) -> LeaseRow:
-    """The driver at work, once there is one on this host, or on the other one."""
+    """Return the running driver, once there is one on this host or on the other one."""
 
     def found() -> LeaseRow | None:
         row = driving(hosts.here)
@@ -174,7 +172,7 @@ def test_a_task_whose_host_lost_its_scheduler_is_followed_from_the_other_host_an
     first = begin(hosts.airflow, DAG)
     row = driver_on(hosts, is_here=True)
     with hosts.other_scheduler() as other:
-        # The tasks of this host die with its scheduler, and the command goes on.
+        # The tasks of this host die with its scheduler, but the command continues.
         hosts.airflow.kill_component("scheduler")
         wait_until(lambda: hosts.copy_of(first, 1).claimed_by() == 2, "the second try of the task")
         task = hosts.task(first)

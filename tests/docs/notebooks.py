@@ -1,6 +1,6 @@
-"""Notebooks of the guide: their code cells run in order, and what comes out is compared with what they were saved with.
+"""Notebooks of the guide: their code cells run in order, and their output is compared with the saved output.
 
-python -m tests.docs.notebooks docs/guide/*.ipynb     writes what comes out into the notebooks
+python -m tests.docs.notebooks docs/guide/*.ipynb saves the output in the notebooks
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 
 def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
-    """The cells that have code."""
+    """Return the cells with code."""
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
 def executed(notebook: dict[str, Any], **given: Any) -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
-    """Run all code cells in one scope with what is given; the scope, and the outputs as a notebook keeps them."""
+    """Run all code cells in one given scope; return the scope, and the outputs as a notebook stores them."""
     scope: dict[str, Any] = {"__name__": "__main__", **given}
     return scope, [_outputs(cell, scope, number) for number, cell in enumerate(code_cells(notebook), start=1)]
 
@@ -46,7 +46,7 @@ def _lines(text: str) -> list[str]:
 
 
 def written(notebook: dict[str, Any]) -> dict[str, Any]:
-    """The notebook with its outputs as they come out."""
+    """Return the notebook with its actual outputs."""
     _, outputs = executed(notebook)
     for number, (cell, shown) in enumerate(zip(code_cells(notebook), outputs, strict=True), start=1):
         cell["execution_count"], cell["outputs"] = number, shown

@@ -35,14 +35,14 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 @dataclass
 class Table:
-    """A step table of a page: where it stands, its column names, its rows."""
+    """A step table of a page: its place, its column names, its rows."""
 
     line: int
     columns: list[str]
     rows: list[list[str]]
 
     def text(self) -> list[str]:
-        """Its lines, padded so that columns are seen in the source too."""
+        """Return its lines, padded so that columns line up in the source."""
         cells = [self.columns, *self.rows]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
         lines = [
@@ -54,7 +54,7 @@ class Table:
 
 
 def tables(page: str) -> Iterator[Table]:
-    """The tables whose first column is called step."""
+    """Return the tables whose first column is named step."""
     lines = page.splitlines()
     for number, line in enumerate(lines):
         if not re.match(r"\| step\b", line):
@@ -68,7 +68,7 @@ def tables(page: str) -> Iterator[Table]:
 
 
 def actual(page: str, table: Table) -> Table:
-    """The table as it comes out when it is run."""
+    """Run the table, and return it with the actual values."""
     scope = _scope(page, table.line)
     run = (
         OperatorSteps(scope["harness"])
@@ -83,7 +83,7 @@ def actual(page: str, table: Table) -> Table:
 
 
 def written(page: str) -> str:
-    """The page with its tables as they come out."""
+    """Return the page with the actual values in its tables."""
     lines = page.splitlines()
     for table in list(tables(page)):
         lines[table.line : table.line + 2 + len(table.rows)] = actual(page, table).text()
@@ -130,7 +130,7 @@ class OperatorSteps:
 
 
 class GeneratorSteps:
-    """A watermark generator, step by step; the clock moves when the code before the table made one."""
+    """Runs a watermark generator step by step; the clock moves if the code before the table created one."""
 
     def __init__(self, generator: Any, clock: Any) -> None:
         self._generator, self._clock, self._output = generator, clock, RecordingOutput()
@@ -158,7 +158,7 @@ class GeneratorSteps:
 
 
 def _scope(page: str, line: int) -> dict[str, Any]:
-    """Everything that the Python blocks before a line define."""
+    """Return everything that the Python blocks before a line define."""
     before = "\n".join(page.splitlines()[:line])
     scope: dict[str, Any] = {}
     for block in BLOCK.findall(before):

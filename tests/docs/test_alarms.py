@@ -1,4 +1,4 @@
-"""docs/operations/alarms.md quotes messages; each of them is a message of the code."""
+"""docs/operations/alarms.md quotes messages; each of them exists in the code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUOTED = sorted(
 
 @cache
 def messages() -> str:
-    """Every text of the code but docstrings; a value that is put into a text stands as one sign."""
+    """Return all strings of the code except docstrings; an interpolated value becomes one character."""
     return "\n".join(text for file in sorted((ROOT / "pipelines").rglob("*.py")) for text in _texts(file))
 
 
@@ -41,7 +41,7 @@ def _texts(file: Path) -> Iterator[str]:
 
 
 def is_told(quoted: str) -> bool:
-    """True if a message has this text; dots and NAME stand for values."""
+    """Return True if a message contains this text; dots and NAME stand for values."""
     parts = [re.escape(part.strip()) for part in re.split(r"\.\.\.|NAME", quoted)]
     return re.search(".*".join(parts), messages()) is not None
 

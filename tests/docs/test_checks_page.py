@@ -1,4 +1,4 @@
-"""The suites of the page "Checks of your own", as a project has them; what they say is read by Great Expectations."""
+"""The suites of the page "Checks of your own", as a project would have them; Great Expectations reads their values."""
 
 from __future__ import annotations
 

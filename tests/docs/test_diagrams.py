@@ -1,4 +1,4 @@
-"""The site brings Mermaid along: npm gets the package once, and only the archive with the expected hash is taken."""
+"""The site includes Mermaid: npm gets the package once, and only an archive with the expected hash is accepted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.fixture
 def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program npm on the only path, whose archive is the one beside it."""
+    """A program npm, alone on the path, that returns the archive next to it."""
     folder = tmp_path / "bin"
     folder.mkdir()
     archive = folder / "package.tgz"

@@ -92,7 +92,7 @@ def test_the_first_screen_has_three_sentences_with_a_number_each() -> None:
 
 def test_the_number_of_conformance_cases_is_so() -> None:
     cases = [json.loads(file.read_text())["cases"] for file in (ROOT / "tests" / "conformance").glob("*.json")]
-    # One case is Spark's: that of the key groups.
+    # The only case that needs Spark: the key groups.
     (number,) = re.findall(r"(\d+) \[conformance cases\]", FIRST_SCREEN)
     assert int(number) == sum(map(len, cases)) - 1
 
@@ -130,7 +130,7 @@ def test_examples_import_from_tidegate() -> None:
 PAGE = ROOT / "docs" / "glossary.md"
 
 ITEM = re.compile(r"^- \*\*(.+?)\*\*(?: \((.+?)\))?: (.+?)(?=^- |\n\n|\Z)", re.DOTALL | re.MULTILINE)
-"""A word, the field's word if it has one, and the meaning."""
+"""A word, the field's word if there is one, and the meaning."""
 ROWS = ITEM.findall(PAGE.read_text())
 
 
@@ -142,14 +142,14 @@ MUST = {*WORDS.split()}
 
 
 def sources() -> str:
-    """The text of all pages but this one, and of all code that is no test."""
+    """Return the text of all other pages, and of all code except tests."""
     files = [path for path in (ROOT / "docs").rglob("*.md") if path != PAGE]
     files += [path for folder in ("windowing", "pipelines", "expectations") for path in (ROOT / folder).rglob("*.py")]
     return "\n".join(path.read_text().lower() for path in files)
 
 
 def unused(*words: str) -> list[str]:
-    """The words that nothing uses."""
+    """Return the words that nothing uses."""
     text = sources().replace("_", " ")
     return [word for word in words if not re.search(rf"\b{re.escape(word).replace('_', '[ _]')}", text)]
 
@@ -182,14 +182,14 @@ NUMBER = re.compile(r"(--[a-z-]+) N\b")
 
 
 def command_lines(text: str) -> Iterator[str]:
-    """Command lines in blocks and in the running text, without comments; N stands for a number."""
+    """Return the command lines in code blocks and in the text, without comments; N stands for a number."""
     for block in CODE.findall(text):
         yield from (line for line in block.splitlines() if line.startswith("tidegate "))
     yield from re.findall(r"`(tidegate\s[^`]*)`", CODE.sub("", text))
 
 
 def fault(line: str) -> str | None:
-    """Return the message of the error in a command line; a command that is only mentioned needs no arguments."""
+    """Return the error message for a command line. A command that is only mentioned needs no arguments."""
     line = NUMBER.sub(r"\1 3", OPTIONAL.sub(r"\1", line.split(" #")[0].replace("...", "")))
     words = shlex.split(" ".join(line.split()))[1:]
     command: click.Command = cli

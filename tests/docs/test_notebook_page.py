@@ -1,6 +1,5 @@
-"""The code of the page about notebooks runs, in order, in an empty folder; one part in a session of Spark.
-
-The notebooks of the guide run, show what comes out, and say of reopening what reopening does.
+"""The code of the page about notebooks runs, in order, in an empty folder, one part of it in a Spark session. The
+notebooks of the guide run, show their actual output, and describe correctly what reopening does.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ def test_a_reopening_puts_out_what_the_notebook_says(tmp_path: Path) -> None:
 
 
 def totals(arrivals: Arrivals) -> list[tuple[str, int, int]]:
-    """User, events and total of each final window."""
+    """Return user, events and total of each final window."""
     latest = results.latest(arrivals.by_hand.rows(results.NAME), ("user",))
     final = results.final(latest, arrivals.by_hand.head().manifest.watermark).to_pylist()
     return [(row["user"], row["events"], row["total"]) for row in final]

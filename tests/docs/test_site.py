@@ -1,6 +1,5 @@
-"""The documentation site is built without a warning, its links lead somewhere, and it has every public name.
-
-It is built in `make test-long`; the links between the pages of docs are those of tests/test_docs.py in every run.
+"""The documentation site builds without warnings, its links work, and it contains every public name. It is built only
+in `make test-long`; tests/test_docs.py always checks the links between pages.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import tidegate
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 BUDGET_SECONDS = 60
-"""Seconds of processor time: by the clock it depends on the other work of the machine."""
+"""Seconds of processor time: wall time would depend on the other work of the machine."""
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +32,9 @@ generator_is_missing = pytest.mark.skipif(
 
 
 def needs_generator(test: Callable[..., None]) -> Callable[..., None]:
-    """Run a test of the built site where it can be built, and only in the long form: the build takes half a minute."""
+    """Run a test of the built site only where it can be built, and only in the long form: the build takes half a
+    minute.
+    """
     return pytest.mark.long(generator_is_missing(test))
 
 
@@ -81,7 +82,7 @@ class Page(HTMLParser):
             self.loads += loaded_by_code(data)
 
     def outside(self) -> list[str]:
-        """The loads that another host would answer."""
+        """Return the loads that another host would answer."""
         return [load for load in self.loads if re.search(ADDRESS, load)]
 
 
@@ -89,18 +90,18 @@ LOADING_TAGS = ("link", "image", "use", "base")
 
 
 def loaded_by_style(text: str) -> list[str]:
-    """Return the outside addresses that a style sheet loads."""
+    """Return the external addresses that a style sheet loads."""
     return LOADING_CSS.findall(text)
 
 
 def loaded_by_code(text: str) -> list[str]:
-    """Return the outside addresses that a script loads at once or later, as far as its text shows them."""
+    """Return the external addresses that a script loads, immediately or later, as far as its text shows."""
     return LOADING_CODE.findall(text)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` builds it, but for Mermaid, which would need a network."""
+    """Build the site as `make docs` does, but without Mermaid, which would need a network."""
     target = tmp_path_factory.mktemp("site")
     mermaid = tmp_path_factory.mktemp("mermaid")
     (mermaid / "mermaid.js").write_text("// in place of Mermaid")
@@ -122,7 +123,7 @@ def pages(site: Path) -> dict[Path, Page]:
 @needs_generator
 def test_the_site_has_a_page_for_each_page_of_docs(site: Path) -> None:
     sources = [path.relative_to(DOCS) for path in (*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb"))]
-    # GitHub's first page of the folder is index.html of the site.
+    # GitHub shows README.md as the folder's first page; in the site that page is index.html.
     missing = {
         path for path in sources if str(path) != "README.md" and not (site / path).with_suffix(".html").is_file()
     }

@@ -1,4 +1,4 @@
-"""List of expectations that a pipeline's tables break, made without Data Docs or a project."""
+"""Find the expectations that a pipeline's tables break, without Data Docs or a project."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 def broken_in(
     tables: PipelineTables, pipeline: Pipeline, severity: str = "critical", rows_at_a_time: int = ROWS
 ) -> set[tuple[str, str]]:
-    """Suite and type of every expectation of a severity that does not hold of the newest epoch: `broken_by_rules`."""
+    """Return suite and type of every failing expectation of a severity at the newest epoch: `broken_by_rules`."""
     return broken_by_rules(pin(tables, pipeline, rows_at_a_time=rows_at_a_time), severity)
 
 
 def failed_in_check(pinned: Pinned, severity: str = "critical", only: str | None = None) -> set[tuple[str, str]]:
-    """The same by Great Expectations, as a check of the product has it; of one suite only.
-
-    It takes three times as long. test_invariants.py holds both equal.
+    """The same result from Great Expectations, as the product's check computes it, or of one suite only. It takes three
+    times as long. test_invariants.py checks that both are equal.
     """
     batch, found = any_rows(), set()
     for suite in suites(pinned):
@@ -37,7 +36,8 @@ def failed_in_check(pinned: Pinned, severity: str = "critical", only: str | None
 
 
 def broken_by_rules(pinned: Pinned, severity: str = "critical", only: str | None = None) -> set[tuple[str, str]]:
-    """Suite and type of every expectation that does not hold: each rule by itself, without a check around it."""
+    """Return suite and type of every failing expectation: each rule is evaluated on its own, without a check around it.
+    """
     return {
         (suite.table, expectation.expectation_type)
         for suite in suites(pinned)

@@ -1,4 +1,4 @@
-"""Builders: small tables of a pipeline as two good epochs leave them, written without Spark, to plant errors in."""
+"""Builders: small tables of a pipeline as two correct epochs leave them, written without Spark, to plant errors in."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ waiting = _pipeline(
 
 
 def at(text: str) -> datetime:
-    """`HH:MM` of the day."""
+    """Return the time of day written as `HH:MM`."""
     hours, minutes = text.split(":")
     return MIDNIGHT + timedelta(hours=int(hours), minutes=int(minutes))
 
 
 def id_of(user: str, start: str, end: str) -> int:
-    """The id of a window that fired for the first time with these bounds."""
+    """Return the id of a window that first fired with these bounds."""
     key = KeySchema(("user",), (pa.string(),))
     return window_identity(key.hash_of(user), to_millis(at(start)), to_millis(at(end)))
 
 
 def pane(user: str, start: str, end: str, events: int = 1, epoch: int = 1, **changed: Any) -> dict[str, Any]:
-    """A row of table results: the only pane of a window, on time."""
+    """Return a row of table results: the only pane of a window, on time."""
     return {
         "user": user,
         "window_id": id_of(user, start, end),
@@ -89,7 +89,7 @@ def pane(user: str, start: str, end: str, events: int = 1, epoch: int = 1, **cha
 
 
 def open_window(user: str, start: str, end: str, events: int = 1, **changed: Any) -> dict[str, Any]:
-    """A row of table state: a window that waits for its end."""
+    """Return a row of table state: a window that waits for its end."""
     return {
         "user": user,
         "namespace": "window",
@@ -108,7 +108,7 @@ def open_window(user: str, start: str, end: str, events: int = 1, **changed: Any
 
 @dataclass
 class QualityLake:
-    """A pipeline's tables as rows: counters follow from them when they are made, errors are planted afterwards.
+    """A pipeline's tables as rows. The counters are derived from them when they are created; errors are planted later.
 
     Args:
         pipeline: whose tables.
@@ -168,7 +168,7 @@ class QualityLake:
         }
 
     def write(self, folder: Path) -> Config:
-        """Write the tables; a configuration that names the pipeline."""
+        """Write the tables, and return a configuration that names the pipeline."""
         entry = PipelineEntry(object=f"{__name__}:{self.pipeline.name}", start=MIDNIGHT)
         config = Config(root=folder, pipelines={self.pipeline.name: entry})
         tables = PipelineTables(warehouse_of(config), self.pipeline.name)
@@ -187,7 +187,7 @@ class QualityLake:
         groups = key_groups(open_rows, self.pipeline.key, self.pipeline.max_parallelism)
         open_rows = open_rows.set_column(0, schemas[state.NAME].field(0), groups).cast(schemas[state.NAME])
         manifest = self._manifest(bound)
-        # Two files, as an epoch writes them: the one with the manifest is told by its key group.
+        # Two files, as an epoch writes them; the key group tells which one has the manifest.
         self._write(tables, state.NAME, open_rows)
         row = state.manifest_row(manifest.model_dump_json(), schemas[state.NAME])
         self._write(tables, state.NAME, row, {"tidegate": manifest.short()})
@@ -233,7 +233,7 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 
 
 def session_lake(**changed: Any) -> QualityLake:
-    """Three sessions that are final, and one that is open."""
+    """Three final sessions and an open one."""
     panes = [
         pane("a", "10:00", "10:40", 2),
         pane("b", "10:05", "10:35"),
@@ -279,7 +279,7 @@ def waiting_lake() -> QualityLake:
     ]
     wait = timedelta(minutes=30) - timedelta(milliseconds=1)
     panes = [pane(user, start, end, events, final_at=at(end) + wait) for user, start, end, events in fired]
-    # It fired, and takes elements for five more minutes: it is not final.
+    # It has fired, but accepts elements for five more minutes, so it is not final.
     waits = open_window("a", "10:25", "10:55", event_time_timers=[to_millis(at("11:25")) - 1], fired=True)
     return QualityLake(waiting, panes, [waits], ("11:00", "11:20"), (3, 0))
 

@@ -1,4 +1,4 @@
-"""Windows that somebody acknowledged pass the pipeline's own suite, until they get another result."""
+"""Acknowledged windows pass the pipeline's own suite until their result changes."""
 
 from __future__ import annotations
 

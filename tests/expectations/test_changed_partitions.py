@@ -1,4 +1,4 @@
-"""Readers who compute just the partitions they are told of again always have what the final windows say."""
+"""Readers who recompute only the announced partitions always agree with the final windows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HIDDEN = {"window_id", "pane", "timing", "op", "final_at", "watermark", "timelin
 
 @dataclass
 class Readers:
-    """Readers of the final windows, who read again the partitions that they are told of, and only these.
+    """Readers of the final windows, who read only announced partitions again.
 
     Args:
         by_hand: whose windows.
@@ -50,7 +50,7 @@ class Readers:
     read: dict[str, Counter[Any]] = field(default_factory=dict)
 
     def final(self) -> dict[str, Counter[Any]]:
-        """The final windows by partition."""
+        """Return the final windows by partition."""
         partitions: dict[str, Counter[Any]] = {}
         shape = {"hour": "%Y-%m-%dT%H:00:00", "day": "%Y-%m-%dT00:00:00", "month": "%Y-%m-01T00:00:00"}[self.unit]
         for row in pin_epoch(self.by_hand.tables).final_windows().to_pylist():
@@ -60,7 +60,7 @@ class Readers:
         return partitions
 
     def tell(self) -> set[str]:
-        """Tell them, and return the partitions that they read again."""
+        """Announce changes to the readers, and return the partitions that they read again."""
         told = changed_partitions(pin(self.by_hand.tables, self.by_hand.pipeline), self.unit, self.mark)
         assert told.is_any == bool(len(told.starts)), "each of these windows lies in a partition"
         self.mark = Mark.parse(json.dumps(told.mark.to_dict()))
@@ -75,7 +75,7 @@ class Readers:
 
 
 def told_exactly(readers: Readers) -> None:
-    """Tell the readers; each partition that they read again differs from what they had."""
+    """Announce changes to the readers; each partition that they read again differs from what they had."""
     before = dict(readers.read)
     told = readers.tell()
     assert {key for key in told if before.get(key, Counter()) == readers.read[key]} == set()
@@ -86,7 +86,7 @@ def told_exactly(readers: Readers) -> None:
 @pytest.mark.parametrize(
     ("happens", "name"),
     [
-        # Each act and each pipeline once; all of them together in the long form.
+        # Each action and each pipeline once; all combinations in the long form.
         pytest.param(happens, name, marks=() if first == second else pytest.mark.long)
         for first, happens in enumerate((*TAKES_AWAY, lambda by_hand: None))
         for second, name in enumerate(PIPELINES)
@@ -105,7 +105,7 @@ def test_readers_have_what_the_final_windows_say_and_read_nothing_in_vain(
     epoch(by_hand, 4, draw)
     happens(by_hand)
     if happens is a_forgotten_key:
-        # An erasure removes the old files, so nobody can tell which windows of the key went.
+        # An erasure removes the old files, so it is unknown which windows of the key were removed.
         assert readers.tell() >= set(readers.final())
         readers.assert_up_to_date()
     else:
@@ -120,7 +120,7 @@ DAYS = [(at("00:00", day), at("00:00", day + 1)) for day in range(4)]
 
 
 def backfilled(folder: Path) -> ByHand:
-    """Four days, each with an hour of ann at ten, and one that bob begins before midnight."""
+    """Four days, each with an hour of ann at ten, and one of bob that begins before midnight."""
     by_hand = ByHand(folder, hourly_pipeline())
     for day in range(4):
         run_day(by_hand, day)

@@ -1,4 +1,4 @@
-"""Every file that a table lists is looked for in each check, and `--all` reads each of them."""
+"""Each check looks for every file that a table lists, and `--all` reads each of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILES = ("files", "expect_files_to_keep_their_rows")
 
 
 def lived(folder: Path) -> ByHand:
-    """A week of sessions, each epoch checked after it, so that the next check leaves its files alone."""
+    """A week of sessions. Each epoch is checked afterwards, so that the next check does not read its files."""
     hand = ByHand(folder)
     for day in range(8):
         hand.epoch(("ann", at("10:00", day), day), watermark=at("20:00", day))
@@ -41,7 +41,7 @@ def oldest(hand: ByHand) -> Path:
 
 
 def flip(path: Path) -> None:
-    """Change bytes in the middle of the data; the size stays."""
+    """Change bytes in the middle of the data without changing the size."""
     content = bytearray(path.read_bytes())
     content[8:12] = bytes(each ^ 0xFF for each in content[8:12])
     path.write_bytes(content)

@@ -42,7 +42,7 @@ suite = gx.ExpectationSuite(name="own", expectations=[
 
 
 def project(lake: QualityLake, folder: Path, suite: str = SUITE, options: str = "") -> PipelineTables:
-    """The lake as a project whose pipeline has a suite of its own, if the text isn't empty; its tables."""
+    """Turn the lake into a project whose pipeline has its own suite, unless the text is empty; return its tables."""
     config = lake.write(folder)
     name, entry = lake.pipeline.name, config.pipelines[lake.pipeline.name]
     module = f"suite_{uuid4().hex}"
@@ -66,7 +66,7 @@ def failed(tmp_path: Path) -> tuple[PipelineTables, list[QualityRow]]:
 
 
 def of_suite(tables: PipelineTables) -> list[QualityRow]:
-    """The outcomes of the pipeline's own suite in the newest check."""
+    """Return the outcomes of the pipeline's own suite in the newest check."""
     rows = [QualityRow.of(row) for row in quality.newest(tables).to_pylist()]
     return [row for row in rows if row.suite == "new final windows: own"]
 
@@ -198,7 +198,7 @@ def test_a_table_of_an_older_version_is_read_and_continued(tmp_path: Path) -> No
 
 @pytest.mark.long
 def test_a_check_during_which_a_key_is_forgotten_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It read the rows of the key before, and would note them afterwards."""
+    """It had read the rows of the key before, and would record them afterwards."""
     tables = project(hour_lake(), tmp_path)
     assert checked(tmp_path) == 5
     append = quality.append

@@ -1,5 +1,4 @@
-"""A check goes on from the last one that passed: it reads what came since, and finds as much as one over all rows.
-
+"""A check continues from the last one that passed: it reads only what is new, and finds as much as a check of all rows.
 Windows are checked by the code of their epoch: gap, size, offset and lateness may change between epochs. The suite of a
 pipeline checks every window that became final since the last passed check, and none twice.
 """
@@ -48,7 +47,7 @@ NOW = 1_800_000_000_000
 
 
 def checked(by_hand: ByHand) -> tuple[Pinned, str]:
-    """Check the newest epoch; what was looked at, and how it went. Table quality keeps it as after a real check."""
+    """Check the newest epoch; return what was read, and the outcome. Table quality records it as after a real check."""
     pinned = pin(by_hand.tables, by_hand.pipeline, rows_at_a_time=20)
     failed = broken_by_rules(pinned)
     proof, timeline = None if failed else pinned.proves.to_json(), pinned.manifest.timeline
@@ -157,7 +156,7 @@ TAKES_AWAY = (a_restore, a_restore_that_keeps_stale_rows, a_forgotten_key, prune
 @pytest.mark.parametrize(
     ("happens", "name"),
     [
-        # Each act and each pipeline once; all of them together in the long form.
+        # Each action and each pipeline once; all combinations in the long form.
         pytest.param(happens, name, marks=() if first == second else pytest.mark.long)
         for first, happens in enumerate(TAKES_AWAY)
         for second, name in enumerate(PIPELINES)
@@ -198,7 +197,7 @@ def a_late_pane_twice(by_hand: ByHand) -> None:
     rows = by_hand.rows(results.NAME)
     newest = next(row for row in rows.to_pylist() if row["epoch"] == 4)
     again = pa.Table.from_pylist([newest], schema=rows.schema)
-    # A fault of ours: what others add is refused before the next epoch.
+    # A planted error of our own: what other writers add is refused before the next epoch.
     ours = CommitProperties(custom_metadata={COMPACTION: results.NAME})
     write_deltalake(by_hand.tables.path(results.NAME), again, mode="append", commit_properties=ours)
 
@@ -279,7 +278,7 @@ def code(assigner: object, lateness: int = 0) -> Pipeline:
 
 
 def lived(folder: Path, kind: Callable[[random.Random], object], seed: int, check: Callable[[ByHand], None]) -> ByHand:
-    """A pipeline of five epochs, each by a code of its own."""
+    """A pipeline of five epochs, each run by different code."""
     draw = random.Random(seed)
     hand = ByHand(folder)
     for hour in range(8, 13):
@@ -295,7 +294,7 @@ def lived(folder: Path, kind: Callable[[random.Random], object], seed: int, chec
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", KINDS)
 def test_windows_of_before_a_change_break_nothing(kind: str, seed: int, tmp_path: Path) -> None:
-    """Neither a check of all rows nor one that goes on from the last one."""
+    """Neither does a check of all rows, nor one that continues from the last one."""
 
     def check(hand: ByHand) -> None:
         assert broken_by_rules(pin(hand.tables, hand.pipeline, everything=True)) == set()
@@ -361,7 +360,7 @@ HOURS = ("10:00", "12:00", "14:00", "16:00")
 
 
 def streamed(folder: Path) -> ByHand:
-    """A stream of four epochs, each of which makes one window final: that of the epoch before it."""
+    """A stream of four epochs, each of which makes the window of the previous epoch final."""
     by_hand = ByHand(folder)
     for hour in HOURS:
         by_hand.epoch(("ann", at(hour), 1), watermark=at(hour))
@@ -369,7 +368,7 @@ def streamed(folder: Path) -> ByHand:
 
 
 def check(by_hand: ByHand, epoch: int, *, passes: bool, severity: str = "critical") -> None:
-    """Note in table quality how a check of an epoch went."""
+    """Record in table quality the outcome of a check of an epoch."""
     number = len(quality.read(by_hand.tables))
     moment, rule = DAY0 + timedelta(seconds=number), ("panes", "expect_panes_to_be_dense", "user")
     row = quality.QualityRow(f"check {number}", moment, 1, epoch, *rule, severity, passes, "", 1, 1, 1)

@@ -1,4 +1,4 @@
-"""A disk that is full while a check keeps its outcome: the command says so, and the next check goes on."""
+"""If the disk is full when a check stores its outcome, the command says so, and the next check continues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KB = 1024
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
-    """A file system of its own, of 16 MB. The right to mount one can't be installed: without it the test is skipped."""
+    """A separate file system of 16 MB. The right to mount one can't be installed, so without it the test is skipped."""
     folder.mkdir()
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""With `hold = "partitions"` a failed check holds back the partitions of the failing windows, and no others."""
+"""With `hold = "partitions"` a failed check holds back only the partitions of the failing windows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEN, ELEVEN = "2024-03-01T10:00:00", "2024-03-01T11:00:00"
 
 
 def checks(folder: Path, printed: pytest.CaptureFixture[str], mark: Any = None) -> tuple[int, Any]:
-    """Check by hour since a mark; exit code and partitions."""
+    """Check by hour since a mark; return exit code and partitions."""
     printed.readouterr()
     code = checked(folder, "--json", "--partitions=hour", *([f"--since={json.dumps(mark)}"] if mark else []))
     answers = printed.readouterr().out
@@ -99,7 +99,7 @@ def test_partitions_are_needed_to_hold_them_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 12))])
 def test_readers_are_told_of_everything_but_what_fails(seed: int, tmp_path: Path) -> None:
-    """Windows of any partitions fail for some checks, while epochs add and correct rows and the unit changes."""
+    """Windows of any partition fail some checks, while epochs add and correct rows and the unit changes."""
     draw, by_hand = random.Random(seed), ByHand(tmp_path, hourly_pipeline())
     readers, clock = Readers(by_hand), at("00:00")
     for number in range(6):
@@ -115,7 +115,7 @@ def test_readers_are_told_of_everything_but_what_fails(seed: int, tmp_path: Path
         keys = told.to_dict()["keys"]
         assert not {*keys} & {*bad}
         assert told.is_any == bool(keys)
-        # Readers read what they are told of hour by hour, whatever the unit is.
+        # Readers read what is announced hour by hour, whatever the unit is.
         days = {key[:10] for key in keys}
         unit, readers.unit = readers.unit, "hour"
         for key, windows in readers.final().items():

@@ -1,4 +1,4 @@
-"""Each invariant catches the error it is there for, and good tables break none."""
+"""Each invariant catches the error that it exists for, and correct tables break none."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ MINUTE = timedelta(minutes=1)
 def broken(
     lake: QualityLake, folder: Path, severity: str = "critical", only: str | None = None
 ) -> set[tuple[str, str]]:
-    """Suite and type of every expectation of a severity that does not hold, or those of one suite.
-
-    The check of the product finds them, and the rules by themselves, which other tests go by, find the same.
+    """Return suite and type of every failing expectation of a severity, or those of one suite. The product's check and
+    the rules on their own, which other tests use, must find the same.
     """
     config = lake.write(folder)
     pinned = pin(PipelineTables(warehouse_of(config), lake.pipeline.name), lake.pipeline)
@@ -78,7 +77,7 @@ def changed(rows: str, number: int, **values: Any) -> Plant:
 
 
 def again(**values: Any) -> Plant:
-    """Add a pane that is like the first, with other values."""
+    """Add a pane like the first one, with other values."""
     return lambda lake: lake.panes.append({**lake.panes[0], **values})
 
 
@@ -87,7 +86,7 @@ def lost(rows: str, number: int = -1) -> Plant:
 
 
 def added(*bounds: str, **values: Any) -> Plant:
-    """Add the pane of another window."""
+    """Add a pane of another window."""
     return lambda lake: lake.panes.append(pane(*bounds, epoch=2, **values))
 
 
@@ -160,11 +159,11 @@ IN_PRODUCTS_TABLES = {
     ("state", "expect_keys_to_hash_to_their_group"),
 }
 
-"""Planted in test_planted_commits.py: rows made here by hand have no commits."""
+"""Planted in test_planted_commits.py, because rows made by hand here have no commits."""
 
 AFTER_A_RESTORE = {("restored state", "expect_state_to_match_checksums")}
 
-"""Planted in test_quality_command.py, in what a restore gave back."""
+"""Planted in test_quality_command.py, in restored tables."""
 
 
 @pytest.mark.parametrize(("lake", "plant", "suite", "expectation"), PLANTED)
@@ -206,7 +205,7 @@ def test_in_arrival_order_no_session_lies_inside_another_all_the_same(tmp_path: 
 
 @pytest.mark.parametrize("lateness", [0, 20])
 def test_an_open_session_may_grow_over_one_that_is_closed(tmp_path: Path, lateness: int) -> None:
-    """Drawn lives found it: each element is on time, and the check failed for ever."""
+    """Found by random lives: each element is on time, and yet the check failed for ever."""
     by_hand = ByHand(tmp_path, session_pipeline(allowed_lateness=timedelta(minutes=lateness)))
     passed = at("10:45") + lateness * MINUTE
     by_hand.epoch(("ann", at("10:00"), 1), ("ann", at("10:10"), 1), watermark=passed)
@@ -222,7 +221,7 @@ def test_an_open_session_may_grow_over_one_that_is_closed(tmp_path: Path, latene
 def test_a_timer_that_a_late_merge_sets_in_the_past_fires_no_pane_on_time(
     tmp_path: Path, accumulation: Accumulation
 ) -> None:
-    """Drawn lives found it: the merged session fired late, and then again on time, and the check failed for ever."""
+    """Found by random lives: the merged session fired late, and then again on time, and the check failed for ever."""
     windows = Windows(
         EventTimeSessionWindows.with_gap(25 * MINUTE),
         ContinuousEventTimeTrigger.of(30 * MINUTE),
@@ -239,7 +238,7 @@ def test_a_timer_that_a_late_merge_sets_in_the_past_fires_no_pane_on_time(
     assert not broken_by_rules(pin(by_hand.tables, by_hand.pipeline))
 
 
-# Of those that wait only b's: what could tell that one of a's is gone is not final yet.
+# Only b's waiting windows: whatever could reveal that one of a's is missing is not final yet.
 @pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("made", "lost"), [*((sliding_lake, lost) for lost in range(7)), *((waiting_lake, lost) for lost in (4, 5, 6))]

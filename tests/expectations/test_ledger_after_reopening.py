@@ -1,4 +1,4 @@
-"""Late rows that were reopened count among the elements of windows, and every correction is counted."""
+"""Reopened late rows count among the elements of windows, and every correction is counted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def broken(by_hand: ByHand, epoch: int | None = None) -> pd.DataFrame:
 
 @pytest.fixture(params=[hourly_pipeline, session_pipeline])
 def arrivals(request: pytest.FixtureRequest, tmp_path: Path) -> Arrivals:
-    """Late rows of two users at 10:20 and 10:50, which sessions of half an hour join."""
+    """Late rows of two users at 10:20 and 10:50, which connect sessions of half an hour."""
     made = Arrivals(ByHand(tmp_path, request.param()))
     made.commit(("ann", at("10:10"), 1), ("zoe", at("10:10"), 1), ("ann", at("16:00"), 1), watermark=at("14:00"))
     made.commit(*((user, at(time), 1) for user in ("ann", "zoe") for time in ("10:20", "10:45")), watermark=at("15:00"))
@@ -89,7 +89,7 @@ LATENESS = {"none": timedelta(0), "an hour": timedelta(hours=1)}
 
 
 def in_hundreds(lateness: timedelta, of: int = 3) -> Pipeline:
-    """Windows that fire for every so many elements and never at their end: the rest is lost, as was meant."""
+    """Windows that fire for every so many elements and never at their end: the remainder is lost, as intended."""
     hours = TumblingEventTimeWindows.of(timedelta(hours=1))
     aggregate = {"events": Count()}
     with warnings.catch_warnings():
@@ -174,7 +174,7 @@ def test_a_row_that_somebody_deleted_after_a_key_was_forgotten_is_missed(by_hand
 @pytest.mark.first(1)
 @pytest.mark.parametrize("targets", [("1",), ("2",), ("1", "2"), ("2", "1", "3")], ids="-".join)
 def test_a_restore_over_a_prune_leaves_counts_that_add_up(by_hand: ByHand, targets: tuple[str, ...]) -> None:
-    """Late rows of the second epoch went; whatever line the head is on, they are not missed."""
+    """The late rows of the second epoch were pruned; whichever lineage the head is on, they are not missing."""
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
     prune(by_hand.tables, LATER, LATER)
     for target in targets:

@@ -1,7 +1,6 @@
-"""A pipeline's own suite: it is not run without new windows, and what is wrong with it is no fault of the data.
-
-Expectations about windows for suites of one's own, evaluated by Great Expectations alone. The command `quality` loads
-no library that a check doesn't use, and a suite can still use them.
+"""A pipeline's own suite does not run without new windows, and an error in it is not a fault of the data. The library's
+expectations about windows work in Great Expectations alone. The command `quality` loads no library that a check doesn't
+use, and a suite can still use them.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ BROKEN = [
     ("gxe.ExpectColumnValueLengthsToEqual(column='events', value=3)", ()),
     ("ExpectRaises()", ("expect_raises", "division by zero")),
 ]
-"""Expectations that can't be evaluated, and what the message says; an empty one is evaluated."""
+"""Expectations that can't be evaluated, and the message for each; an empty one is evaluated."""
 
 RAISES = """
 class ExpectRaises(gxe.ExpectColumnMeanToBeBetween):
@@ -96,7 +95,7 @@ class ExpectRaises(gxe.ExpectColumnMeanToBeBetween):
 def test_an_expectation_that_cannot_be_evaluated_is_an_error_of_the_suite(
     expectation: str, said: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # One before it fails, and must not be judged.
+    # One before it fails, and must not be evaluated.
     bad_data = "gxe.ExpectColumnValuesToBeBetween(column='events', max_value=0)"
     tables = project(hour_lake(), tmp_path, suite_of(bad_data, expectation, before=RAISES))
     code = checked(tmp_path, "--json")
@@ -185,7 +184,7 @@ def window(user: str | None, start: str, end: str, events: float = 1) -> dict[st
     }
 
 
-# Out of order, as a table has them.
+# Out of order, as in a table.
 GOOD = [
     window("a", "11:00", "12:00", 2),
     window("b", "10:00", "11:00", 9),
@@ -271,7 +270,8 @@ suite = gx.ExpectationSuite(name="own", expectations=[
 
 
 def checked_apart(folder: Path, suite: str) -> tuple[dict[str, bool], set[str]]:
-    """Check the hours with a suite in a process of its own, and return the outcomes and the modules it had loaded."""
+    """Check the hours with a suite in a separate process, and return the outcomes and the modules that it had loaded.
+    """
     project(hour_lake(), folder, suite)
     command = [sys.executable, "-m", "tidegate", "quality", "hours", "--json"]
     done = subprocess.run(

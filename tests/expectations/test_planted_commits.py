@@ -1,4 +1,4 @@
-"""Errors planted in tables that the product made: whoever wrote to them, and whatever they changed, is found."""
+"""Errors planted in tables that the product wrote: whoever wrote to them, and whatever changed, is found."""
 
 from __future__ import annotations
 

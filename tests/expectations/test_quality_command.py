@@ -1,7 +1,6 @@
-"""`tidegate quality`: severity decides how it ends, and every check is kept.
-
-Tables that the product itself writes break no suite: late rows, merges, rescaling and restores are no errors. A check
-holds table `windows` against the panes that stand in table `results`.
+"""`tidegate quality`: severity decides the exit code, and every check is recorded. Tables that the product itself
+writes break no suite: late rows, merges, rescaling and restores are not errors. A check compares table `windows` with
+the valid panes in table `results`.
 """
 
 from __future__ import annotations
@@ -201,7 +200,7 @@ PIPELINES: dict[str, Any] = {
 
 
 def out_of_order(by_hand: ByHand, seed: int, epochs: int = 6) -> None:
-    """Epochs of rows up to five hours and a half behind the watermark, at one parallelism after the other."""
+    """Epochs of rows up to five and a half hours behind the watermark, with changing parallelism."""
     draw = random.Random(seed)
     for number in range(1, epochs + 1):
         by_hand.parallelism = draw.choice((1, 2, 3))

@@ -1,4 +1,5 @@
-"""Suites for late and rejected rows and for rows of the source: which rows they see, once, and what a failure does."""
+"""Suites for late and rejected rows and for rows of the source: each row is checked once, and a failure has an effect.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def fed(folder: Path, *rows: Row | tuple[None, Any, int]) -> None:
 
 
 def seen(checked: dict[str, Any], kind: str) -> list[tuple[int, bool]]:
-    """Rows and outcome of each expectation of a suite."""
+    """Return the rows and the outcome of each expectation of a suite."""
     return [(row["rows"], row["success"]) for row in checked["checks"] if row["suite"] == f"new {kind} rows: own"]
 
 

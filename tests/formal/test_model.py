@@ -1,4 +1,6 @@
-"""TLC exhausts the model of the protocol: promises hold, each bug breaks one, and every dangerous state is reached."""
+"""TLC explores the whole model of the protocol: promises hold, each bug breaks one, and every dangerous state is
+reached.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def test_a_rerun_that_does_not_roll_forward_does_not() -> None:
 
 
 QUICK = {bug.refutes: bug.protection for bug in reversed(BUGS)}.values()
-"""One protection for each promise; what the others protect has its planted bug in the tests of crashes, too."""
+"""One protection for each promise. The crash tests also plant the bugs of the other protections."""
 
 
 @pytest.mark.parametrize(

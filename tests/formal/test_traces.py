@@ -1,4 +1,4 @@
-"""What the real code does step by step is what the model allows: with drivers that are killed, hang, or restore."""
+"""The steps of the real code are steps that the model allows, even if drivers are killed, hang, or restore."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Traced = Callable[[Callable[[Lake], None]], Trace]
 
 @pytest.fixture
 def traced(source: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Traced:
-    """Return the trace of what is done to a pipeline that has not begun."""
+    """Return the trace of what is done to a pipeline that has not run yet."""
 
     def lines_of(act: Callable[[Lake], None]) -> Trace:
         file = tmp_path / "trace"
@@ -60,7 +60,7 @@ def traced(source: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tra
 
 
 def taking_turns(schedule: str) -> Callable[[Lake], None]:
-    """Return what lets drivers take turns, and one that runs alone after that."""
+    """Return an action that lets drivers take turns, and then one driver run alone."""
 
     def act(lake: Lake) -> None:
         began = lake.clock.now
@@ -74,7 +74,7 @@ def taking_turns(schedule: str) -> Callable[[Lake], None]:
 
 
 def hanging_over_a_restore(step: str) -> Callable[[Lake], None]:
-    """Return what lets a driver hang after a step of the second epoch, while another one restores the first."""
+    """Return an action that hangs a driver after a step of the second epoch, while another one restores the first."""
 
     def act(lake: Lake) -> None:
         def meanwhile() -> None:
