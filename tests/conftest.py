@@ -24,7 +24,7 @@ from tidegate.pipelines.definition.config import Config
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A shared machine is no clock: how long one example took says nothing.
+# A shared machine is no reliable clock: how long one example took says nothing.
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.register_profile("long", deadline=None, max_examples=5_000)
@@ -33,15 +33,15 @@ settings.load_profile("quick")
 pytest_plugins = ("tests.running_airflow",)
 
 if not hasattr(sys.modules["__main__"], "__file__"):
-    # PySpark takes a process without a main file, which a worker is, for a run of its doctests and ends it.
+    # PySpark mistakes a process without a main file, such as a worker, for a run of its doctests, and ends it.
     sys.modules["__main__"].__file__ = __file__
 
 AIRFLOW = {"airflow", "browser"}
-"""Marks of what looks at the one Airflow of a run."""
+"""Markers of the tests that use the one Airflow of a run."""
 
 SLOW = {"benchmarks", "conformance", "deployment", "docs", "expectations", "formal", "interleavings", "packaging"}
 SLOW |= {"property", "recovery", "store", "backups", "changes", "snapshots"}
-"""Folders of tests that `make test-fast` leaves out; single files of others say so themselves (`slow`)."""
+"""Test folders that `make test-fast` leaves out; single files elsewhere are marked `slow`."""
 
 SLOW_FILES = {
     "test_advise.py",
@@ -91,23 +91,22 @@ SLOW_FILES = {
     "test_views.py",
     "test_window_join.py",
 }
-"""Files of tests of whole commands and lives that `make test-fast` leaves out, too."""
+"""Files with tests of whole commands and lives, which `make test-fast` leaves out as well."""
 
 
 STORE = Path(__file__).parent / "store"
 """Folder of the tests that share an object store."""
 
 MEMORY = Path("/dev/shm")
-"""Folder of Linux in memory: tests commit durably many thousand times, and a disk makes each of them wait."""
+"""Linux's folder in memory: tests make many thousands of durable commits, each of which would wait for a disk."""
 
 MEMORY_NEEDED = 8 * 1024**3
-"""Free bytes from which on tests run in memory."""
+"""Free bytes from which tests run in memory."""
 
 
 def pytest_configure() -> None:
-    """Give tests folders in memory if there is room. `--basetemp` and PYTEST_DEBUG_TEMPROOT name others.
-
-    Each worker has a core at most, so one thread of deltalake; two take a tenth more of the processor.
+    """Give tests folders in memory if there is room. `--basetemp` and PYTEST_DEBUG_TEMPROOT name other folders. Each
+    worker has at most one core, so deltalake gets one thread; two would take a tenth more processor time.
     """
     os.environ.setdefault("TOKIO_WORKER_THREADS", "1")
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_NEEDED:
@@ -115,7 +114,7 @@ def pytest_configure() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Don't even import what a run without slow tests leaves out: Great Expectations alone takes seconds."""
+    """Don't even import what a run without slow tests leaves out: Great Expectations alone takes seconds to import."""
     without_slow = "slow" in config.getoption("markexpr").partition("not (")[2]
     return True if without_slow and _is_slow(collection_path) else None
 
@@ -126,7 +125,7 @@ def _is_slow(path: Path) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Look for no garbage among thousands of tests while they are collected, nor ever after: all of them stay."""
+    """Don't look for garbage while thousands of tests are collected, or in them later: they all stay in memory."""
     gc.disable()
     try:
         return (yield)
@@ -136,13 +135,12 @@ def pytest_collection() -> Iterator[None]:
 
 
 _COUNTED: Counter[str] = Counter()
-"""Cases of a parametrized test that were collected so far, by the test."""
+"""Cases of a parametrized test that were collected so far, by test."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """A run has one Airflow, in one worker, one Spark session, in another, and one object store, in the third.
-
-    Who asks for the session is marked. The cases of a test after its `first` are the long form.
+    """A run has one Airflow in one worker, one Spark session in another, and one object store in a third. Tests that
+    ask for the session are marked. The cases of a test after its `first` ones are the long form.
     """
     if (first := item.get_closest_marker("first")) is not None:
         test = item.nodeid.partition("[")[0]
@@ -163,9 +161,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Both groups begin at once, and who has ended takes of the rest; what is measured waits for the quietest hour.
-
-    Tests of the one Airflow stand side by side, behind those that start another one: it is ended after the last.
+    """Both groups start together, and a worker that finishes takes tests from the rest; measurements run last, when the
+    machine is quietest. Tests of the shared Airflow are next to each other, after those that start another one: it is
+    ended after the last of them.
     """
     items.sort(
         key=lambda item: (
@@ -178,16 +176,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def is_measured(item: pytest.Item) -> bool:
-    """Return True for a test that measures, and needs the machine for itself."""
+    """Return True for a test that measures, and so needs the machine for itself."""
     return "benchmarks" in item.path.parts
 
 
 SPARK_SETTINGS: dict[str, str | int | bool] = {
     "spark.master": "local[2]",
     "spark.driver.memory": "2g",
-    # Hundreds of small epochs: compiling lightly wins.
+    # For hundreds of small epochs, light compilation is fastest.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    # As many queries as rows: to interpret a plan takes less than to compile it. Commands of tests compile theirs.
+    # There are as many queries as rows, so interpreting a plan is faster than compiling it. The commands that tests run
+    # compile theirs.
     "spark.sql.codegen.wholeStage": False,
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
@@ -195,20 +194,20 @@ SPARK_SETTINGS: dict[str, str | int | bool] = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one session of the run, made as the product makes it."""
+    """The one session of the run, created as the product creates it."""
     from tidegate.pipelines.engine.spark.session import start_session
 
     config = Config(root=tmp_path_factory.mktemp("session"), spark=SPARK_SETTINGS)
     session = start_session(config, "tests")
     yield session
     session.stop()
-    # Its connections end with the interpreter, when there is no log any more to tell it to.
+    # Its connections end with the interpreter, when there is no log left to report it to.
     logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 @pytest.fixture(autouse=True)
 def modules_end_with_their_test(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Modules from a test's own folder, and the folder itself as a place of modules, are unknown to the next test."""
+    """Modules from a test's own folder, and that folder on the module path, are unknown to the next test."""
     if "tmp_path" not in request.fixturenames:
         yield
         return
@@ -224,5 +223,5 @@ def modules_end_with_their_test(request: pytest.FixtureRequest) -> Iterator[None
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """An empty project in a folder of its own."""
+    """An empty project in a separate folder."""
     return Lake(tmp_path)

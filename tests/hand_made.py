@@ -1,4 +1,6 @@
-"""Delta tables made by hand: partition values, deletion vectors and mapped columns, as the protocol describes them."""
+"""Delta tables written by hand: partition values, deletion vectors and mapped columns, as the protocol describes
+them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from pyroaring import BitMap64
 Storage = Literal["i", "u", "p"]
 
 WRITTEN = 1_710_000_000_000
-"""Time of writing of all files, int64 epoch milliseconds: some days after the events of tests."""
+"""Time at which all files are written, int64 epoch milliseconds: some days after the events of tests."""
 
 _MAGIC = (1_681_511_377).to_bytes(4, "little")
 _PYTHON = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
@@ -27,7 +29,7 @@ _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?
 
 
 def z85(content: bytes) -> str:
-    """Return bytes in the text by which Delta writes UUIDs and inline vectors, padded to whole groups of four."""
+    """Encode bytes in the text form that Delta uses for UUIDs and inline vectors, padded to whole groups of four."""
     padded = content + bytes(-len(content) % 4)
     return base64.b85encode(padded).decode().translate(str.maketrans(_PYTHON, _Z85))
 
@@ -136,7 +138,7 @@ class HandMade:
         number = uuid.uuid4()
         file = self.folder / folder / f"deletion_vector_{number}.bin"
         file.parent.mkdir(parents=True, exist_ok=True)
-        # Another vector lies before ours, as in files that Spark writes.
+        # Another vector precedes ours, as in files that Spark writes.
         other = bytes(7)
         checked = len(content).to_bytes(4, "big") + content + zlib.crc32(content).to_bytes(4, "big")
         file.write_bytes(b"\x01" + other + checked)

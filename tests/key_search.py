@@ -1,4 +1,4 @@
-"""Search for a key in every file below a folder, in whatever form the file keeps it."""
+"""Search for a key in every file below a folder, in every form in which a file may contain it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tidegate.pipelines.ledger.tables.keys import KeyTexts, texts_of_key
 
 
 def texts(*parts: str) -> KeyTexts:
-    """Return how a key of texts may be written."""
+    """Return the ways in which a key of strings may be written."""
     return texts_of_key(tuple(map(pa.scalar, parts)), parts)
 
 
 def files_with(key: str, *folders: Path) -> list[str]:
-    """Return every file whose name or content has the key, as paths relative to their folder."""
+    """Return every file whose name or content contains the key, as paths relative to their folder."""
     return [
         str(file.relative_to(folder))
         for folder in folders
@@ -29,7 +29,7 @@ def files_with(key: str, *folders: Path) -> list[str]:
 
 
 def _texts(name: str, content: bytes) -> Iterator[str]:
-    """Yield the name and the content of a file, also as JSON, HTML, URLs and Parquet write texts."""
+    """Yield the name and the content of a file, also as JSON, HTML, URLs and Parquet encode text."""
     yield unquote(name)
     text = content.decode(errors="replace")
     yield text

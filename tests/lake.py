@@ -1,4 +1,4 @@
-"""Builders: a project in a folder, rows for its source table, pipelines over it, and what they left."""
+"""Builders: a project in a folder, rows for its source table, pipelines over it, and what they produced."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ LOCAL = LocalEngine(cores=2, rows_in_driver=1 << 60)
 """The local engine of tests: two cores, and every epoch in the test's own process."""
 
 DAY0 = datetime(2024, 3, 1, tzinfo=UTC)
-"""First moment of generated data."""
+"""The first time of generated data."""
 
 
 def at(text: str, day: int = 0) -> datetime:
-    """`HH:MM` on a day after DAY0."""
+    """Return the time `HH:MM` on a day after DAY0."""
     hours, minutes = text.split(":")
     return DAY0 + timedelta(days=day, hours=int(hours), minutes=int(minutes))
 
@@ -101,7 +101,7 @@ def _table(rows: Sequence[Row]) -> pa.Table:
 
 
 def _is_plain(log: Path) -> bool:
-    """Return True for the log of a table that has nothing but what `append` gave it, or that isn't there yet."""
+    """Return True for the log of a table that contains only what `append` wrote, or that does not exist yet."""
     entries = sorted(log.glob("*")) if log.exists() else []
     expected = [log / f"{version:020}.json" for version in range(len(entries))]
     if entries != expected or (not entries and log.parent.exists()):
@@ -112,7 +112,7 @@ def _is_plain(log: Path) -> bool:
 
 
 def _commit_by_hand(log: Path, rows: pa.Table) -> int:
-    """Add rows to a plain table as deltalake does, which opens it twice for that; the table's version."""
+    """Add rows to a plain table as deltalake does, which opens the table twice for that; return the table's version."""
     log.mkdir(parents=True, exist_ok=True)
     name, now, version = f"part-{uuid.uuid4().hex}.parquet", int(time.time() * 1000), len([*log.iterdir()])
     pq.write_table(rows, log.parent / name)
@@ -141,11 +141,11 @@ def _commit_by_hand(log: Path, rows: pa.Table) -> int:
 
 
 _CREATED = json.dumps({"schemaString": Schema.from_arrow(EVENTS).to_json()})[1:-1]
-"""What the log of a table of events says that `append` created."""
+"""The log entry of a table of events that `append` created."""
 
 
 def _in_statistics(value: object) -> object:
-    """Return a bound as deltalake writes it: of a time, the microseconds are cut off."""
+    """Return a bound as deltalake writes it: the microseconds of a time are truncated."""
     return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z" if isinstance(value, datetime) else value
 
 
@@ -175,7 +175,7 @@ class Lake:
 
     @property
     def config(self) -> Config:
-        """As a tidegate.toml in the folder would give it."""
+        """As a tidegate.toml in the folder would define it."""
         return Config(warehouse=self.warehouse, root=self.folder, storage_options=self.options)
 
     def project(self, *pipelines: Pipeline, **options: Any) -> Project:
@@ -188,7 +188,7 @@ class Lake:
         return warehouse_of(self.config).path(table)
 
     def append(self, *rows: Row, table: str = "events") -> int:
-        """Add rows of (user, at, value) in one commit; the table's version."""
+        """Add rows of (user, at, value) in one commit, and return the table's version."""
         log = Path(self.path(table), FOLDER)
         if self.options or not rows or not _is_plain(log):
             return self.write(_table(rows), table)
@@ -209,7 +209,7 @@ class Lake:
         date_commit(newest_entry(self.path(table)), self.clock.now)
 
     def write(self, rows: pa.Table, table: str = "events") -> int:
-        """Add rows in one commit of deltalake; the table's version."""
+        """Add rows in one commit of deltalake, and return the table's version."""
         write_deltalake(self.path(table), rows, mode="append", storage_options=self.options or None)
         return DeltaTable(self.path(table), storage_options=self.options or None).version()
 
@@ -221,7 +221,7 @@ class Lake:
     def driver(
         self, engine: Engine | SparkSession, pipeline: Pipeline, tell: Callable[[str], None] = lambda step: None
     ) -> Iterator[Driver]:
-        """A driver of the pipeline in the test's session."""
+        """Return a driver of the pipeline in the test's session."""
         with drive(
             self.config, pipeline, "test", engine=engine_of(engine), clock=self.clock, tell=tell, observe=measured
         ) as driver:
@@ -243,7 +243,7 @@ class Lake:
             return list(backfill(driver, cut(start, end, length), and_following, again))
 
     def stream(self, engine: Engine | SparkSession, pipeline: Pipeline, **limits: int) -> list[Manifest]:
-        """Run the stream over what is there now, within limits on an epoch; the manifests of its epochs."""
+        """Run the stream over the rows there are, within limits on an epoch; return the manifests of its epochs."""
         made: list[Manifest] = []
         with self.driver(engine, pipeline) as driver:
             Stream(driver, made.append, EpochLimits(**limits)).run_available()
@@ -252,40 +252,40 @@ class Lake:
     def replay(
         self, engine: Engine | SparkSession, pipeline: Pipeline, commits_per_epoch: int | None = None
     ) -> list[Manifest]:
-        """Backfill in arrival order; the manifests of its epochs."""
+        """Backfill in arrival order, and return the manifests of its epochs."""
         with self.driver(engine, pipeline) as driver:
             return list(replay(driver, commits_per_epoch))
 
     def reopen(
         self, engine: Engine | SparkSession, pipeline: Pipeline, selection: Selection | None = None
     ) -> Manifest | None:
-        """Reopen late rows, all by default; None where there was nothing to do."""
+        """Reopen late rows, by default all; return None if there was nothing to do."""
         with self.driver(engine, pipeline) as driver:
             return reopen(driver, selection or Selection())[0]
 
-    # --- what they left ------------------------------------------------------------------------
+    # --- what they produced --------------------------------------------------------------------
 
     def snapshot(self, pipeline: Pipeline) -> Snapshot:
-        """The newest snapshot."""
+        """Return the newest snapshot."""
         snapshot = read_snapshot(self.tables(pipeline))
         assert snapshot is not None
         return snapshot
 
     def rows(self, pipeline: Pipeline, table: str) -> pa.Table:
-        """All rows of one of the pipeline's tables."""
+        """Return all rows of one of the pipeline's tables."""
         tables = self.tables(pipeline)
         return read_table(tables.warehouse, tables.open(table))
 
     def latest(self, pipeline: Pipeline) -> pa.Table:
-        """The windows that hold now."""
+        """Return the currently valid windows."""
         return results.latest(self.rows(pipeline, results.NAME), pipeline.key)
 
     def final(self, pipeline: Pipeline) -> pa.Table:
-        """The windows that nothing can change any more."""
+        """Return the windows that can no longer change."""
         return results.final(self.latest(pipeline), self.snapshot(pipeline).manifest.watermark)
 
     def versions(self, pipeline: Pipeline) -> dict[str, int]:
-        """The version of each of the pipeline's tables."""
+        """Return the version of each of the pipeline's tables."""
         tables = self.tables(pipeline)
         return {name: tables.open(name).version() for name in ("state", "results", "late", "rejects", "epochs")}
 
@@ -294,7 +294,7 @@ COMPARED_AWAY = ("epoch", "timeline", "emitted_at", "watermark", "pane", "timing
 
 
 def windows_of(rows: pa.Table, ignoring: Iterable[str] = COMPARED_AWAY) -> pd.DataFrame:
-    """Windows as a frame in a fixed order, without what a run's cut into epochs may change."""
+    """Return windows as a frame in a fixed order, without what the division into epochs may change."""
     frame = rows.to_pandas().drop(columns=list(ignoring), errors="ignore")
     leading = [name for name in frame.columns if name not in ("window_start", "window_end", "window_id")]
     by = [*[name for name in ("window_start", "window_end") if name in frame], *leading]
@@ -302,7 +302,7 @@ def windows_of(rows: pa.Table, ignoring: Iterable[str] = COMPARED_AWAY) -> pd.Da
 
 
 def assert_same_windows(actual: pa.Table, expected: pa.Table) -> None:
-    """Both hold the same windows with the same ids and results; doubles within 1e-9."""
+    """Both have the same windows with the same ids and results; doubles within 1e-9."""
     pd.testing.assert_frame_equal(windows_of(actual), windows_of(expected), rtol=1e-9, atol=0)
 
 

@@ -1,10 +1,11 @@
 """A source of another kind, as a user would write it: Parquet files that a list file names.
 
-Each line of the list is a commit, JSON with its time and its files, relative to the list's folder:
+Each line of the list is a commit, in JSON, with its time and its files, relative to the list's folder:
 
-    {"time": 1709251200000, "files": ["day=1/a.parquet", "day=1/b.parquet"]}
+{"time": 1709251200000, "files": ["day=1/a.parquet", "day=1/b.parquet"]}
 
-A line counts once its end is written. Lines are only ever added, so the number of a line, from 0 on, is its version.
+A line counts once its end is written. Lines are only ever added, so the number of a line, counted from 0, is its
+version.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ListedFiles:
     unit: TimeUnit | None = None
 
     def open(self, warehouse: Warehouse) -> OpenList:
-        """Open the list with the lines that it has now."""
+        """Open the list with its current lines."""
         return OpenList(warehouse, warehouse.path(self.table))
 
 
@@ -61,7 +62,7 @@ class OpenList:
             raise MissingSource(f"list {path} does not exist: write it, or correct `table` of the pipeline's source")
         filesystem, root = warehouse.filesystem(self._folder)
         with filesystem.open_input_stream(f"{root}/{self._name}" if root else self._name) as stream:
-            # A last line without its end is still being written.
+            # A last line without a line end is still being written.
             self._lines = stream.read().decode().split("\n")[:-1]
         self._commits = [self._commit(version, line) for version, line in enumerate(self._lines)]
         files = [file for commit in self._commits for file in commit.files]
@@ -101,15 +102,15 @@ class OpenList:
         return hashlib.sha256("\n".join(self._lines[: version + 1]).encode()).hexdigest()[:32]
 
     def now(self) -> OpenList:
-        """Return the list with the lines that it has now."""
+        """Return the list with its current lines."""
         return type(self)(self.warehouse, self.path)
 
     def of_position(self, version: int) -> dict[str, Any]:
-        """Return the hash of the lines that are read, by which a changed one is found."""
+        """Return the hash of the lines that were read, which reveals a changed line."""
         return {_DIGEST: self._digest(version)}
 
     def check(self, position: Position) -> None:
-        """Check that the list still has every line that was read, as it was."""
+        """Check that the list still has every line that was read, unchanged."""
         remedy = "Put the list back as it was, or start a new pipeline with a backfill of the list as it is now"
         if position.version > self.head:
             raise Refused(

@@ -1,7 +1,7 @@
-"""The Spark tests with each pair of Spark and Delta, in environments of their own: `make test-matrix`.
+"""The Spark tests with each pair of Spark and Delta, in separate environments: `make test-matrix`.
 
-`python -m tests.matrix 4.0.5 4.1.4 -- tests/spark/test_reading.py` runs some pairs and some tests. The table at the
-end belongs into docs/operations/versions.md.
+`python -m tests.matrix 4.0.5 4.1.4 -- tests/spark/test_reading.py` runs some pairs and some tests. The table at the end
+belongs in docs/operations/versions.md.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PAIRS = (
     Pair("4.1.4", "4.4.0"),
     Pair("4.2.0", "4.4.0"),
     Pair("3.5.9", "3.3.3", is_supported=False),
-    # Delta has no jars for Spark 4.3, and those of 4.4.1 are not at Maven Central.
+    # Delta has no jars for Spark 4.3, and those of 4.4.1 are not on Maven Central.
     Pair("4.2.0", "4.4.1", is_supported=False),
     Pair("4.3.0", "4.4.1", is_supported=False),
 )
@@ -68,7 +68,7 @@ class Failed(Exception):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the pairs that are named by their Spark, all by default, and return the exit code."""
+    """Run the pairs named by their Spark version, by default all, and return the exit code."""
     names, tests = split(arguments)
     if unknown := names - {pair.spark for pair in PAIRS}:
         print(f"unknown Spark {', '.join(sorted(unknown))}: {', '.join(pair.spark for pair in PAIRS)}", file=sys.stderr)
@@ -85,7 +85,7 @@ def split(arguments: Sequence[str]) -> tuple[set[str], list[str]]:
 
 
 def run(pair: Pair, tests: Sequence[str]) -> Outcome:
-    """Make the environment of a pair, set it up as a user does, and run tests in it."""
+    """Create the environment of a pair, set it up as a user does, and run tests in it."""
     began = time.monotonic()
     print(f"Spark {pair.spark} with Delta {pair.delta}", flush=True)
     try:
@@ -103,7 +103,8 @@ def run(pair: Pair, tests: Sequence[str]) -> Outcome:
 
 
 def make_environment(pair: Pair) -> None:
-    """Make a virtual environment with what requirements.lock pins, but with the Spark and Delta of a pair.
+    """Create a virtual environment with what requirements.lock pins, but with the Spark and Delta of a pair. An
+    environment that was created from the same lock file is reused.
 
     An environment that was made from the same lock file stays.
 
@@ -125,19 +126,19 @@ def make_environment(pair: Pair) -> None:
 
 
 def lend_store(pair: Pair) -> None:
-    """Give an environment that of the tests' S3 server, which is the same for each pair."""
+    """Link an environment to that of the tests' S3 server, which is the same for each pair."""
     lent = pair.folder / "store"
     if not lent.exists():
         lent.symlink_to(Path(sys.prefix) / "store")
 
 
 def digest(lock: str) -> str:
-    """Return the text by which an environment knows the lock file that it was made from."""
+    """Return the text that records which lock file an environment was created from."""
     return hashlib.sha256(lock.encode()).hexdigest()
 
 
 def without(lock: Iterable[str], packages: Sequence[str]) -> Iterable[str]:
-    """Yield the lines of a lock file that do not belong to some packages."""
+    """Yield the lines of a lock file, without those of some packages."""
     is_left_out = False
     for line in lock:
         if not line.startswith((" ", "#")):
@@ -159,7 +160,7 @@ def step(name: str, command: Sequence[str]) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables of a command: it imports this checkout, and its jars are those of its own versions."""
+    """Return the variables of a command: it imports this checkout, and uses the jars of its own versions."""
     return {name: text for name, text in os.environ.items() if name != "TIDEGATE_JARS"} | {"PYTHONPATH": str(ROOT)}
 
 

@@ -1,4 +1,6 @@
-"""Source tables whose files and columns are called what people call them: exporters, Hive, hand-written SQL."""
+"""Source tables whose files and columns have names as people and programs choose them: exporters, Hive, hand-written
+SQL.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from deltalake.transaction import AddAction
 def add_file(
     table: str, rows: pa.Table, name: str, written: int = 0, partition: Mapping[str, str] | None = None
 ) -> None:
-    """Commit one file under a name of its own.
+    """Commit one file under a given name.
 
     Args:
         table: path of a Delta table; it is made with the columns of the rows where it is not there.
@@ -39,5 +41,5 @@ def add_file(
 
 
 def spelled_by_spark(table: str, name: str) -> str:
-    """`_metadata.file_path` of a file, as Spark tells it: a URI."""
+    """Return `_metadata.file_path` of a file as Spark gives it: a URI."""
     return "file:" + quote(f"{table}/{name}", safe="/+:@!$&'()*,;=~")

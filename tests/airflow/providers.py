@@ -1,4 +1,5 @@
-"""Installs providers that requirements.lock does not contain into a separate folder, and starts the servers they need.
+"""Installs providers that requirements.lock does not contain into a separate folder, and starts the servers they
+need.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Both sides of the comparison with Spark compute the same windows, and ours stays within three times its usual time.
+"""Both sides of the comparison with Spark compute the same windows, and ours stays within three times its usual
+time.
 """
 
 from __future__ import annotations

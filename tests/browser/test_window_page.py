@@ -22,7 +22,8 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def project(lake: Lake) -> Project:
-    """A session that results from a merge, accepts a late row within the allowed lateness, and refuses one after that.
+    """A session that results from a merge, accepts a late row within the allowed lateness, and refuses one after
+    that.
     """
     pipeline = session_pipeline(
         allowed_lateness=timedelta(hours=1),

@@ -1,4 +1,6 @@
-"""A project with the tables of two good epochs, and what Airflow gives a task: as DAG files and tasks see both."""
+"""A project with the tables of two correct epochs, and what Airflow gives a task: both as DAG files and tasks see
+them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tests.expectations.quality_lake import QualityLake, session_lake
 
 
 def write_project(folder: Path, *lakes: QualityLake, **settings: str) -> Path:
-    """Write tables and tidegate.toml of some pipelines; settings go into their entries as TOML. The file."""
+    """Write tables and tidegate.toml of some pipelines, with settings added to their entries as TOML; return the
+    file.
+    """
     lines = []
     for lake in lakes or (session_lake(),):
         entry = lake.write(folder).pipelines[lake.pipeline.name]
@@ -26,7 +30,7 @@ def write_project(folder: Path, *lakes: QualityLake, **settings: str) -> Path:
 
 
 class OutletEvents(dict[Any, Any]):
-    """The events of a task, as Airflow hands them out."""
+    """The events of a task, as Airflow passes them to readers."""
 
     def __missing__(self, outlet: Any) -> Any:
         self[outlet] = events = SimpleNamespace(extra={}, keys=[], added=[])
@@ -36,7 +40,7 @@ class OutletEvents(dict[Any, Any]):
 
 
 class Store(dict[str, Any]):
-    """State that Airflow keeps of a task over its tries, or of an asset over all tasks."""
+    """The state that Airflow keeps for a task across its tries, or for an asset across all tasks."""
 
     def set(self, key: str, value: Any) -> None:
         self[key] = json.loads(json.dumps(value))
@@ -46,7 +50,7 @@ class Store(dict[str, Any]):
 
 
 def first_event(trigger: BaseTrigger, seconds: float = 20) -> Any:
-    """The content of a trigger's first event; a TimeoutError if none comes."""
+    """Return the content of a trigger's first event; raise TimeoutError if none comes."""
 
     async def first() -> Any:
         return await asyncio.wait_for(anext(aiter(trigger.run())), seconds)
@@ -55,5 +59,5 @@ def first_event(trigger: BaseTrigger, seconds: float = 20) -> Any:
 
 
 def task_instance(dag_id: str, task_id: str = "quality", run_id: str = "r", **more: Any) -> Any:
-    """What Airflow tells a task of itself."""
+    """What Airflow tells a task about itself."""
     return SimpleNamespace(dag_id=dag_id, run_id=run_id, task_id=task_id, **{"try_number": 1, **more})

@@ -1,4 +1,4 @@
-"""Alarms: what they say, to whom, and that an incident raises one when it begins and one when it ends."""
+"""Alarms: their content, their recipients, and that an incident raises one when it begins and one when it ends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def refuse(alarm):
 
 
 def failed_task(tmp_path: Path, function: str) -> None:
-    """Let the alarm hear of a failed check, in a project that names a function of its module `listener`."""
+    """Raise the alarm of a failed check in a project that names a function of its module `listener`."""
     config = write_project(tmp_path, on_failure=f'"listener:{function}"')
     (tmp_path / "listener.py").write_text(LISTENER)
     instance = task_instance("sessions__backfill")
@@ -173,7 +173,7 @@ def test_another_failure_of_the_same_task_is_another_incident(tmp_path: Path) ->
 
 
 def test_a_try_that_failed_and_whose_worker_is_missed_then_raises_one_alarm(tmp_path: Path) -> None:
-    """A busy scheduler takes a worker for dead that has reported already, and the callback runs again."""
+    """A busy scheduler mistakes a worker that has already reported for dead, and calls the callback again."""
     fails = Alarm(str(write_project(tmp_path)), "sessions")
     fails({"ti": instance(), "exception": refused()})
     fails({"ti": instance(), "exception": None})

@@ -1,6 +1,5 @@
-"""The watcher of commits: what it sees of tables, its trigger in Airflow, and the DAG that it starts.
-
-Starts of the stream for commits: once, after the run at work, again if nothing moves, and none is lost.
+"""The watcher of commits: what it sees in tables, its trigger in Airflow, and the DAG that it starts. Starts of the
+stream for commits: once, after the current run, again if nothing moves, and none is lost.
 """
 
 from __future__ import annotations
@@ -102,7 +101,9 @@ def test_a_backfill_that_left_rows_is_no_taken_over_pipeline(lake: Lake) -> None
 
 
 def test_maintenance_of_a_source_without_rows_starts_a_run_after_a_day_and_the_run_passes_it(lake: Lake) -> None:
-    """Else Delta removes the log entries after the position, and the stream can't go on when rows come again."""
+    """Otherwise Delta removes the log entries after the position, and the stream can't continue when new rows
+    arrive.
+    """
     arrive(lake, 1)
     arrive(lake, 2)
     stream(lake)
@@ -230,7 +231,7 @@ def test_the_dag_of_the_stream_is_scheduled_by_what_tidegate_toml_says(stream_on
     assert ('"look_seconds": 30.0' in stored) == (stream_on != "schedule")
     assert ("*/15 * * * *" in stored) == (stream_on != "commits")
     template = dag.get_task("stream").skip_if_held
-    # A run that nobody asked for leaves its data to the one at work.
+    # A run that no person started leaves its data to the run in progress.
     kinds = {DagRunType.ASSET_TRIGGERED: "True", DagRunType.SCHEDULED: "True", DagRunType.MANUAL: "False"}
     for kind, skips in kinds.items():
         run = type("Run", (), {"run_type": kind})
@@ -284,7 +285,7 @@ READ = Poll(None, (1, 4), is_taken_over=True)
 
 @dataclass
 class World:
-    """The world that one trigger looks at: a table, Airflow's runs, the lease and a clock."""
+    """The environment that one trigger sees: a table, Airflow's runs, the lease and a clock."""
 
     poll: Poll | Exception = UNREAD
     runs: dict[str, int] = field(default_factory=dict)
@@ -316,7 +317,7 @@ def test_commits_during_a_run_lead_to_one_more_run_after_it() -> None:
 
 
 def test_what_came_after_a_start_that_found_nothing_starts_the_stream_at_once() -> None:
-    """As where the first run is refused because there is no table yet, which comes a minute later."""
+    """As if the first run was refused because the table did not exist yet; the table comes a minute later."""
     world = World(Poll("a first run"))
     looks = world.looks()
     assert [looks.next_reason(), looks.next_reason()] == [None, "a first run"]
@@ -338,7 +339,7 @@ def test_a_run_that_led_to_nothing_is_tried_again_as_seldom_as_a_schedule_does()
     looks, started = world.looks(), []
     for second in range(0, 3 * int(AGAIN_SECONDS), 10):
         world.now = float(second)
-        # New commits while the stream fails are no reason to fail at each of them.
+        # While the stream fails, new commits don't start another failing run each.
         world.poll = Poll(f"version {second} of events", (1, 4), is_taken_over=True)
         if looks.next_reason():
             started.append(second)

@@ -1,7 +1,6 @@
-"""The DAGs that tidegate.toml makes: their tasks, schedules, Params and assets.
-
-A group of streams in Airflow: one command, the events of those that ended well, an alarm for each that failed. Code of
-a project runs in processes of its own, and none of them has Airflow's secrets in its environment.
+"""The DAGs that are created from tidegate.toml: their tasks, schedules, Params and assets. A group of streams in
+Airflow: one command, the events of those that succeeded, an alarm for each that failed. Code of a project runs in
+separate processes, and none of them has Airflow's secrets in its environment.
 """
 
 from __future__ import annotations
@@ -387,7 +386,7 @@ def test_each_owner_hears_of_its_own_pipeline_and_of_the_end(tmp_path: Path) -> 
 
 
 def test_a_group_whose_worker_died_has_an_alarm_for_each_pipeline(tmp_path: Path) -> None:
-    """Airflow's DAG processor calls the callback then, with a context that has no exception."""
+    """Airflow's DAG processor then calls the callback with a context that has no exception."""
     file = grouped(tmp_path)
     task = project_dags(file)["small__streams"].get_task("streams")
     (fails,) = task.on_failure_callback
@@ -425,7 +424,7 @@ above = Path(f"/proc/{{os.getppid()}}/environ")
 found = {{"own": dict(os.environ), "supervisor": above.read_text() if above.exists() else ""}}
 open(sys.argv[sys.argv.index("--output") + 1], "w").write(json.dumps(found))
 """
-"""An interpreter that stands for a command: it leaves its environment, and that of the process that waits for it."""
+"""An interpreter in place of a command: it records its environment, and that of the process that waits for it."""
 
 
 def test_of_an_environment_only_airflows_own_settings_are_taken_away() -> None:
@@ -456,7 +455,7 @@ def test_neither_a_command_nor_its_supervisor_has_airflows_secrets(
 
 
 def test_airflows_processes_import_no_code_of_a_project(tmp_path: Path) -> None:
-    """The DAG processor, the tasks that run no command, the triggerer and the page: here the code can't be imported."""
+    """The DAG processor, tasks that run no command, the triggerer and the page: the code can't be imported here."""
     lake = session_lake()
     config = write_project(tmp_path, lake, max_lag_minutes="1", reopen_schedule='"0 0 * * *"')
     text = config.read_text()

@@ -1,4 +1,4 @@
-"""The operator's methods for OpenLineage, asked by Airflow's own provider, and the events that it makes of them."""
+"""The operator's methods for OpenLineage, called by Airflow's own provider, and the resulting events."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def operator(project: Project, *arguments: str, **options: Any) -> TidegateOpera
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`tidegate lineage` runs in this process, so that not every test waits for an interpreter."""
+    """`tidegate lineage` runs in this process, so that tests don't have to start an interpreter."""
 
     def here(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, run([*command[3:], "--config", options["env"]["TIDEGATE_CONFIG"]]))
@@ -60,7 +60,9 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ran(task: TidegateOperator, result: Any = None, since: int = START_OF_DRIVER) -> TidegateOperator:
-    """The operator after its command has ended, which held the lease from a moment on, int64 epoch milliseconds."""
+    """The operator after its command has ended. The command held the lease from a given time on, int64 epoch
+    milliseconds.
+    """
     folder = Path(task.runs) / "1"
     folder.mkdir(parents=True)
     if result is not None:
@@ -73,7 +75,7 @@ def ran(task: TidegateOperator, result: Any = None, since: int = START_OF_DRIVER
 
 
 def event_of(task: TidegateOperator, state: TaskInstanceState, folder: Path) -> dict[str, Any]:
-    """The event that Airflow's provider writes for a task."""
+    """Return the event that Airflow's provider writes for a task."""
     metadata = ExtractorManager().extract_metadata(DAG_RUN, task, state, None)
     file = folder / "events.jsonl"
     client = OpenLineageClient(transport=FileTransport(FileConfig(str(file), append=True)))
@@ -102,7 +104,7 @@ def event_of(task: TidegateOperator, state: TaskInstanceState, folder: Path) -> 
 
 
 def named(datasets: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Datasets by the last part of their names."""
+    """Return datasets by the last part of their names."""
     return {each["name"].rsplit("/", 1)[-1]: each for each in datasets}
 
 
@@ -110,7 +112,7 @@ def test_at_its_start_a_task_names_its_source_and_the_tables_that_it_is_about_to
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "secret")
-    # Other tests may take the processor for seconds.
+    # Other tests may occupy the processor for seconds.
     monkeypatch.setenv("AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT", "120")
     (project.folder / "of_the_project.py").open("a").write(
         "import os\nassert 'AIRFLOW__CORE__FERNET_KEY' not in os.environ\n"
@@ -281,7 +283,7 @@ def test_without_the_package_the_operator_says_so_at_most(project: Project, monk
 
 
 def has(part: Any, whole: Any) -> bool:
-    """True if every value of a part stands in the whole; each item of a list must have its like there."""
+    """Return True if every value of a part is in the whole; each item of a list must have a match there."""
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(
             name in whole and has(value, whole[name]) for name, value in part.items()

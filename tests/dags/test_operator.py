@@ -1,6 +1,5 @@
-"""The operator: what it runs, what it returns, which failures are worth a retry, and what it ends.
-
-The command line of a task follows from the Params of its run.
+"""The operator: what it runs, what it returns, which failures are retried, and what it ends. The command line of a task
+follows from the Params of its run.
 """
 
 from __future__ import annotations
@@ -59,7 +58,9 @@ sys.exit(int(next((word[7:] for word in words if word.startswith("--code=")), 0)
 
 
 def stand_in(folder: Path) -> str:
-    """Return a stand-in for the command's interpreter: it says what it runs, leaves a result and a given exit code."""
+    """Return a stand-in for the command's interpreter: it prints what it runs, and leaves a given result and exit
+    code.
+    """
     file = folder / "python"
     file.write_text(FAKE.format(python=sys.executable))
     file.chmod(0o755)
@@ -141,7 +142,7 @@ def test_a_deferred_command_ends_with_its_task_and_with_its_time(tmp_path: Path,
 
 def deferred(tmp_path: Path, interpreter: str, *arguments: str) -> CommandTrigger:
     with pytest.raises(TaskDeferred) as told:
-        # The command's start takes longer than the look at it.
+        # The command takes longer to start than the check waits.
         operator(tmp_path, interpreter, *arguments, deferrable=True).execute(context())
     trigger = told.value.trigger
     assert isinstance(trigger, CommandTrigger)
@@ -259,7 +260,7 @@ def test_a_command_that_is_still_running_is_found_again_and_not_started_twice(tm
         assert again.is_job_active(again.get_job_status(handle, context(tries=2)))
         again._run = process.Run(process.ProcessHandle(**handle))
         again.on_kill()
-        # It waits for a process that is being ended, so that the next try starts another one.
+        # It waits for a process that is being ended, so that the next try starts a new one.
         assert not again.is_job_active(again.get_job_status(handle, context(tries=3))), "ended with its task"
         assert not psutil.pid_exists(handle["pid"]) or psutil.Process(handle["pid"]).status() == "zombie"
     finally:
@@ -309,7 +310,7 @@ DAY = {
 
 
 def rendered(arguments: list[str], **context: Any) -> list[str]:
-    """Arguments as the operator runs them: rendered, without those that are empty."""
+    """Return the arguments as the operator runs them: rendered, without empty ones."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
     texts = (environment.from_string(argument).render(**context) for argument in arguments)
     return [text for text in texts if text]
@@ -334,7 +335,7 @@ def test_a_stream_says_only_what_differs_from_the_default(changed: dict[str, Any
     arguments = restart_arguments("duty", "before")
     scheduled, manual = SimpleNamespace(run_type="scheduled"), SimpleNamespace(run_type="manual")
     assert rendered(arguments, params=params, ti=ti, dag_run=scheduled) == ["stream", "duty", *options]
-    # What somebody asked for waits for a run of the schedule that is at work; that one leaves its data to others.
+    # A run that a person started waits for a scheduled run in progress; a scheduled run leaves its data to others.
     waits = ["stream", "duty", *options, f"--patience={PATIENCE_SECONDS}"]
     assert rendered(arguments, params=params, ti=ti, dag_run=manual) == waits
 

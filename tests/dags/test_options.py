@@ -1,4 +1,4 @@
-"""What code and tidegate.toml give to DAGs: selection, prefix, arguments, time zone, maintenance, held events."""
+"""What code and tidegate.toml set for DAGs: selection, prefix, arguments, time zone, maintenance, held events."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_prefix_that_can_not_begin_a_dag_is_refused(prefix: str, tmp_path: Pat
 
 def test_what_a_pipeline_sets_goes_before_default_args_and_these_before_our_defaults(tmp_path: Path) -> None:
     def theirs(context: Any) -> None:
-        """Stand for a callback of the users."""
+        """Stands for a user's callback."""
 
     given = {"owner": "platform", "retries": 5, "queue": "small", "on_failure_callback": theirs, "pool": "shared"}
     file = write_project(tmp_path, owner='"billing"', queue='"big"', executor_config='{ KubernetesExecutor = "x" }')
@@ -164,7 +164,7 @@ def test_events_are_held_back_while_a_backfill_runs(setting: dict[str, str], eve
 def test_a_check_that_announces_nothing_has_no_outlet_and_leaves_the_mark(tmp_path: Path) -> None:
     check = project_dags(write_project(tmp_path))["sessions__backfill"].get_task("quality")
     check.announce = "False"
-    # Without a store of asset state: nothing may be read or written there.
+    # Without a store for asset state, nothing may be read from or written to it.
     check._finish({"ti": SimpleNamespace(task=check)}, {"success": True})
     assert check.windows.asset not in check.outlets
 
@@ -185,7 +185,7 @@ TOLD: list[Any] = []
 
 
 class Kept(BaseNotifier):
-    """A notifier that keeps what it is told."""
+    """A notifier that records what it is sent."""
 
     template_fields = ("text",)
 
@@ -198,7 +198,7 @@ class Kept(BaseNotifier):
 
 
 class Failing(BaseNotifier):
-    """A notifier whose service does not answer."""
+    """A notifier whose service does not respond."""
 
     def notify(self, context: Any) -> None:
         raise ConnectionError("no answer")

@@ -1,7 +1,6 @@
-"""The page in Airflow shows a pipeline to users whom Airflow permits to read its DAGs, and to no others.
-
-The page with Airflow's own log-in: each role of the simple auth manager, teams, and tokens that are not valid. Parsing
-the DAG folder is cheap, and imports nothing of Spark, the windows or the expectations.
+"""The page in Airflow shows a pipeline only to users who may read its DAGs. The page with Airflow's own login: each
+role of the simple auth manager, teams, and invalid tokens. Parsing the DAG folder is cheap, and imports nothing of
+Spark, the windows or the expectations.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from tidegate.pipelines.storage.warehouse import arrow_schema
 
 
 class Manager:
-    """An auth manager that lets a user read the DAGs that it names."""
+    """An auth manager that allows a user to read the DAGs that it names."""
 
     def is_authorized_dag(self, *, method: str, details: Any, user: Any, access_entity: Any = None) -> bool:
         if method == "POST" and access_entity is DagAccessEntity.RUN:
@@ -311,7 +310,7 @@ def test_a_user_of_another_team_sees_nothing(manager: Any, monkeypatch: pytest.M
 
 
 def test_the_page_has_no_request_that_changes_anything(manager: Any) -> None:
-    """So another site has nothing to forge: whoever restarts a stream does it in Airflow's own form."""
+    """So another site has nothing to forge: users restart a stream in Airflow's own form."""
     methods = {method for route in page.app.routes for method in getattr(route, "methods", ())}
     assert methods <= {"GET", "HEAD"}
     admin = client_of(manager, "admin")
@@ -374,7 +373,7 @@ def parse() -> dict[str, object]:
 def test_parsing_the_dag_folder_is_cheap_and_imports_no_engine() -> None:
     parsed = parse()
     for _ in range(2):
-        # Other processes share the machine, and each is one more chance.
+        # Other processes share the machine, so several attempts are allowed.
         parsed = parsed if parsed["seconds"] < BUDGET_SECONDS else parse()  # type: ignore[operator]
     assert parsed["seconds"] < BUDGET_SECONDS  # type: ignore[operator]
     assert not {"pyspark", "tidegate.windowing", "great_expectations", "deltalake", "pandas"} & set(parsed["tops"])  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""Events of the final windows by partition: for which partitions, since when, and what many partitions do."""
+"""Events of the final windows by partition: for which partitions, since when, and what happens with many of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.pipelines.errors import QUALITY
 
 
 def nothing(asset: Asset) -> Any:
-    """Stand for Airflow without any event."""
+    """Stands for an Airflow without events."""
     return
 
 
@@ -48,7 +48,7 @@ def result(mark: int, keys: list[str] | None, count: int | None = None, is_any: 
 
 
 def tell(run: str, stored: Store, mark: int, keys: list[str] | None, count: int | None = None) -> tuple[Any, Any]:
-    """Tell of a result; the events, and the line for the log."""
+    """Announce a result; return the events, and the line for the log."""
     given, found = context(run, stored), result(mark, keys, count)
     note = EVENTS.tell(given, found, event_extra(found))
     return given["outlet_events"], note
@@ -119,7 +119,9 @@ def test_a_check_goes_on_from_what_the_readers_were_told() -> None:
 
 @pytest.mark.parametrize("tries", [1, 2])
 def test_a_task_that_is_run_again_tells_the_same_again(tries: int) -> None:
-    """Its worker may have died between the note of what was told and the end of the task, which makes the events."""
+    """Its worker may have died after recording what it announced, but before the end of the task, which creates the
+    events.
+    """
     stored = Store()
     tell("first", stored, 7, KEYS)
     for _ in range(tries):
@@ -179,7 +181,7 @@ def test_a_reader_without_partitions_waits_for_those_that_are_held_back() -> Non
 
 
 def test_partitions_that_a_cleared_task_lets_go_are_told_again_if_its_events_were_lost() -> None:
-    """The cleared task checks the same epoch as before, so the events that arrived are told apart by their check."""
+    """The cleared task checks the same epoch as before, so events are distinguished by their check."""
     stored, events = Store(), []
     told = WindowEvents("duty", "day", lambda asset: events[-1] if events else None)
     given, found = context("first", stored), held(result(7, KEYS[:1]), 1, "first check")

@@ -1,6 +1,6 @@
-"""Errors planted in tables: the suite that should catch each does, the task fails, the asset is held back.
-
-Through a real scheduler: checked windows reach the asset with what is known of them; what can't be is refused.
+"""Errors planted in tables: the suite that should catch each of them does, the task fails, and the asset event is held
+back. Through a real scheduler, events of checked windows carry what is known of them, and impossible requests are
+refused.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def tables(airflow: EmbeddedAirflow) -> PipelineTables:
 def test_a_planted_error_fails_the_task_once_and_holds_the_asset_back(
     tables: PipelineTables, airflow: EmbeddedAirflow
 ) -> None:
-    """A lost row; tests/expectations plants each error, without Airflow, in every run."""
+    """A lost row. tests/expectations always plants each error, without Airflow."""
     table = tables.open(results.NAME)
     good, pane = table.version(), read_table(tables.warehouse, table).to_pylist()[0]
     before = events_of(airflow, ASSET)
-    # No check passed since the error before this one, so the same expectations would fail in the same incident.
+    # No check has passed since the previous error, so the same expectations would fail in the same incident.
     (airflow.runs.parent / incidents_name("sessions")).unlink(missing_ok=True)
     table.delete(f"user = '{pane['user']}' AND window_id = {pane['window_id']}")
     try:
@@ -78,7 +78,7 @@ def test_once_the_table_is_put_back_the_check_passes_and_the_incident_ends(airfl
 def test_windows_that_hold_reach_the_asset_with_what_is_known_of_them(airflow: EmbeddedAirflow) -> None:
     run = run_of(airflow, "sessions__quality", epoch=2)
     assert states(airflow, run) == {"quality": ("success", 1)}
-    # Another module may have told of the same windows, and they are told of once.
+    # Another module may have announced the same windows, and they are announced only once.
     events = events_of(airflow, "sessions__final_windows")
     # One for readers by day, one for readers of everything.
     assert {event["partition_key"] for event in events} == {None, "2024-03-01T00:00:00"}
@@ -103,7 +103,9 @@ def test_windows_that_hold_reach_the_asset_with_what_is_known_of_them(airflow: E
 
 @pytest.mark.long
 def test_held_partitions_fail_a_task_of_their_own_until_their_windows_are_right(airflow: EmbeddedAirflow) -> None:
-    """One hour fails the suite; the other one is told at once, and the first as soon as it is acknowledged."""
+    """One hour fails the suite. The other hour is announced immediately, and the failing one as soon as it is
+    acknowledged.
+    """
 
     def told() -> list[str | None]:
         return [event["partition_key"] for event in events_of(airflow, "hours__final_windows")]

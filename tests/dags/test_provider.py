@@ -46,7 +46,7 @@ def schema(name: str) -> Any:
 def test_the_description_is_as_airflow_wants_it() -> None:
     jsonschema.validate(INFO, schema("provider_info.schema.json"))
     (connection_type,) = INFO["connection-types"]
-    # Airflow checks its own providers by this stricter schema, which knows the fields of forms.
+    # Airflow checks its own providers against this stricter schema, which knows the fields of forms.
     strict = schema("provider.yaml.schema.json")["properties"]["connection-types"]["items"]
     jsonschema.validate(connection_type, strict)
 
@@ -62,7 +62,7 @@ def test_all_that_it_names_can_be_imported() -> None:
 
 
 def begin_again() -> None:
-    """Let Airflow look for providers again; its commands have one list of them, and its tasks another."""
+    """Make Airflow look for providers again; its commands and its tasks have separate lists of them."""
     for loading in (module_loading, sdk_module_loading):
         loading._get_grouped_entry_points.cache_clear()
     ProvidersManager()._cleanup()
@@ -230,7 +230,7 @@ def test_each_task_that_runs_a_command_links_to_the_pipeline_on_the_page(tmp_pat
 def test_an_example_is_parsed_as_airflow_does(file: Path) -> None:
     module = import_module(f"tidegate.pipelines.airflow.example_dags.{file.stem}")
     dags = [value for value in vars(module).values() if isinstance(value, DAG)]
-    # Names of DAGs that a `with` statement makes are not kept, and Airflow finds them by that statement.
+    # DAGs created in a `with` statement are not kept by name; Airflow finds them through that statement.
     names = {dag.dag_id for dag in dags} or {"duty_by_day", "duty_after_every_check", "duty_of_every_hour"}
     assert names
     for dag in dags:

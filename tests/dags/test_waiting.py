@@ -1,7 +1,6 @@
-"""Sensors and watches read the newest snapshot and start no JVM.
-
-The task that fails after a check that held back partitions: its exit code, its alarm, and its end. A supervised
-command: ended kindly, then by force, and followed or given up from another host.
+"""Sensors and watches read the newest snapshot and start no JVM. The task that fails after a check that held back
+partitions: its exit code, its alarm, and its end. A supervised command: ended gracefully, then by force, and followed
+or abandoned from another host.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from tidegate.pipelines.observe.inspect.status import PipelineStatus, read_statu
 
 
 def restored() -> QualityLake:
-    """A lake whose newest epoch only went back to an older one."""
+    """A lake whose newest epoch only restored an older one."""
     lake = session_lake()
     lake.epochs[-1]["kind"] = "restore"
     return lake
@@ -253,14 +252,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def at_work(folder: Path, *how: str, grace: float = 0.5) -> ProcessHandle:
-    """The command, once both of its processes are at work."""
+    """The command, once both of its processes are running."""
     handle = process.start([sys.executable, "-c", COMMAND, *how], folder / "run", grace=grace)
     wait_until(lambda: (folder / "child-works").exists(), "the command at work")
     return handle
 
 
 def elsewhere(handle: ProcessHandle) -> ProcessHandle:
-    """The same command, looked at from another host."""
+    """The same command, seen from another host."""
     return replace(handle, host="another")
 
 
@@ -276,7 +275,7 @@ def test_a_command_is_ended_with_all_that_it_started_even_if_nobody_waits_for_it
 
 
 def test_a_command_runs_on_when_the_clock_is_set(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system takes the time of its boot from the clock, and psutil the start of a process from that."""
+    """The system derives its boot time from the clock, and psutil derives the start of a process from that."""
     handle, booted = at_work(folder, "kind"), psutil.boot_time()
     monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: booted + 30)
     assert Run(handle).status() == RUNNING

@@ -1,4 +1,4 @@
-"""A pipeline of somebody's own on the cluster: its function is in a module that only the driver's folder holds."""
+"""A user's pipeline on the cluster: its function is in a module that only the driver's folder contains."""
 
 from collections.abc import Iterator
 from datetime import timedelta

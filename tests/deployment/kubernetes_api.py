@@ -1,7 +1,6 @@
-"""A stand-in for the API server of Kubernetes: it keeps what a driver makes, and starts the pods' processes here.
-
-It answers what Spark's client asks, by the rules of a Role, and refuses pods that break the restricted standard of
-pod security. It is no cluster: nothing is scheduled, limited or isolated.
+"""A stand-in for the API server of Kubernetes: it stores what a driver creates, and starts the pods' processes on this
+machine. It answers the requests of Spark's client by the rules of a Role, and refuses pods that violate the restricted
+pod security standard. It is not a cluster: nothing is scheduled, limited or isolated.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class KubernetesApi:
     _is_closed: bool = False
 
     def put(self, resource: str, thing: Thing, kind: str = "ADDED") -> Thing:
-        """Keep an object, and tell those who watch."""
+        """Store an object, and notify the watchers."""
         with self._changed:
             meta = thing["metadata"]
             meta.setdefault("uid", str(uuid.uuid4()))
@@ -92,7 +91,7 @@ class KubernetesApi:
         return thing
 
     def remove(self, resource: str, name: str) -> Thing:
-        """Forget an object; the process of a pod ends."""
+        """Remove an object; the process of a pod ends."""
         with self._changed:
             thing = self.objects.pop((resource, name))
             self._events.append((resource, "DELETED", thing))
@@ -103,7 +102,7 @@ class KubernetesApi:
         return thing
 
     def listed(self, resource: str, selector: str = "") -> list[Thing]:
-        """Return the objects of a resource that fit a selector of labels."""
+        """Return the objects of a resource that match a label selector."""
         return [each for (of, _), each in list(self.objects.items()) if of == resource and _fits(each, selector)]
 
     @property
@@ -113,7 +112,7 @@ class KubernetesApi:
 
     @property
     def running(self) -> list[PodProcess]:
-        """Return the processes of pods that run."""
+        """Return the processes of running pods."""
         return [pod for pod in self.started if pod.process.poll() is None]
 
     def allows(self, request: Request) -> bool:
@@ -126,7 +125,7 @@ class KubernetesApi:
         )
 
     def create(self, resource: str, thing: Thing) -> tuple[int, Thing]:
-        """Create an object, unless it is a pod that may not be; return the answer's code and content."""
+        """Create an object, unless it is a forbidden pod; return status code and content of the response."""
         if resource == "pods":
             self.created.append(thing)
             if reasons := self.check(thing):
@@ -140,7 +139,7 @@ class KubernetesApi:
         return 201, stored
 
     def _run(self, pod: Thing) -> None:
-        """Start the process of a pod, and keep its state until it ends."""
+        """Start the process of a pod, and track its state until it ends."""
         assert self.logs is not None
         name = pod["metadata"]["name"]
         address = f"127.0.0.{10 + len(self.started)}"
@@ -151,7 +150,7 @@ class KubernetesApi:
         command[0] = self.commands.get(command[0], command[0])
         environment = {
             **{key: os.environ[key] for key in ("JAVA_HOME", "LANG") if key in os.environ},
-            # As in the image, where the environment's programs come first.
+            # As in the image, the environment's programs come first.
             "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
             **{each["name"]: _value(each, pod, address) for each in container.get("env", [])},
         }
@@ -176,7 +175,7 @@ class KubernetesApi:
             self.put("pods", pod | {"status": status}, "MODIFIED")
 
     def watch(self, resource: str, selector: str, since: int) -> Iterator[Thing | None]:
-        """Yield the changes of objects from a version on; None now and then, until the server is closed."""
+        """Yield the changes of objects since a version, and None now and then, until the server is closed."""
         at = since
         while not self._is_closed:
             with self._changed:
@@ -205,7 +204,7 @@ def _value(variable: Thing, pod: Thing, address: str) -> str:
 
 
 def _fits(thing: Thing, selector: str) -> bool:
-    """Return True if an object has the labels that a selector asks for."""
+    """Return True if an object has the labels that a selector requires."""
     labels = thing["metadata"].get("labels", {})
     for key, is_not, values in _WITHIN.findall(selector):
         if (labels.get(key) in values.split(",")) == bool(is_not):

@@ -1,4 +1,4 @@
-"""The manifests of deployment/kubernetes, and the rules that they and the pods of a driver keep."""
+"""The manifests of deployment/kubernetes, and the rules that they and the pods of a driver must follow."""
 
 from __future__ import annotations
 

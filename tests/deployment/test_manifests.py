@@ -164,7 +164,8 @@ def test_a_second_stream_never_begins_before_the_first_has_ended(form: str) -> N
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_stream_goes_on_after_each_end_but_with_an_exit_code_that_stays(form: str) -> None:
-    """A pod ends with 0 on an eviction, and with 1 or a signal on a crash. As for every other Job, 2, 3 and 5 fail it.
+    """A pod ends with 0 on an eviction, and with 1 or a signal on a crash. As for every other Job, 2, 3 and 5 fail
+    it.
     """
     each = stream(form)
     assert (each.kind, each.pod["restartPolicy"]) == ("Job", "Never")

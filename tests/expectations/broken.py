@@ -36,7 +36,8 @@ def failed_in_check(pinned: Pinned, severity: str = "critical", only: str | None
 
 
 def broken_by_rules(pinned: Pinned, severity: str = "critical", only: str | None = None) -> set[tuple[str, str]]:
-    """Return suite and type of every failing expectation: each rule is evaluated on its own, without a check around it.
+    """Return suite and type of every failing expectation: each rule is evaluated on its own, without a check around
+    it.
     """
     return {
         (suite.table, expectation.expectation_type)

@@ -270,7 +270,8 @@ suite = gx.ExpectationSuite(name="own", expectations=[
 
 
 def checked_apart(folder: Path, suite: str) -> tuple[dict[str, bool], set[str]]:
-    """Check the hours with a suite in a separate process, and return the outcomes and the modules that it had loaded.
+    """Check the hours with a suite in a separate process, and return the outcomes and the modules that it had
+    loaded.
     """
     project(hour_lake(), folder, suite)
     command = [sys.executable, "-m", "tidegate", "quality", "hours", "--json"]

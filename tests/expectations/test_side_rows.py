@@ -1,4 +1,5 @@
-"""Suites for late and rejected rows and for rows of the source: each row is checked once, and a failure has an effect.
+"""Suites for late and rejected rows and for rows of the source: each row is checked once, and a failure has an
+effect.
 """
 
 from __future__ import annotations

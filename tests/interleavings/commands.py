@@ -15,21 +15,21 @@ from tests.recovery.hung import COMMANDS, MODULE, Hung, is_told
 from tidegate.pipelines.project.cli import run
 
 NAMES = tuple(name for name in COMMANDS if name != "unlock")
-"""The commands. `unlock` takes the lease away, and the clocks of a schedule do so, too."""
+"""The commands. `unlock` removes the lease, and so do the clocks of a schedule."""
 
 ENDS = ("AB", "BA", "A", "B", "")
-"""How two commands end that hang in the middle: both, one, or none."""
+"""How two commands that hang in the middle end: both continue, one, or none."""
 
 
 class _Screen(io.StringIO):
-    """Gives each text that is printed to the program whose turn it is."""
+    """Passes each printed text to the program whose turn it is."""
 
     def __init__(self, turns: Turns) -> None:
         super().__init__()
         self._turns = turns
 
     def write(self, text: str) -> int:
-        # This refuses bytes, by which click knows that it is a screen of text.
+        # It refuses bytes, which tells click that it is a text screen.
         length = super().write(text)
         self._turns.print(text)
         return length
@@ -55,7 +55,7 @@ class Commands:
             return len(turns.play({"a": _program(hung, command)}, "A")["a"].gates)
 
     def faults(self, commands: Mapping[str, str], schedule: str) -> list[str]:
-        """Let commands take turns, run each alone after that, and return all that is wrong then.
+        """Let commands take turns, run each alone after that, and return everything that is wrong afterwards.
 
         Args:
             commands: by the letter that they have in the schedule.
@@ -110,7 +110,7 @@ def _program(hung: Hung, command: str) -> Callable[[], object]:
 
 @contextmanager
 def _as_one_process(screen: _Screen) -> Iterator[None]:
-    """Print to a screen, and leave the modules of the project and the path of modules as they were."""
+    """Print to a screen, and leave the project's modules and the module path as they were."""
     path = [*sys.path]
     sys.modules.pop(MODULE, None)
     try:

@@ -1,4 +1,4 @@
-"""`--schedule` plays one schedule again."""
+"""`--schedule` repeats one schedule."""
 
 from __future__ import annotations
 

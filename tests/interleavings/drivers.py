@@ -1,7 +1,6 @@
-"""Drivers of one pipeline that each stream what is there, and take turns after each step of an epoch.
-
-Before its first epoch a driver publishes what an earlier one committed: four steps more. With `=` in a schedule these
-and the plan after them are one turn, so that seven turns are an epoch.
+"""Drivers of one pipeline that each stream what is there, and take turns after each step of an epoch. Before its first
+epoch a driver publishes what an earlier driver committed, which takes four more steps. With `=` in a schedule, these
+steps and the plan after them are one turn, so that an epoch has seven turns.
 """
 
 from __future__ import annotations
@@ -22,16 +21,15 @@ TURNS = len(STEPS)
 
 
 def orders() -> Iterator[str]:
-    """Every order of the steps of an epoch of two drivers; each driver goes on to its end after that.
-
-    Of two orders that are the same but for the names of the drivers, only the one that `a` begins is there.
+    """Every order of the steps of an epoch of two drivers; each driver then runs to its end. If two orders differ only
+    in the names of the drivers, only the one that begins with `a` is included.
     """
     for at in combinations(range(1, 2 * TURNS), TURNS):
         yield "~=" + "".join("b" if number in at else "a" for number in range(2 * TURNS)) + "AB"
 
 
 def drawn(seed: int, drivers: str = "ab") -> str:
-    """A drawn order of drivers, of which some are killed, and the clocks of some differ or are moved on."""
+    """A random order of drivers, some of which are killed or have clocks that differ or jump ahead."""
     draw = random.Random(seed)
     letters = [*drivers * TURNS, *draw.choice(["", "", "+", "++"])]
     draw.shuffle(letters)
@@ -41,7 +39,7 @@ def drawn(seed: int, drivers: str = "ab") -> str:
 
 
 def crashes(seed: int = 0) -> Iterator[str]:
-    """A crash of one driver or of both, after each step of the one and the other, in an order that is drawn."""
+    """A crash of one driver or both, after each step of one and the other, in a random order."""
     draw = random.Random(seed)
     for first in range(TURNS + 1):
         for second in range(TURNS + 1):
@@ -53,7 +51,7 @@ def crashes(seed: int = 0) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Drivers:
-    """A pipeline whose last epochs are missing, and the tables as a driver without rivals leaves them.
+    """A pipeline whose last epochs are missing, and the tables as a single driver leaves them.
 
     Args:
         begun: the pipeline.
@@ -67,7 +65,7 @@ class Drivers:
 
     @classmethod
     def make(cls, folder: Path, epochs: int = 2) -> Drivers:
-        """Make them in a folder, with so many epochs left to run."""
+        """Create them in a folder, with this many epochs left to run."""
         begun = source_of(folder / "begun", commits=2)
         crash_after(LOCAL, begun, STEPS[-1], epoch=5 - epochs)
         ended = copy_of(begun, folder / "ended")
@@ -75,7 +73,7 @@ class Drivers:
         return cls(begun, _contents(ended), folder)
 
     def faults(self, schedule: str) -> list[str]:
-        """Let drivers take turns, run one alone after that, and return all that is wrong then."""
+        """Let drivers take turns, run one alone after that, and return everything that is wrong afterwards."""
         lake = copy_of(self.begun, self.folder / "copy")
         began = lake.clock.now
         try:
@@ -110,7 +108,9 @@ def program(lake: Lake, turns: Turns, recovery_is_no_turn: bool = True) -> Calla
 
 
 def _contents(lake: Lake) -> dict[str, list[str]]:
-    """All that readers see, without what the clock decides; epochs that move only the clock come between others."""
+    """Return all that readers see, except what the clock decides; epochs that only advance the clock come in
+    between.
+    """
     found = outcome(lake, without=("epoch", "parent", "timeline", "processing_time", "watermark_lag_ms"))
     return {**found, "epochs": [row for row in found["epochs"] if "'kind': 'clock'" not in row]}
 

@@ -1,7 +1,6 @@
-"""Pairs and triples of commands that take turns before each operation that changes something.
-
-Nothing is lost or doubled, everything that is listed can be read, and exit codes and words say what happened. A
-failure prints its schedule; `pytest tests/interleavings --schedule TEXT` plays it again.
+"""Pairs and triples of commands that take turns before each operation that changes something. Nothing is lost or
+doubled, everything that is listed can be read, and exit codes and messages say what happened. A failure prints its
+schedule; `pytest tests/interleavings --schedule TEXT` repeats it.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from tests.recovery.hung import Hung
 pytestmark = pytest.mark.recovery
 
 FAILED: tuple[str, ...] = ()
-"""Schedules that ever failed, with their commands: `stream, vacuum: ~abba`."""
+"""Schedules that once failed, with their commands: `stream, vacuum: ~abba`."""
 
 DRAWN = 1
 
 LONG = 400
-"""Drawn pairs of the long form, and as many triples by half."""
+"""Random pairs in the long form, and half as many triples."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def played(commands: Commands, text: str) -> list[str]:
 
 
 def test_schedules_that_ever_failed(commands: Commands, pytestconfig: pytest.Config) -> None:
-    """And the one of `--schedule`."""
+    """And the one given by `--schedule`."""
     given = pytestconfig.getoption("--schedule", None)
     texts = [*FAILED, *([given] if given and ":" in given else [])]
     assert {text: found for text in texts if (found := played(commands, text))} == {}
@@ -61,7 +60,7 @@ SHORT = ("optimize", "restore", "reopen", "prune", "quality", "savepoint", "save
 """Commands with so few operations that TIDEGATE_EXAMPLES=100000 tries all pairs of places, in a day."""
 
 PLACES = max(1, int(os.environ.get("TIDEGATE_EXAMPLES", "2000")) // 100)
-"""Drawn pairs of places of each pair of them in the long form."""
+"""Random pairs of places for each pair of them, in the long form."""
 
 
 @pytest.mark.long
@@ -69,7 +68,7 @@ PLACES = max(1, int(os.environ.get("TIDEGATE_EXAMPLES", "2000")) // 100)
 @pytest.mark.parametrize("second", SHORT)
 @pytest.mark.parametrize("first", SHORT)
 def test_two_commands_at_an_operation_of_the_one_and_the_other(commands: Commands, first: str, second: str) -> None:
-    """One hangs, then the other; then both, one or none go on."""
+    """One hangs, then the other; then both, one or neither continues."""
     places = [
         (one, two, ENDS[(one + two) % len(ENDS)])
         for one in range(1, commands.gates(first) + 1)

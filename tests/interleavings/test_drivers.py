@@ -1,6 +1,5 @@
-"""Two or three drivers of one pipeline in every order of their steps: the tables are as if one had run alone.
-
-A failure prints its schedule; `pytest tests/interleavings --schedule TEXT` plays it again.
+"""Two or three drivers of one pipeline in every order of their steps: the tables are as if one had run alone. A failure
+prints its schedule; `pytest tests/interleavings --schedule TEXT` repeats it.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from tidegate.pipelines.storage.warehouse import Warehouse, path_of
 pytestmark = pytest.mark.recovery
 
 FAILED = (
-    # A driver hangs in its recovery, another one commits an epoch and dies: the first one started the next epoch from
-    # there, and nobody published the one before.
+    # A driver hangs in its recovery while another one commits an epoch and dies. The first one then started the next
+    # epoch from there, and nobody published the committed epoch.
     "~aabbbbbbbA",
     "~abbcabcacccacabcaabbbBAC",
     "~bcbbcabaaacbabcbcaccaCAB",
     "~aaaaabccbbcbababccbccCBA",
     "~bbbbaaabcaaacacccbbcc++CBA",
 )
-"""Schedules that ever failed."""
+"""Schedules that once failed."""
 
 DRAWN = 16
 
 PARTS = 8
-"""The exhaustive tests are cut into so many, so that several processes share them."""
+"""The exhaustive tests are divided into this many parts, so that several processes share them."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ def faults(drivers: Drivers, schedules: list[str]) -> dict[str, list[str]]:
 
 
 def test_schedules_that_ever_failed(drivers: Drivers, pytestconfig: pytest.Config) -> None:
-    """And the one of `--schedule`."""
+    """And the one given by `--schedule`."""
     given = pytestconfig.getoption("--schedule", None)
     assert faults(drivers, [*FAILED, *([given] if given and ":" not in given else [])]) == {}
 
@@ -81,7 +80,7 @@ def test_three_drivers_in_orders_that_are_drawn_lose_and_double_nothing(drivers:
 
 
 def test_all_orders_are_there() -> None:
-    """3,432 orders of seven and seven steps, without those that only exchange the names."""
+    """3,432 orders of seven and seven steps, without those that only swap the names."""
     assert len({*orders()}) == 3432 // 2
     assert all(order.count("a") == order.count("b") == TURNS and order[2] == "a" for order in orders())
 

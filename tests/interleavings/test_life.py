@@ -1,6 +1,5 @@
-"""Thousands of epochs of a life in virtual time: crashes, clean-ups, restores, upgrades, and clocks that jump.
-
-The tables are those of a pipeline that read the same source once, without any of it.
+"""Thousands of epochs of a life in virtual time: crashes, clean-ups, restores, upgrades, and clocks that jump. The
+tables are those of a pipeline that read the same source once, without any of this.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ DAY = 86_400_000
 
 
 def late_rows(version: int) -> list[Row]:
-    """Rows that are too late, and rows that come within the lateness, of one version in three."""
+    """Rows that are too late, and rows within the lateness, in one version of three."""
     end = DAY0 + timedelta(minutes=20 * version)
     draw = random.Random(version)
     late = timedelta(hours=draw.choice([2, 3, 9]))
@@ -71,7 +70,7 @@ class Life:
         self.source, self.draw = Source(self.lake, late_rows), random.Random(self.seed)
 
     def run(self, epochs: int) -> None:
-        """Let things happen until so many epochs were planned."""
+        """Let things happen until this many epochs were planned."""
         self.source.commit()
         self._stream()
         often: list[Callable[[], None]] = [self._stream] * 6 + [self._crash] * 2 + [self._clock_jumps] * 2
@@ -116,7 +115,7 @@ class Life:
             compact(self.lake.tables(self.pipeline), table)
 
     def _upgrade(self) -> None:
-        """The code is deployed again with another parallelism."""
+        """The code is deployed again with a different parallelism."""
         self.pipeline = replace(self.pipeline, parallelism=self.draw.choice([1, 2, 3]))
 
     def _restore(self) -> None:
@@ -127,7 +126,7 @@ class Life:
             with Lease(tables, "restore", self.lake.clock):
                 restore(tables, find_snapshot(tables, self.draw.choice(targets)), self.lake.clock())
         except Refused as refused:
-            # A clean-up removed rows of a line that was left, and nobody wants to go on without them.
+            # A clean-up removed rows of an abandoned lineage, and the user does not want to continue without them.
             if "--give-up-results" not in str(refused):
                 raise
             self.did["refused"] += 1

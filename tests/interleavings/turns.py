@@ -1,12 +1,11 @@
-"""Programs that take turns in one thread, in the order that a schedule names.
+"""Programs that take turns in one thread, in the order that a schedule names. A program is a driver or a command, and
+it runs as it would alone. At each gate it stops until its next turn: for other programs it hangs there. A program that
+gets no further turn was killed there, because nothing of it runs any more.
 
-A program is a driver or a command, and it runs as it would alone. At each gate it stops until its next turn comes: for
-other programs it hangs there. One that gets no further turn was killed there, because nothing of it runs any more.
-
-A schedule is a text, so that a failure can be repeated. `a` lets the first program go on to its next gate, `A` to its
-end; `b` and `B`, `c` and `C` mean the others. `+` lets more time pass than a lease lasts; in front, it does so before
-each further program starts, so that this one takes the lease, and the others notice. With `~` in front, only the clock
-of this one is ahead, so the others do not notice.
+A schedule is a text, so that a failure can be repeated. `a` lets the first program run to its next gate, `A` to its
+end; `b` and `B`, `c` and `C` do the same for the others. `+` advances time past the duration of a lease; at the front,
+it does so before each further program starts, so that this program takes the lease, and the others notice. With `~` at
+the front, only the clock of this program is ahead, so the others do not notice.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ PAST_A_LEASE: Millis = TIME_TO_LIVE + 1
 
 
 class Killed(BaseException):
-    """Ends the greenlet of a program that is not to do anything any more."""
+    """Ends the greenlet of a program that must not do anything any more."""
 
 
 @dataclass
@@ -78,7 +77,7 @@ class Player:
 
 @dataclass
 class Turns:
-    """The programs, and who has the turn.
+    """The programs, and whose turn it is.
 
     Args:
         on_turn: called with the milliseconds by which the clock is ahead for the program whose turn comes.
@@ -95,12 +94,12 @@ class Turns:
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """Watch what programs change, within it."""
+        """Track what programs change, while in this context."""
         interrupt = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
         with pytest.MonkeyPatch.context() as planted:
             for owner, name in MUTATIONS:
                 planted.setattr(owner, name, self._watched(getattr(owner, name), name))
-            # Who hangs renews nothing.
+            # A program that hangs renews nothing.
             planted.setattr(Lease, "_renew_until_ended", lambda self: None)
             planted.setattr(lease, "_of_this_process", self._runs)
             yield
@@ -122,14 +121,14 @@ class Turns:
             self._move(player, to_its_end=letter.isupper())
         for player in self.players.values():
             self._kill(player)
-        # Their process is gone.
+        # Their processes are gone.
         self._runs.clear()
         self.passed += PAST_A_LEASE * (len(self.players) + 1)
         self.on_turn(self.passed)
         return self.players
 
     def print(self, text: str) -> None:
-        """Note what the program prints whose turn it is."""
+        """Record what the program whose turn it is prints."""
         if self._now is not None:
             self._now.told.append(text)
 
@@ -176,6 +175,6 @@ class Turns:
 
 
 def _is_of_a_lease(arguments: tuple[object, ...]) -> bool:
-    """Return True if an operation changes table lease: no promise rests on it."""
+    """Return True if an operation changes table lease, on which no promise depends."""
     paths = [path_of(each) if isinstance(each, DeltaTable) else each for each in arguments]
     return any(isinstance(path, str) and path.rstrip("/").endswith(f"/{LEASE}") for path in paths)

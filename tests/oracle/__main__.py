@@ -1,7 +1,8 @@
-"""`python -m tests.oracle flink` runs drawn scenarios with Flink's operators and with ours, and compares each record.
+"""`python -m tests.oracle flink` runs random scenarios with Flink's operators and with ours, and compares each record.
 
 `python -m tests.oracle beam` does so with Beam's trigger driver, and without a name both run. It prints a line for each
-kind of scenario, and each difference that no rule explains; then it ends with 1. A number says how many are drawn.
+kind of scenario, and each difference that no rule explains, in which case it ends with 1. A number says how many
+scenarios to draw.
 """
 
 from __future__ import annotations

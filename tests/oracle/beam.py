@@ -38,14 +38,14 @@ from tidegate.windowing.triggers.terms import Term
 
 BEAM = "2.77.0"
 BEGIN = 10_000
-"""Event time starts here, and the clock stays below: Beam's driver compares the one with the other."""
+"""Event time starts here, and the clock stays below it, because Beam's driver compares the two."""
 
 Json = dict[str, Any]
 Panes = list[list[Any]]
 
 
 def scenario(seed: int) -> Json:
-    """Return the scenario of a seed: the same for ever."""
+    """Return the scenario of a seed, always the same."""
     draw = random.Random(f"beam {seed}")
     windows = draw.choice(
         [{"type": "tumbling", "size": 20}, {"type": "tumbling", "size": 50}, {"type": "session", "gap": 25}]

@@ -1,6 +1,5 @@
-"""Runs scenarios with Beam's trigger driver, in an environment that has Beam: a line of JSON in, a line out.
-
-The answer is a list for each step: the panes that the step gives, each a window and its sorted values.
+"""Runs scenarios with Beam's trigger driver, in an environment that has Beam: a line of JSON in, a line out. The answer
+has a list for each step: the panes of the step, each a window and its sorted values.
 """
 
 import json
@@ -16,7 +15,7 @@ ENTRIES = {"after_any": beam.AfterAny, "after_all": beam.AfterAll, "after_each":
 
 
 def term(raw):
-    """The trigger of a scenario."""
+    """Return the trigger of a scenario."""
     match raw["type"]:
         case "default":
             return beam.DefaultTrigger()
@@ -45,7 +44,7 @@ class Clock:
 
 
 class Run:
-    """A scenario at work."""
+    """A running scenario."""
 
     def __init__(self, scenario):
         windows = scenario["windows"]
@@ -62,7 +61,7 @@ class Run:
         self.watermark = MIN_TIMESTAMP
 
     def step(self, raw):
-        """The panes of a step."""
+        """Return the panes of a step."""
         [(kind, value)] = raw.items()
         if kind == "element":
             time = Timestamp(value["ts"])
@@ -79,7 +78,7 @@ class Run:
         return self.fire()
 
     def fire(self):
-        """The panes of due timers, and of those that they set."""
+        """Return the panes of due timers, and of timers that these set."""
         panes = []
         while due := self.state.get_timers(True, self.watermark, self.clock.now)[0]:
             for window, (name, domain, time, _) in due:
@@ -87,7 +86,7 @@ class Run:
         return panes
 
     def shown(self, outputs):
-        """Panes as scenarios write them."""
+        """Return panes as scenarios write them."""
         return [[[int(pane.windows[0].start), int(pane.windows[0].end)], sorted(pane.value)] for pane in list(outputs)]
 
 

@@ -1,7 +1,6 @@
-"""Drawn scenarios, run by another system and by us, and what is known of the differences.
-
-differences.json has each scenario that ever differed and is not mended, with the rule that explains it. What was mended
-is a conformance case (tests/conformance/oracle.json).
+"""Random scenarios, run by another system and by us, and what is known about the differences. differences.json has each
+scenario that ever differed and is not fixed, with the rule that explains it. What was fixed is a conformance case
+(tests/conformance/oracle.json).
 """
 
 from __future__ import annotations

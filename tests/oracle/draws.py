@@ -188,7 +188,7 @@ def _equal_no_session(row: Json, start: int | None, sessions: list[tuple[int, in
 
 
 class Moves:
-    """The clocks of a case. They never go back, but for the watermark after a restore."""
+    """The clocks of a case. They never go back, except the watermark after a restore."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
@@ -224,7 +224,7 @@ class Moves:
 
 
 def _acts(draw: random.Random, key: int, near: int) -> list[Any]:
-    """Acts of an element. Each key has timers of its own times, so that their order is certain."""
+    """Actions of an element. The timers of each key have times of their own, so that their order is certain."""
 
     def time() -> int:
         return len(KEYS) * ((near + draw.randint(-10, 25)) // len(KEYS)) + key

@@ -1,4 +1,6 @@
-"""Drawn scenarios give the records of Flink's operators and the panes of Beam's triggers, but for documented rules."""
+"""Random scenarios give the records of Flink's operators and the panes of Beam's triggers, except for documented
+rules.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def test_no_difference_is_without_a_rule(oracle: str) -> None:
 
 @pytest.mark.parametrize("entry", compare.known().values(), ids=list(compare.known()))
 def test_a_difference_that_a_rule_explains_is_still_there(entry: dict[str, Any]) -> None:
-    """What is mended moves to the conformance cases."""
+    """What was fixed moves to the conformance cases."""
     assert entry["rule"] in compare.rules()
     assert compare.outcome_of(entry["case"]).state == "failed"
 

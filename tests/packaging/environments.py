@@ -1,4 +1,6 @@
-"""Empty virtual environments with the wheel and some of its extras, and a project outside of the checkout to try in."""
+"""Empty virtual environments with the wheel and some of its extras, and a project outside of the checkout to test
+with.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ class Installed:
     elsewhere: Path
 
     def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a program of the environment, without the variables by which this process finds the checkout."""
+        """Run a program of the environment, without the variables that lead this process to the checkout."""
         others = ("PYTHON", "TIDEGATE_CONFIG", "AIRFLOW")
         mine = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         program = str(self.folder / "bin" / command[0])
@@ -93,31 +95,30 @@ class Installed:
         return self.run("tidegate", *arguments, **variables)
 
     def python(self, script: str) -> str:
-        """Run a script that succeeds; return what it printed."""
+        """Run a script that must succeed, and return its output."""
         done = self.run("python", "-c", script)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def uninstall(self, package: str) -> None:
-        """Remove one package, as an installation that went wrong lacks it."""
+        """Remove one package, as a broken installation would lack it."""
         _uv("pip", "uninstall", "--quiet", "--python", str(self.folder / "bin" / "python"), package)
 
     def install(self, *requirements: str) -> None:
-        """Install packages beside what is there."""
+        """Install packages in addition to those that are there."""
         _uv("pip", "install", "--quiet", "--python", str(self.folder / "bin" / "python"), *requirements)
 
     def megabytes(self) -> float:
-        """Return the size of its packages, compiled code left out."""
+        """Return the size of its packages, without compiled code."""
         files = (path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())
         return sum(path.stat().st_size for path in files if path.suffix != ".pyc") / 1e6
 
 
 @contextmanager
 def installed(wheel: Path, extras: str, elsewhere: Path) -> Iterator[Installed]:
-    """Install the wheel with extras (comma-separated, or none) into an empty environment, removed afterwards.
-
-    The versions are those of requirements.lock, so they are in the cache of packages that `make env` filled. It is on
-    the disk of that cache: files are links, in place of gigabytes in memory.
+    """Install the wheel with extras (comma-separated, or none) into an empty environment, which is removed afterwards.
+    The versions are those of requirements.lock, so they are in the package cache that `make env` filled. The
+    environment is on the disk of that cache, so its files are links instead of gigabytes in memory.
     """
     with TemporaryDirectory(prefix="tidegate-installed-") as temporary:
         folder = Path(temporary) / "environment"
@@ -151,7 +152,7 @@ def write_project(folder: Path, warehouse: str = "warehouse", options: Mapping[s
     (folder / "visits.py").write_text(CODE)
     elsewhere = None if "://" not in warehouse else Warehouse(warehouse, options)
     hand = ByHand(folder, _pipeline_of(folder / "visits.py"), elsewhere=elsewhere)
-    # Epochs made by hand say that they read versions 1 and 2 of the source.
+    # Epochs made by hand claim that they read versions 1 and 2 of the source.
     for rows in (EARLY[:1], EARLY[1:], LATER):
         columns: Any = [[row[number] for row in rows] for number in range(3)]
         write_deltalake(

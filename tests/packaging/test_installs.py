@@ -1,4 +1,6 @@
-"""The wheel in empty environments, with each extra: what it is for works, and what another is for names that one."""
+"""The wheel in empty environments, with each extra: what the extra is for works, and what needs another extra names
+it.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ REFUSE = {
     ("promote", "sessions", "wide"): "no complete branch 'wide'",
     ("rename", "sessions", "visits"): "still has [pipelines.sessions]: first change",
 }
-"""Further commands that need none, and what they say where nothing runs."""
+"""Further commands that need no extra, and what they say if nothing is running."""
 
 LACK: dict[tuple[str, ...], tuple[str, ...]] = {
     ("backfill", "sessions", *SPAN): ("a backfill", "pyspark"),
@@ -108,7 +110,7 @@ def with_extras(names: str) -> pytest.MarkDecorator:
 
 
 def check_size(environment: Installed, extra: str) -> None:
-    """Hold the size on the page against that of the environment: a release of a library moves it by some percent."""
+    """Compare the size on the page with that of the environment: a release of a library changes it by some percent."""
     row = re.search(rf"^\| {f'`{extra}`' if extra else 'none'} \| (\d+) MB \|", PAGE.read_text(), re.MULTILINE)
     if row is not None:
         assert environment.megabytes() == pytest.approx(int(row[1]), rel=0.15), extra
