@@ -15,12 +15,10 @@ from tidegate.windowing.errors import IllegalArgument, UnboundedStateWarning, Un
 from tidegate.windowing.evictors import CountEvictor, Evictor
 from tidegate.windowing.facts import check_together
 from tidegate.windowing.functions import (
-    AggregateElements,
     AggregateFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     ProcessWindowFunction,
-    ReduceElements,
 )
 from tidegate.windowing.functions.process import ProcessFunction
 from tidegate.windowing.panes import Accumulation
@@ -38,7 +36,8 @@ class Windows:
     Args:
         assigner: assigns elements to windows.
         trigger: decides when a window fires. None for the assigner's default trigger.
-        evictor: selects the elements that the function gets. It needs all elements, so it is only valid with `process`.
+        evictor: selects the elements that the function gets. The state then keeps all elements of a window, and
+            aggregate and reduce run at each firing.
         allowed_lateness: how long after its end, in event time, a window still accepts elements.
         accumulation: relation between the panes of a window.
         aggregate: result columns by name, `{"flights": Count()}`, or one AggregateFunction.
@@ -82,13 +81,6 @@ class Windows:
             raise IllegalArgument("reduce", self.reduce, "give aggregate or reduce, not both")
         if self.aggregate is None and self.reduce is None and self.process is None:
             raise IllegalArgument("aggregate", None, "give aggregate=, reduce= or process=")
-        if self.evictor is not None and (self.aggregate is not None or self.reduce is not None):
-            raise IllegalArgument(
-                "evictor",
-                self.evictor,
-                "an evictor needs every element, so the elements can't be aggregated early: use process= "
-                "(functions.ReduceElements or functions.AggregateElements do the same at the firing)",
-            )
         self._check_states()
         self._warn_if_never_cleaned()
 
@@ -176,6 +168,7 @@ class Windows:
         """True if the computation may read any column of its elements; False if only aggregates read columns."""
         return (
             self.process is not None
+            or self.evictor is not None
             or not isinstance(self.aggregate, Mapping | AggregateColumns)
             or self.assigner.reads_elements
             or self.effective_trigger.reads_elements
@@ -453,7 +446,7 @@ def count_windows(
             in a single window.
         aggregate: as in `Windows`.
         reduce: as in `Windows`.
-        process: as in `Windows`. With `slide`, give exactly one of aggregate, reduce and process.
+        process: as in `Windows`.
 
     Raises:
         IllegalArgument: size or slide is below 1, or `Windows` refuses the combination.
@@ -461,14 +454,6 @@ def count_windows(
     for field, value in (("size", size), ("slide", slide)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise IllegalArgument(field, value, "give a whole number of elements, 1 or more")
-    if slide is None:
-        trigger = PurgingTrigger.of(CountTrigger.of(size))
-        return Windows(GlobalWindows.create(), trigger, aggregate=aggregate, reduce=reduce, process=process)
-    if sum(part is not None for part in (aggregate, reduce, process)) != 1:
-        raise IllegalArgument("process", process, "give one of aggregate=, reduce= and process=")
-    if aggregate is not None:
-        function = aggregate if isinstance(aggregate, AggregateFunction) else AggregateColumns.of(aggregate)
-        process = AggregateElements(function, function.result_type)
-    elif reduce is not None:
-        process = ReduceElements(reduce)
-    return Windows(GlobalWindows.create(), CountTrigger.of(slide), CountEvictor.of(size), process=process)
+    trigger = PurgingTrigger.of(CountTrigger.of(size)) if slide is None else CountTrigger.of(slide)
+    evictor = None if slide is None else CountEvictor.of(size)
+    return Windows(GlobalWindows.create(), trigger, evictor, aggregate=aggregate, reduce=reduce, process=process)

@@ -34,7 +34,6 @@ from tidegate.windowing import (
 )
 from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.errors import UnboundedStateWarning
-from tidegate.windowing.functions import ReduceElements
 from tidegate.windowing.operators.records import LateElement, SideOutput, WatermarkRecord, WindowResult
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.testing import OperatorHarness, window_harness
@@ -167,11 +166,10 @@ def test_a_restore_at_any_step_and_parallelism_changes_nothing(
     policy: PanePolicy,
     lateness: int,
 ) -> None:
-    parts: dict[str, Any] = {"reduce": plus} if evictor is None else {"process": ReduceElements(plus)}
     assigner, trigger = shape
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnboundedStateWarning)
-        windows = Windows(assigner, trigger, evictor, lateness, policy.accumulation, **parts)
+        windows = Windows(assigner, trigger, evictor, lateness, policy.accumulation, reduce=plus)
     straight, restored = (window_harness(windows, panes=policy, account_for_all=True) for _ in range(2))
     assert play(restored, steps, restores) == play(straight, steps, {})
     if not assigner.is_global:

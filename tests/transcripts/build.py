@@ -27,7 +27,6 @@ from tidegate.windowing.assigners import (
 )
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor
-from tidegate.windowing.functions import ReduceElements
 from tidegate.windowing.triggers import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
@@ -143,5 +142,5 @@ def build_windows(raw: dict[str, Any], gap: DynamicGap) -> Windows:
         "allowed_lateness": raw["allowed_lateness"],
     }
     if function == "reduce_sum":
-        return Windows(**shared, reduce=add) if evictor is None else Windows(**shared, process=ReduceElements(add))
+        return Windows(**shared, reduce=add)
     return Windows(**shared, process=CaseFunction(function))

@@ -59,7 +59,7 @@ from tidegate.windowing.errors import (
     UnsupportedOperation,
     WindowingError,
 )
-from tidegate.windowing.functions import AggregateFunction, KeyedProcessFunction, ReduceElements
+from tidegate.windowing.functions import AggregateFunction, KeyedProcessFunction
 from tidegate.windowing.keys import KeySchema, key_group_range
 from tidegate.windowing.state import StateTtlConfig, ValueStateDescriptor
 from tidegate.windowing.testing import ManualClock, RecordingOutput, keyed_process_harness, window_harness
@@ -211,14 +211,6 @@ def test_a_setting_that_can_not_be_is_refused_when_it_is_made(make: Any, field: 
     assert (raised.value.field, raised.value.value) == (field, value)
     assert str(raised.value).startswith(f"{field} = {value!r}: ")
     assert len(raised.value.remedy.split()) > 3
-
-
-@pytest.mark.parametrize("parts", [{"aggregate": {"n": Count()}}, {"reduce": plus}])
-def test_nothing_can_be_aggregated_before_an_evictor(parts: dict[str, Any]) -> None:
-    with pytest.raises(IllegalArgument, match="AggregateElements") as raised:
-        Windows(TumblingEventTimeWindows.of(10), evictor=CountEvictor.of(5), **parts)
-    assert (raised.value.field, raised.value.value) == ("evictor", CountEvictor.of(5))
-    Windows(TumblingEventTimeWindows.of(10), evictor=CountEvictor.of(5), process=ReduceElements(plus))
 
 
 @pytest.mark.parametrize(

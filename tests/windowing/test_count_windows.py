@@ -18,7 +18,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.windowing import Count, KeepFirst, Sum, Windows, count_windows
+from tidegate.windowing import (
+    CollectList,
+    Count,
+    CountEvictor,
+    CountTrigger,
+    First,
+    KeepFirst,
+    Sum,
+    TumblingEventTimeWindows,
+    Windows,
+    count_windows,
+)
 from tidegate.windowing.declared import checker
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.testing import keyed_process_harness, window_harness
@@ -64,6 +75,27 @@ def test_aggregates_work_in_both_forms() -> None:
     for value in (1, 2, 3):
         run.element("a", {"x": value}, None)
     assert [result.value for result in run.results()] == [{"n": 1, "sum": 1}, {"n": 2, "sum": 3}, {"n": 2, "sum": 5}]
+
+
+def test_an_evictor_leaves_the_aggregates_its_elements_with_their_times() -> None:
+    aggregates = {"n": Count(), "first": First("x"), "all": CollectList("x")}
+    windows = Windows(TumblingEventTimeWindows.of(100), CountTrigger.of(1), CountEvictor.of(2), aggregate=aggregates)
+    run = window_harness(windows)
+    for value, time in ((1, 30), (2, 20), (3, 25)):
+        run.element("a", {"x": value}, time)
+    assert run.results()[-1].value == {"n": 2, "first": 2, "all": [2, 3]}
+
+
+@pytest.mark.parametrize(
+    ("parts", "values"), [({"aggregate": {"sum": Sum("x")}}, [{"sum": None}]), ({"reduce": plus}, [])]
+)
+def test_an_aggregate_of_no_elements_has_a_result_and_a_reduction_of_none_has_not(
+    parts: dict[str, Any], values: list[Any]
+) -> None:
+    windows = Windows(TumblingEventTimeWindows.of(100), CountTrigger.of(1), CountEvictor.of(0), **parts)
+    run = window_harness(windows)
+    run.element("a", {"x": 1}, 5)
+    assert [result.value for result in run.results()] == values
 
 
 ROW = pa.struct([("id", pa.int64())])

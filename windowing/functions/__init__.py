@@ -9,15 +9,12 @@ from tidegate.windowing.functions.process import (
     ProcessContext,
 )
 from tidegate.windowing.functions.process_window import (
-    AggregateElements,
     ProcessWindowContext,
     ProcessWindowFunction,
-    ReduceElements,
 )
 from tidegate.windowing.time import TimeDomain
 
 __all__ = [
-    "AggregateElements",
     "AggregateFunction",
     "KeepFirst",
     "KeyedCoProcessFunction",
@@ -26,7 +23,6 @@ __all__ = [
     "ProcessContext",
     "ProcessWindowContext",
     "ProcessWindowFunction",
-    "ReduceElements",
     "TimeDomain",
     "TimedAggregateFunction",
 ]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from tidegate.windowing.functions.aggregate import AggregateFunction
 from tidegate.windowing.state.descriptors import StateDescriptor
 from tidegate.windowing.time import Millis
 from tidegate.windowing.windows import Window
@@ -74,35 +71,3 @@ class ProcessWindowFunction(ABC):
     def global_states(self) -> Sequence[StateDescriptor]:
         """Return descriptors of the state that this function keeps for a key over all its windows."""
         return ()
-
-
-@dataclass(frozen=True)
-class ReduceElements(ProcessWindowFunction):
-    """Function that reduces a window's elements to one value; a window without elements has no result.
-
-    Source: Flink's `ReduceApplyWindowFunction`.
-    """
-
-    reduce: Callable[[Any, Any], Any]
-    result_type: Any = None
-
-    def process(self, key: Any, ctx: ProcessWindowContext, elements: Sequence[Any]) -> Iterable[Any]:
-        return (reduce(self.reduce, elements),) if elements else ()
-
-
-@dataclass(frozen=True)
-class AggregateElements(ProcessWindowFunction):
-    """Function that aggregates a window's elements; a window without elements has a result too.
-
-    The elements have no timestamps, so aggregates by time can't be used. Source: Flink's
-    `AggregateApplyWindowFunction`.
-    """
-
-    aggregate: AggregateFunction
-    result_type: Any = None
-
-    def process(self, key: Any, ctx: ProcessWindowContext, elements: Sequence[Any]) -> Iterable[Any]:
-        accumulator = self.aggregate.create_accumulator()
-        for element in elements:
-            accumulator = self.aggregate.add_at(element, None, accumulator)
-        return (self.aggregate.get_result(accumulator),)

@@ -195,7 +195,8 @@ def _of_windows(pipeline: Pipeline, inputs: Sequence[LineageInput], schema: pa.S
         bounds = only.uses([time, *gap], DIRECT, _CHANGED, type(windows.assigner).__name__)
         yield from ((name, bounds) for name in _WINDOW_COLUMNS)
     aggregates = windows.aggregate if isinstance(windows.aggregate, Mapping) else {}
-    if aggregates and windows.process is None:
+    is_own = windows.process is not None or windows.evictor is not None
+    if aggregates and not is_own:
         for name, aggregate in aggregates.items():
             words = f"{type(aggregate).__name__}({', '.join(aggregate.columns)})"
             yield name, only.uses(aggregate.columns, DIRECT, _SUM, words)
@@ -204,7 +205,7 @@ def _of_windows(pipeline: Pipeline, inputs: Sequence[LineageInput], schema: pa.S
         return
     code = next(each for each in (windows.process, windows.reduce, windows.aggregate) if each is not None)
     columns = [column for aggregate in aggregates.values() for column in aggregate.columns] if aggregates else only.read
-    context = () if windows.process is None else (*only.context, *gap)
+    context = (*only.context, *gap) if is_own else ()
     subtype = _CHANGED if code is windows.process and windows.aggregate is None else _SUM
     uses = only.uses((*columns, *context), DIRECT, subtype, _name_of(code))
     yield from ((name, uses) for name in _computed(pipeline, schema, results.RESERVED))

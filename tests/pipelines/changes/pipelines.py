@@ -19,6 +19,7 @@ from tidegate.windowing import (
     PurgingTrigger,
     SlidingEventTimeWindows,
     Sum,
+    TimeEvictor,
     TumblingEventTimeWindows,
     WatermarkStrategy,
     Windows,
@@ -68,6 +69,10 @@ PIPELINES = {
     ),
     "gaps": windows(EventTimeSessionWindows.with_dynamic_gap(GapColumn("value"))),
     "hours, purging": windows(HOURS, trigger=PurgingTrigger.of(EventTimeTrigger())),
+    "hours, the last quarter": windows(HOURS, evictor=TimeEvictor.of(15 * MINUTE), allowed_lateness=HOUR),
+    "sessions, the last quarter": windows(
+        EventTimeSessionWindows.with_gap(12 * MINUTE), evictor=TimeEvictor.of(15 * MINUTE)
+    ),
     "by user": replace(windows(HOURS), watermark_by="user"),
     "no key": replace(windows(HOURS), key=()),
     "where": replace(windows(HOURS), where="value > 700000", columns={"value": "value * 2"}),

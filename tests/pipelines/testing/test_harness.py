@@ -23,12 +23,14 @@ from tidegate.windowing import (
     AfterWatermark,
     Count,
     EventTimeSessionWindows,
+    First,
     ProcessWindowFunction,
     Sum,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     WatermarkStrategy,
     Windows,
+    count_windows,
 )
 from tidegate.windowing.errors import IllegalArgument
 
@@ -57,6 +59,27 @@ def pipeline(compute: Windows | None = None, **settings: Any) -> Pipeline:
         or Windows(EventTimeSessionWindows.with_gap(minutes(10)), allowed_lateness=minutes(5), aggregate=AGGREGATES),
     }
     return Pipeline(**{**defaults, **settings})
+
+
+def added(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return {**one, "amount": one["amount"] + other["amount"]}
+
+
+@pytest.mark.parametrize(
+    ("parts", "values"),
+    [
+        ({"aggregate": {"sum": Sum("amount"), "first": First("amount")}}, [(3, 1), (9, 2)]),
+        ({"reduce": added}, [(3,), (9,)]),
+    ],
+    ids=["aggregate", "reduce"],
+)
+def test_sliding_count_windows_have_typed_results(parts: dict[str, Any], values: list[tuple[int, ...]]) -> None:
+    harness = PipelineHarness(pipeline(count_windows(3, 2, **parts)), SOURCE)
+    for minute in range(1, 6):
+        harness.commit([row("ann", minute, amount=minute)], at=NOON + minutes(minute))
+        harness.run()
+    names = ("sum", "first") if len(values[0]) == 2 else ("amount",)
+    assert [tuple(pane[name] for name in names) for pane in harness.results()] == values
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +33,7 @@ from tidegate.windowing import (
 from tidegate.windowing.aggregates import Aggregate
 from tidegate.windowing.columnar import choose_operator
 from tidegate.windowing.errors import UnboundedStateWarning, UnsupportedOperation
-from tidegate.windowing.functions import AggregateElements, AggregateFunction
+from tidegate.windowing.functions import AggregateFunction, ProcessWindowFunction
 from tidegate.windowing.triggers import Trigger
 
 
@@ -46,6 +47,11 @@ class Counted(Aggregate):
     @property
     def columns(self) -> tuple[str, ...]:
         return ()
+
+
+class NumberOfThem(ProcessWindowFunction):
+    def process(self, key: Any, ctx: Any, elements: Sequence[Any]) -> list[int]:
+        return [len(elements)]
 
 
 TUMBLING, COUNT = TumblingEventTimeWindows.of(10), {"n": Count()}
@@ -63,10 +69,10 @@ WITH_OWN = {
     "purging subclass": Windows(
         TUMBLING, PurgingTrigger.of(subclassed(EventTimeTrigger(), "on_element")), aggregate=COUNT
     ),
-    "evictor": Windows(TUMBLING, evictor=KeepAll(), process=AggregateElements(CountThem())),
+    "evictor": Windows(TUMBLING, evictor=KeepAll(), aggregate=COUNT),
     "aggregate function": Windows(TUMBLING, aggregate=CountThem()),
     "aggregate": Windows(TUMBLING, aggregate={"n": Counted()}),
-    "process function": Windows(TUMBLING, process=AggregateElements(CountThem())),
+    "process function": Windows(TUMBLING, process=NumberOfThem()),
     "reduce": Windows(TUMBLING, reduce=lambda a, b: a),
 }
 
@@ -93,7 +99,7 @@ def test_elements_may_be_lost_to_a_trigger_of_one_s_own(part: str) -> None:
     [
         {"trigger": Scripted(), "aggregate": COUNT},
         {"trigger": subclassed(PurgingTrigger.of(CountTrigger.of(2)), "on_element"), "aggregate": COUNT},
-        {"evictor": KeepAll(), "process": AggregateElements(CountThem())},
+        {"evictor": KeepAll(), "aggregate": COUNT},
     ],
     ids=["trigger", "subclass of a purging trigger", "evictor"],
 )
@@ -109,7 +115,7 @@ def test_an_evictor_that_says_it_bounds_the_state_is_believed() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         says = subclassed(KeepAll(), bounds_state=True)
-        Windows(GlobalWindows(), evictor=says, process=AggregateElements(CountThem()))
+        Windows(GlobalWindows(), evictor=says, aggregate=COUNT)
 
 
 def test_a_generator_of_one_s_own_sees_every_event_and_may_move_by_the_clock() -> None:

@@ -37,7 +37,6 @@ from tidegate.windowing import (
 from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.compute import JoinKind
 from tidegate.windowing.errors import IllegalArgument, MissingTimestamp, UnboundedStateWarning
-from tidegate.windowing.functions import ReduceElements
 from tidegate.windowing.operators.joins import IntervalJoinOperator
 from tidegate.windowing.operators.process import KeyedProcessOperator
 from tidegate.windowing.operators.records import ElementResult, LateElement, WatermarkRecord
@@ -356,7 +355,7 @@ def test_windows_that_nothing_ever_cleans_are_warned_of(make: Any) -> None:
     [
         lambda: Windows(GlobalWindows.create(), PurgingTrigger.of(CountTrigger.of(5)), reduce=plus),
         lambda: Windows(GlobalWindows.create(), EndOfStreamTrigger(), reduce=plus),
-        lambda: Windows(GlobalWindows.create(), CountTrigger.of(1), CountEvictor.of(5), process=ReduceElements(plus)),
+        lambda: Windows(GlobalWindows.create(), CountTrigger.of(1), CountEvictor.of(5), reduce=plus),
         lambda: Windows(GlobalWindows.create(), CountTrigger.of(1), accumulation=Accumulation.DISCARDING, reduce=plus),
         lambda: Windows(TumblingEventTimeWindows.of(10), allowed_lateness=86_400_000, reduce=plus),
     ],

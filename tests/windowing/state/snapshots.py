@@ -39,7 +39,6 @@ from tidegate.windowing import (
     WindowStagger,
 )
 from tidegate.windowing.aggregates import AggregateColumns
-from tidegate.windowing.functions import ReduceElements
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.records import ElementResult, LateElement, WindowResult
 from tidegate.windowing.panes import PanePolicy
@@ -149,7 +148,7 @@ SCENARIOS: dict[str, Callable[[], OperatorHarness]] = {
             GlobalWindows.create(),
             Repeatedly(AfterCount(3)),
             CountEvictor.of(4),
-            process=ReduceElements(lambda a, b: {"x": a["x"] + b["x"], "y": b["y"]}),
+            reduce=lambda a, b: {"x": a["x"] + b["x"], "y": b["y"]},
         ),
     ),
     "tumbling_staggered": lambda: windows(

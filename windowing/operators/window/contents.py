@@ -6,7 +6,7 @@ The contents of an empty window are None. The function of the window receives th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import add as concatenated
 from typing import Any
 
@@ -39,10 +39,27 @@ class Contents:
 def contents_of(windows: Windows) -> Contents:
     """Return the kind of contents that windows have."""
     if windows.aggregate is not None:
-        return _aggregated(windows.bound_aggregate)
-    if windows.reduce is not None:
-        return _reduced(windows.reduce)
-    return _elements(have_times=windows.evictor is not None)
+        folded = _aggregated(windows.bound_aggregate)
+    elif windows.reduce is not None:
+        folded = _reduced(windows.reduce)
+    else:
+        return _elements(have_times=windows.evictor is not None)
+    return folded if windows.evictor is None else _folded_at_firing(folded)
+
+
+def _folded_at_firing(folded: Contents) -> Contents:
+    """Return the contents that are all elements, as an evictor needs them, and are aggregated or reduced at a firing.
+
+    Source: Flink's `AggregateApplyWindowFunction` and `ReduceApplyWindowFunction`.
+    """
+
+    def values(elements: list[TimestampedValue]) -> Sequence[Any]:
+        contents = None
+        for element in elements:
+            contents = folded.add(contents, element.value, element.timestamp)
+        return folded.values(contents)
+
+    return replace(_elements(have_times=True), values=values)
 
 
 def _elements(have_times: bool) -> Contents:
@@ -76,7 +93,7 @@ def _reduced(reduce: Callable[[Any, Any], Any]) -> Contents:
         return value if contents is None else reduce(contents, value)
 
     def values(contents: Any) -> Sequence[Any]:
-        return (contents,)
+        return () if contents is None else (contents,)
 
     def encode(contents: Any) -> list[Any]:
         return [contents]
@@ -98,7 +115,7 @@ def _aggregated(aggregate: AggregateFunction) -> Contents:
         return add_at(value, timestamp, create() if contents is None else contents)
 
     def values(contents: Any) -> Sequence[Any]:
-        return (function.get_result(contents),)
+        return (function.get_result(create() if contents is None else contents),)
 
     def encode(contents: Any) -> list[Any]:
         stored, rests = [contents] if is_single else list(contents), []

@@ -52,13 +52,13 @@ def declared_states(windows: Windows) -> tuple[Sequence[StateDescriptor], ...]:
 
 def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[tuple[str, pa.DataType | None], ...]:
     """Return the name and type of each column that holds a window's contents."""
-    if windows.aggregate is not None:
+    if windows.aggregate is not None and windows.evictor is None:
         aggregate = windows.bound_aggregate
         if isinstance(aggregate, AggregateColumns):
             parts = zip(aggregate.names, aggregate.functions, strict=True)
             return _with_rests([(f"acc_{name}", function) for name, function in parts])
         return _with_rests([("acc", aggregate)])
-    if windows.reduce is not None:
+    if windows.reduce is not None and windows.evictor is None:
         return (("reduced", value_type),)
     if value_type is None:
         return (("elements", None),)
