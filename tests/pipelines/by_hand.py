@@ -1,4 +1,4 @@
-"""Epochs made by hand: the product's shards, commit and publish over given rows, in this process, without Spark."""
+"""Epochs made by hand: the product's shards, commit and publish run over given rows, in this process, without Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 from tidegate.windowing.time import to_millis
 
 Row = tuple[str, datetime, int]
-"""user, at, value: an event as tests write it."""
+"""An event as tests write it: user, at, value."""
 
 START_OF_DRIVER = 1_710_000_000_000
 """Clock of the first epoch, int64 epoch milliseconds."""
@@ -42,7 +42,7 @@ START_OF_DRIVER = 1_710_000_000_000
 
 @dataclass
 class ByHand:
-    """A pipeline whose epochs a test makes one by one, each with the rows and the watermark it names.
+    """A pipeline whose epochs a test runs one by one, each with the rows and the watermark that it names.
 
     Args:
         folder: where the warehouse goes.
@@ -85,7 +85,9 @@ class ByHand:
         return manifest
 
     def hours(self, *numbers: int) -> None:
-        """Run epochs with a session of ann at the full hour each, in which the one of the hour before fires."""
+        """Run epochs that each have a session of ann at the full hour, and in which the session of the hour before
+        fires.
+        """
 
         def fill(by_hand: ByHand) -> None:
             for number in numbers:
@@ -94,7 +96,7 @@ class ByHand:
         self.filled(f"hours {numbers}", fill)
 
     def filled(self, name: str, fill: Callable[[ByHand], None]) -> None:
-        """Fill a warehouse. An empty one gets a copy of what `fill` made in an earlier test of the run."""
+        """Fill a warehouse. An empty one gets a copy of what `fill` wrote in an earlier test of the run."""
         if self.templates is None or self.tables.exist or self != ByHand(self.folder, templates=self.templates):
             fill(self)
             return
@@ -113,9 +115,9 @@ class ByHand:
         stale: tuple[StaleInterval, ...] = (),
         partitions: Mapping[str, PartitionWatermark] | None = None,
     ) -> HandPlan:
-        """The plan of an epoch that reads these rows and ends at a watermark."""
+        """Return the plan of an epoch that reads these rows and ends at a watermark."""
         head = read_snapshot(self.tables)
-        # An epoch goes on in the timeline of its parent only if that is the plan's newest snapshot itself.
+        # An epoch continues its parent's timeline only if the parent is the plan's newest snapshot itself.
         start = head if parent is None or (head is not None and parent.version == head.version) else parent
         number = 1 if head is None else head.manifest.epoch + 1
         before = to_millis(watermark) - 86_400_000 if start is None else start.manifest.watermark
@@ -144,12 +146,12 @@ class ByHand:
         return HandPlan(plan, tuple(rows))
 
     def dated(self, moment: datetime) -> None:
-        """Let every newest commit of the pipeline's tables be of a moment, as their logs tell it."""
+        """Set the time of the newest commit of each of the pipeline's tables, as recorded in their logs."""
         for table in ALL:
             date_commit(newest_entry(self.tables.path(table)), to_millis(moment))
 
     def committed(self, planned: HandPlan, step: Callable[[], None] = lambda: None) -> Manifest:
-        """Operate and commit a plan; `step` happens in between."""
+        """Operate and commit a plan; `step` is called in between."""
         outcomes = planned.operate()
         step()
         return commit(planned.plan, outcomes, {})
@@ -157,7 +159,7 @@ class ByHand:
 
 @dataclass(frozen=True)
 class HandPlan:
-    """A plan and the rows that Spark would have read for it."""
+    """A plan, and the rows that Spark would have read for it."""
 
     plan: EpochPlan
     rows: tuple[Row, ...]
@@ -193,7 +195,7 @@ class HandPlan:
 
 
 def shorten_log(tables: PipelineTables, table: str, oldest: int) -> None:
-    """Cut the log of a table so that it begins with a version: a checkpoint for it, and no earlier entries."""
+    """Truncate the log of a table so that it begins at a version: a checkpoint for it, and no earlier entries."""
     log = TableLog(tables, table)
     if any(version < oldest for version in log.versions):
         log.keep((), oldest)

@@ -1,4 +1,4 @@
-"""A pipeline that counts the events of each hour, with whatever a test wants otherwise."""
+"""A pipeline that counts the events of each hour, with other settings that a test may choose."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ HOURS = TumblingEventTimeWindows.of(timedelta(hours=1))
 
 
 def counting(**options: Any) -> Pipeline:
-    """Counts as `n`, by user; options are fields of the pipeline."""
+    """Return a pipeline that counts events as `n`, by user; options are fields of the pipeline."""
     strategy = WatermarkStrategy.for_monotonous_timestamps()
     return hourly_pipeline(**{"watermark": strategy, "aggregate": {"n": Count()}, **options})

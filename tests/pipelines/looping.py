@@ -1,4 +1,4 @@
-"""Streams over a log without a JVM, and the timer that their waits move: nobody sleeps."""
+"""Streams over a log without a JVM, and the timer that their waits advance: nobody sleeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.pipelines.run.stream import Stream
 
 @dataclass
 class Waits:
-    """The timer of a stream, moved by its waits.
+    """The timer of a stream, advanced by its waits.
 
     Args:
         happens: is called with the number of each wait when it is over.
@@ -44,7 +44,7 @@ def continuous(
     on_epoch: Callable[[Manifest], None] = lambda manifest: None,
     **limits: int,
 ) -> list[Manifest]:
-    """Stream until asked to stop; the manifests of the epochs."""
+    """Stream until asked to stop, and return the manifests of the epochs."""
     made: list[Manifest] = []
 
     def keep(manifest: Manifest) -> None:

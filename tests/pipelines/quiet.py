@@ -15,7 +15,7 @@ QUIET = 600_000
 
 
 class Quiet(KeyedProcessFunction):
-    """The sum of a user's values once the user was quiet for ten minutes."""
+    """The sum of a user's values once the user has had no input for ten minutes."""
 
     result_type = pa.struct([("total", pa.int64())])
     total = ValueStateDescriptor("total", pa.int64())

@@ -1,4 +1,4 @@
-"""Table `windows` held against the views of results that are read without it."""
+"""Compares table `windows` with the views of results, which don't read it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tidegate.windowing.timestamps import epoch_millis
 
 
 def rows_of(tables: PipelineTables) -> pa.Table:
-    """The rows of table windows, without the column of its partitions."""
+    """Return the rows of table windows, without its partition column."""
     handle = tables.open(windows.NAME)
     return read_table(tables.warehouse, handle, stored_schema(handle).names)
 
 
 def check_windows(tables: PipelineTables) -> None:
-    """Check that the table has what views latest and final of results have, each window once."""
+    """Check that the table has what the views latest and final of results have, each window once."""
     manifest = require_snapshot(tables).manifest
     handle, found = tables.open(windows.NAME), rows_of(tables)
     key = tuple(manifest.schemas.key)

@@ -1,4 +1,4 @@
-"""Backfills: conservation, sessions over midnight, what an interval reads, and rows that it takes in or refuses."""
+"""Backfills: conservation, sessions across midnight, what an interval reads, and which rows it includes or refuses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def day(number: int) -> datetime:
 
 
 def minute_grained(days: int, seed: int) -> list[tuple[str, datetime, int]]:
-    """Events on full minutes, many of them around midnight, so that sessions often just touch there."""
+    """Events at full minutes, many of them around midnight, so that sessions often just touch there."""
     draw = random.Random(seed)
     rows = []
     for _ in range(900):

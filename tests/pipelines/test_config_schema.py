@@ -39,7 +39,7 @@ def test_every_key_is_in_it_with_its_default_and_what_it_means(model: type[Any])
 
 
 def errors(toml: str) -> list[str]:
-    """Return the faults that an editor would show; it takes dates for texts."""
+    """Return the faults that an editor would show, which takes dates for strings."""
     value = json.loads(json.dumps(tomllib.loads(toml), default=str))
     checker = jsonschema.Draft7Validator(SCHEMA, format_checker=jsonschema.FormatChecker())
     return [error.message for error in checker.iter_errors(value)]

@@ -1,4 +1,4 @@
-"""Times, spans and sizes as users write them. A cron expression ticks in a stream as in Airflow, by croniter."""
+"""Times, durations and sizes as users write them. A cron expression ticks in a stream as in Airflow, by croniter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def field(draw: random.Random, low: int, high: int, names: tuple[str, ...] = ())
         return draw.choice([str(value), *([names[value - low]] if names else [])])
 
     step, first = draw.randint(2, 9), draw.randint(low, high)
-    # croniter reads a range that is as long as its field, such as 5-4 or 5-5, in a way of its own.
+    # croniter has its own reading of a range as long as its field, such as 5-4 or 5-5.
     last = low + (first - low + draw.randint(1, 3)) % (high - low + 1)
     texts = ["*", "*", f"*/{step}", f"{number()}/{step}", number(), f"{number()},{number()}", f"{first}-{last}"]
     return draw.choice(texts)

@@ -1,4 +1,4 @@
-"""A driver: how it ends with its Spark, what it writes of its epochs, and whom it waits for."""
+"""A driver: how it ends with its Spark, what it records about its epochs, and whom it waits for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidegate.windowing.time import to_millis
 
 
 class Process:
-    """A JVM that has ended with a code, or runs."""
+    """A JVM that has ended with a code, or is running."""
 
     def __init__(self, code: int | None) -> None:
         self.code = code
@@ -103,7 +103,7 @@ def test_a_session_is_ended_where_it_still_runs(
 def test_what_another_driver_took_away_meanwhile_is_told_as_a_lost_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It hung; another one took the lease, removed its files and ended."""
+    """It hung; another driver took the lease, removed its files and ended."""
     started = Session(None)
     monkeypatch.setattr(session, "start_session", lambda *arguments: started)
     monkeypatch.setattr(session.jvm, "process", lambda: started.process)
@@ -164,7 +164,7 @@ def test_table_epochs_has_the_lag_of_the_watermark(tmp_path: Path) -> None:
 
 
 def waited(lake: Lake, holder: str, seconds: float, ends_after: int) -> tuple[bool, int, list[str]]:
-    """Drive beside a holder that ends after so many sleeps: whether it drove, the sleeps, and what was printed."""
+    """Drive next to a holder that ends after this many sleeps: whether it drove, the sleeps, and the output."""
     held = Lease(lake.tables(hourly_pipeline()), holder, lake.clock)
     held.__enter__()
     slept: list[float] = []

@@ -1,4 +1,4 @@
-"""The end of input: whatever is open fires and is final, once; what comes afterwards is late."""
+"""The end of input: whatever is open fires and is final, once; whatever comes later is late."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SESSIONS = session_pipeline(allowed_lateness=timedelta(hours=2))
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
-    """A day of events; the last session of ann crosses its end."""
+    """A day of events; the last session of ann extends beyond its end."""
     lake = Lake(tmp_path / "lake")
     lake.append(("ann", at("10:00"), 1), ("bob", at("12:00"), 2), ("ann", at("23:50"), 4))
     return lake

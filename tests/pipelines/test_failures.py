@@ -1,4 +1,4 @@
-"""Errors of libraries that fill many lines become the line that matters."""
+"""Errors of libraries that span many lines are reduced to the important one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DENIED = OSError(
     '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>It is\nso.</Message>'
     "<CanonicalRequest>GET\nx-amz-security-token:hush</CanonicalRequest></Error>\n\nDebug source: hush"
 )
-"""An error of a store as Amazon answers: over several lines, with the request."""
+"""A store's error as Amazon returns it: over several lines, with the request."""
 
 
 def in_task(raised: str) -> PythonException:

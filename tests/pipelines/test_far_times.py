@@ -1,4 +1,4 @@
-"""Times that Python can't hold, and the last that it can, within structs, lists and maps: every command goes on."""
+"""Times that Python can't hold, and the last one that it can, within structs, lists and maps: no command fails."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HOUR = TumblingEventTimeWindows.of(timedelta(hours=1))
 
 
 class Untils(KeyedProcessFunction):
-    """Puts out the end of validity of each element."""
+    """Emits the end of validity of each element."""
 
     result_type = pa.struct([("until", MOMENT)])
 
@@ -92,7 +92,7 @@ def test_the_first_and_the_last_that_python_holds_are_computed_and_checked(tmp_p
 
 
 def test_commands_show_them_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In rows of the source, as tables late and rejects have them, and in results of an older tidegate."""
+    """In rows of the source, as in tables late and rejects, and in results of an older tidegate."""
     rows = table(("ann", "01:00", details(), details()), ("ann", "05:30", details(until=MICROS[1]), None))
     assert rows_of(rows)[1]["details"]["until"] == "10000-01-01 00:00:00.000000Z"
     lake, pipeline = backfilled(tmp_path, COMPUTES["arrays"], rows.slice(0, 1))
@@ -116,7 +116,7 @@ def test_what_an_older_tidegate_computed_of_them_is_checked(tmp_path: Path) -> N
 
 
 def make_far(lake: Lake, pipeline: Pipeline, table: str, columns: list[str]) -> None:
-    """Write the files of a table again, with a year 10000 wherever a value has a time."""
+    """Rewrite the files of a table, with the year 10000 wherever a value has a time."""
     handle = lake.tables(pipeline).open(table)
     for file in DeltaTable(path_of(handle)).file_uris():
         rows = pq.ParquetFile(file).read()

@@ -138,6 +138,6 @@ LIBRARY_ONLY = {
     ],
 )
 def test_a_pipeline_without_code_of_its_own_has_the_fingerprint_that_its_snapshots_have(name: str, digits: str) -> None:
-    """Another one would have every interval of every backfill run again after an upgrade."""
-    # Said, because the default was a day when these were taken: another limit computes something else.
+    """With a different one, every interval of every backfill would run again after an upgrade."""
+    # Set explicitly, because the default was a day when these were recorded: another limit computes something else.
     assert of(replace(LIBRARY_ONLY[name], max_ahead=timedelta(days=1))) == digits

@@ -46,7 +46,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def held_by(tables: PipelineTables, clock: Clock, **differing: object) -> LeaseRow:
-    """Put another driver's row in place."""
+    """Replace the row by another driver's."""
     other = Lease(tables, "stream", clock)
     other.row = replace(other.row, **differing)  # type: ignore[arg-type]
     other.renew()
@@ -89,7 +89,7 @@ def test_it_is_given_back_after_an_error_too(tables: PipelineTables, clock: Cloc
 def test_what_a_process_could_not_give_back_is_free_for_its_next_run(
     tables: PipelineTables, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A notebook's process lives on after a run that a store's failure ended."""
+    """A notebook's process survives a run that failed because of a store."""
 
     def fail(*_: object) -> bool:
         raise StoreFailed("the store does not answer")
@@ -110,7 +110,7 @@ def test_a_live_process_of_this_host_keeps_it(
 
 
 def test_a_driver_lives_on_when_the_clock_is_set(tables: PipelineTables, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system takes the time of its boot from the clock, and psutil the start of a process from that."""
+    """The system derives its boot time from the clock, and psutil derives the start of a process from that."""
     clock, booted = Clock(), psutil.boot_time()
     with Lease(tables, "stream", clock):
         monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: booted + 30)
@@ -120,7 +120,7 @@ def test_a_driver_lives_on_when_the_clock_is_set(tables: PipelineTables, monkeyp
 def test_a_process_of_this_host_that_was_killed_is_taken_over_at_once(
     tables: PipelineTables, clock: Clock, process: subprocess.Popen[bytes]
 ) -> None:
-    """Also before its parent has collected it: until then it is a zombie, which still has its number."""
+    """Even before its parent has collected it: until then it is a zombie, which still has its id."""
     started = psutil.Process(process.pid).create_time()
     row = held_by(tables, clock, process=process.pid, process_started=started)
     process.send_signal(signal.SIGKILL)
@@ -159,7 +159,7 @@ def test_a_driver_that_slept_past_its_lease_stops_before_it_commits(tables: Pipe
 
 
 def test_a_lease_that_ran_out_unnoticed_is_found_out_before_a_commit(tables: PipelineTables, clock: Clock) -> None:
-    """As when the storage answered no renewal for a minute."""
+    """As if the storage had not answered a renewal for a minute."""
     with Lease(tables, "stream", clock) as lease:
         clock.now += TIME_TO_LIVE
         lease.check()
@@ -312,7 +312,7 @@ def test_a_driver_that_slept_over_another_one_stops_also_where_that_has_ended(
 def test_a_process_of_another_namespace_is_not_looked_for_here(
     tables: PipelineTables, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Containers with the network of their host have its name, and numbers of processes that mean nothing here."""
+    """Containers that share their host's network have its name, and their process ids mean nothing here."""
     monkeypatch.setattr("tidegate.pipelines.ledger.host.os.readlink", lambda path: "pid:[4026532201]")
     held_by(tables, clock, process=2**22 - 7)
     monkeypatch.setattr("tidegate.pipelines.ledger.host.os.readlink", lambda path: "pid:[4026532202]")

@@ -1,4 +1,4 @@
-"""Symbolic links in a warehouse: whoever can put one there must not lead a command to delete or copy its target."""
+"""Symbolic links in a warehouse: somebody who can create one must not make a command delete or copy its target."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONTENT = {"key.txt": "precious", "deep/file.txt": "precious", "x.parquet": "pre
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """A folder of somebody else."""
+    """A folder that belongs to somebody else."""
     folder = tmp_path / "target"
     for name, content in CONTENT.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def test_the_target_of_a_link_to_a_file_stays(by_hand: ByHand, target: Path, run
 
 
 def test_a_table_whose_folder_is_a_link_is_refused(by_hand: ByHand, tmp_path: Path) -> None:
-    """It could lead to the table of another pipeline, of which everything would be unknown and so deleted."""
+    """It could lead to the table of another pipeline, all of whose files would be unknown and so deleted."""
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
     by_hand.epoch(("ann", at("12:00"), 1), watermark=at("13:00"))
     moved = tmp_path / "moved"

@@ -1,4 +1,4 @@
-"""A pipeline says when it is made what it would lose or ignore, and table epochs counts what no pane showed."""
+"""A pipeline reports at creation what it would lose or ignore, and table epochs counts what no pane included."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_what_no_pane_shows_is_counted_in_the_epoch_in_which_its_window_goes(par
     assert harness.counters["never_emitted"] == 0
     harness.commit([{"user": user, "at": 2, "n": 0} for user in "aab"] + [{"user": "c", "at": 50, "n": 0}], at=2)
     harness.run(parallelism)
-    # Of ann's four elements the pane shows two; bob's two make one pane.
+    # The pane includes two of ann's four elements; bob's two form one pane.
     assert harness.counters["never_emitted"] == 2
     assert harness.counters["on_time"] == 7
     assert "never_emitted" in epochs.SCHEMA.names

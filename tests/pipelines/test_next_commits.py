@@ -1,4 +1,4 @@
-"""The commits of the next epoch: nothing twice, nothing left out, in one order, within the limits."""
+"""The commits of the next epoch: nothing twice, nothing left out, in a fixed order, within the limits."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def after(positions: Sequence[Position], commits: Sequence[ReadCommit]) -> list[
 def epochs(
     logs: Sequence[Log], limits: Sequence[EpochLimits], may_split_commits: bool = True
 ) -> list[list[ReadCommit]]:
-    """All epochs to the end; each takes the next of the limits, and begins as a new run does."""
+    """Return all epochs up to the end; each uses the next of the limits, and begins as a new run does."""
     positions = [UNREAD for _ in logs]
     made: list[list[ReadCommit]] = []
     while commits := read(logs, positions, limits[len(made) % len(limits)], may_split_commits=may_split_commits):

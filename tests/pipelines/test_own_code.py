@@ -1,4 +1,4 @@
-"""Code of a user's own in a pipeline: nothing is reopened, cut or counted on its word unless it gave it."""
+"""A user's own code in a pipeline: nothing is reopened, cut or counted unless the code explicitly allows it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Own(KeyedProcessFunction):
     result_type = pa.struct([("n", pa.int64())])
 
     def process_element(self, value: Any, ctx: Any) -> None:
-        """Nothing comes out."""
+        """No results."""
 
 
 class OwnOfTwo(KeyedCoProcessFunction):
@@ -63,10 +63,10 @@ class OwnOfTwo(KeyedCoProcessFunction):
     result_type = pa.struct([("n", pa.int64())])
 
     def process_element1(self, value: Any, ctx: Any) -> None:
-        """Nothing comes out."""
+        """No results."""
 
     def process_element2(self, value: Any, ctx: Any) -> None:
-        """Nothing comes out."""
+        """No results."""
 
 
 COMPUTES: dict[str, Any] = WITH_OWN | {
@@ -129,7 +129,7 @@ class Noted(EventTimeTrigger):
 
 
 def test_a_fingerprint_tells_a_class_by_what_it_says_itself_and_not_by_the_safe_answers() -> None:
-    """Another fingerprint would have every interval of a backfill run again after an upgrade."""
+    """With a different fingerprint, every interval of a backfill would run again after an upgrade."""
     assert Noted().sees_order
     assert [name for name, _ in members_of(Noted)] == ["on_element"]
 
@@ -147,7 +147,7 @@ def test_the_safe_answers_go_along_to_the_tasks() -> None:
 
 
 class Tally(CountThem):
-    """Counts, and says nothing of the order."""
+    """Counts, and does not say whether the order matters."""
 
     result_type = pa.int64()
 
@@ -173,7 +173,7 @@ class CountsInAnyOrder(Counted):
 
 
 def test_an_aggregate_that_says_the_order_does_not_matter_may_be_reopened_and_cut() -> None:
-    """The way out that the refusal of the other one names."""
+    """The remedy that the other one's refusal names."""
     with pytest.raises(Refused, match="aggregate function Tally, which does not declare sees_order = False"):
         check_reopenable(of(Windows(HOURS, aggregate={"n": Counts()})))
     pipeline = of(Windows(HOURS, aggregate={"n": CountsInAnyOrder()}))
@@ -191,10 +191,10 @@ def test_a_stagger_that_a_restore_would_not_bring_back_is_refused_when_the_first
 
 
 def test_a_fingerprint_stays_after_the_code_was_sent_to_tasks() -> None:
-    """Pickling an instance leaves a list of its slots on its class."""
+    """Pickling an instance stores a list of its slots in its class."""
 
     class Sent(Own):
-        """A function that was not pickled yet."""
+        """A function that has not been pickled yet."""
 
     pipeline = of(KeyedProcess(Sent()))
     before = bind(pipeline, EVENTS, EVENTS).fingerprint

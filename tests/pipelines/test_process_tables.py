@@ -1,4 +1,6 @@
-"""A process function's tables: restored at another parallelism, compared, saved, erased, asked why, and checked."""
+"""A process function's tables: restored at another parallelism, compared, saved, erased, explained by `why`, and
+checked.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from tidegate.windowing.time import to_millis
 
 @pytest.fixture
 def lake(tmp_path: Path) -> ByHand:
-    """Two epochs: both users are known, and ann was quiet once."""
+    """Two epochs: both users are known, and ann had no input once."""
     made = ByHand(tmp_path, quiet_pipeline())
     made.epoch(("ann", at("10:00"), 1), ("bob", at("10:05"), 2), watermark=at("10:01"))
     made.epoch(("ann", at("10:30"), 4), watermark=at("10:12"))
@@ -104,7 +106,7 @@ def test_checks_and_report_hold_for_what_has_no_windows(lake: ByHand) -> None:
 
 
 class Renamed(Quiet):
-    """The same with a state that is kept as text."""
+    """The same with state that is stored as text."""
 
     total = ValueStateDescriptor("total", pa.string())
 

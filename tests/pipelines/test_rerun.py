@@ -1,4 +1,6 @@
-"""Intervals of a backfill run again after clean-up: never as a first run, and the ways out that messages name work."""
+"""Intervals of a backfill are rerun after a clean-up: never as a first run, and the remedies that messages name
+work.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +37,17 @@ pytestmark = pytest.mark.slow
 PIPELINE = session_pipeline()
 DAYS = 4
 CORRECTED = ("ann", at("12:10", 2), 1000)
-"""A row of the third day that comes after all days were run."""
+"""A row of the third day that arrives after all days have run."""
 
 
 def commits_since(source: Any, interval: Interval, since: int) -> int:
-    """Stands in for the one count that Spark makes."""
+    """Replaces the one count that Spark makes."""
     return len(source.commits(since))
 
 
 @pytest.fixture(scope="module")
 def corrected(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Four days of a backfill, with a session over every midnight; then a correction of the third comes."""
+    """Four days of a backfill, with a session across every midnight; then a correction of the third day arrives."""
     lake = source(tmp_path_factory.mktemp("corrected") / "lake")
     for day in range(DAYS):
         ran(lake, day)
@@ -69,7 +71,7 @@ def source(folder: Path) -> Lake:
 
 
 def ran(lake: Lake, first: int, last: int | None = None, **options: bool) -> list[IntervalRun]:
-    """Run the interval from the beginning of a day to the end of another (the same)."""
+    """Run the interval from the start of one day to the end of another (or the same)."""
     span = Interval(start=day(first), end=day((first if last is None else last) + 1))
     with lake.driver(LOCAL, PIPELINE) as driver:
         return list(backfill(driver, [span], **options))
@@ -92,7 +94,7 @@ def windows(lake: Lake) -> list[tuple[Any, ...]]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
-    """The windows of a backfill that had the correction from the beginning."""
+    """Return the windows of a backfill that had the correction from the start."""
     fresh = source(tmp_path_factory.mktemp("fresh") / "lake")
     fresh.append(CORRECTED)
     for number in range(DAYS):
@@ -188,7 +190,7 @@ def test_a_stream_that_never_had_a_backfill_is_not_sent_back_to_one(tmp_path: Pa
 
 
 def test_a_first_interval_run_again_rejects_what_it_rejected_before_optimize(tmp_path: Path) -> None:
-    """Drawn lives found it: a row whose time was ahead of its commit was taken in by `--again` after OPTIMIZE."""
+    """Found by random lives: after OPTIMIZE, `--again` accepted a row whose time was ahead of its commit."""
     pipeline, lake = session_pipeline(), Lake(tmp_path)
     now = from_millis(lake.clock())
     for minutes in (-30, 61):
@@ -209,7 +211,7 @@ def test_a_first_interval_run_again_rejects_what_it_rejected_before_optimize(tmp
 
 
 def moved_files(lake: Lake, version: int, by: timedelta) -> None:
-    """Date the files of a commit earlier or later, as a writer does that commits long after it wrote them."""
+    """Set the time of a commit's files, earlier or later, like a writer that commits long after writing them."""
     (entry,) = Path(lake.path("events"), "_delta_log").glob(f"{version:020d}.json")
     actions = [json.loads(line) for line in entry.read_text().splitlines()]
     for action in actions:
@@ -224,7 +226,7 @@ def moved_files(lake: Lake, version: int, by: timedelta) -> None:
 def test_rows_are_ahead_of_their_commit_in_a_backfill_as_in_a_stream(
     has_bounds: bool, changes: Any, tmp_path: Path
 ) -> None:
-    """The files were written three hours before their commits, and the rows' times are between."""
+    """The files were written three hours before their commits, and the times of the rows are in between."""
     described = DeltaSource("events", timestamp="at", changes=changes)
     once, again, streamed = (session_pipeline(name=name, source=described) for name in ("once", "again", "streamed"))
     lake = Lake(tmp_path)

@@ -1,4 +1,4 @@
-"""A part that the machine lacks is named in one line, before any JVM starts."""
+"""Something that the machine lacks is named in one line, before any JVM starts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tidegate.pipelines.errors import TidegateError, UsageError
 
 
 def a_java(folder: Path, version: str) -> Path:
-    """A Java that only tells its version."""
+    """A Java that only prints its version."""
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-16' >&2\n")
@@ -128,7 +128,7 @@ def test_settings_are_written_as_java_reads_them() -> None:
 def test_settings_of_the_project_are_on_no_command_line_and_their_file_is_gone_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a Java that only notes how it was started, and ends."""
+    """With a Java that only records how it was started, and ends."""
     java = a_java(tmp_path / "java", "17.0.9") / "bin" / "java"
     noted, kept = tmp_path / "arguments", tmp_path / "kept.properties"
     java.write_text(
@@ -167,7 +167,7 @@ LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 @pytest.fixture
 def loggers_as_before() -> Iterator[None]:
-    """The handlers of the process's session, if it has one, come back: those of a test write into its folder."""
+    """The handlers of the process's session, if it has one, are restored: those of a test write into its folder."""
     from pyspark.logger import PySparkLogger
 
     loggers = [logging.getLogger("py4j"), *map(PySparkLogger.getLogger, LOGGERS)]
@@ -212,7 +212,7 @@ def test_the_log_of_the_jvm_is_a_file_or_that_of_the_command(
 
 
 def remote_session(calls: list[str]) -> Any:
-    """A session of Connect that notes which settings it was asked for, and has no `sparkContext`."""
+    """A Connect session that records which settings it was asked for, and has no `sparkContext`."""
     conf = SimpleNamespace(get=calls.append)
     return type("SparkSession", (), {"__module__": "pyspark.sql.connect.session", "conf": conf})()
 

@@ -14,7 +14,7 @@ from tidegate.pipelines.engine.spark.shipping import own_modules, pack, search_p
 
 
 def project(folder: Path) -> dict[str, ModuleType]:
-    """A module, a package and a namespace of a project, and something that its environment brings; as if imported."""
+    """A module, a package and a namespace of a project, and something from its environment, as if imported."""
     files = {
         "visits": "visits.py",
         "clicks": "clicks/__init__.py",

@@ -1,4 +1,4 @@
-"""Changes of a source in a pipeline's life: silent times, wider columns, times ahead of its commits."""
+"""Changes of a source in a pipeline's life: idle times, wider columns, times ahead of its commits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import Count, First, IntervalJoin, Last, Sum, Windows
 from tidegate.windowing.time import to_millis
 
-# --- quiet sources ------------------------------------------------------------------------------
+# --- idle sources -------------------------------------------------------------------------------
 
 
 def maintain(lake: Lake) -> None:
@@ -54,7 +54,7 @@ def test_rows_of_a_version_can_be_read_again_after_optimize_and_vacuum(lake: Lak
         log.active("at", read.version)
     assert log.settled(read.version) == log.head
     assert sum(file.rows or 0 for file in log.active("at", log.settled(read.version))) == 2
-    # The way out that the message names.
+    # The remedy that the message names.
     lake.clock.now += 120_000
     lake.stream(LOCAL, hourly_pipeline())
     assert lake.snapshot(hourly_pipeline()).manifest.positions["events"].version == log.head
@@ -86,7 +86,7 @@ def test_a_clock_that_need_not_be_recorded_is_where_a_day_of_maintenance_is_to_b
 
 
 def test_a_join_whose_quiet_side_is_past_its_retention_goes_on(lake: Lake) -> None:
-    """Maintenance comes to both sides, data to one alone, and Delta cleans the log of the other."""
+    """Maintenance commits to both sides, data only to one, and Delta cleans the log of the other."""
     prices = Input(source=DeltaSource("prices", timestamp="at"))
     pipeline = counting(compute=IntervalJoin.between(timedelta(0), timedelta(hours=1)), right=prices)
 
@@ -186,7 +186,7 @@ def test_a_used_column_that_changes_the_state_is_refused_and_the_way_out_works(l
     head, wide = lake.snapshot(pipeline), typed(pa.int64())
     (found,) = compare(bind(pipeline, wide, wide), head.manifest).incompatibilities
     assert "columns={'amount': 'try_cast(`amount` as TYPE)'}" in found.remedy
-    # The tasks evaluate it, so that a source whose changes are corrected has this way, too.
+    # The tasks evaluate it, so that this also works for a source whose changes are corrected.
     assert compile_expression("try_cast(`amount` as int)", wide).type == pa.int32()
     cast_back = replace(pipeline, columns={"amount": "try_cast(`amount` as int)"})
     bound = with_renamed(bind(cast_back, wide, typed(pa.int32())), lake.tables(pipeline))
@@ -287,7 +287,7 @@ def test_a_younger_field_of_an_input_leaves_fingerprints_as_they_were() -> None:
 
 
 def test_an_interval_past_the_last_event_closes_what_crosses_the_end_of_the_data(lake: Lake) -> None:
-    """The promise of README 5: event time goes to the end of an interval, with data or without."""
+    """Promise 5 of the README: event time advances to the end of an interval, with or without data."""
     pipeline = session_pipeline()
     lake.append(("ann", at("23:50"), 1))
     lake.backfill(LOCAL, pipeline, at("00:00"), at("00:00", 1))
@@ -332,7 +332,7 @@ class Source:
         )
 
     def commit(self, *rows: tuple[str, Any, int, str], written: Any, replaces: dict[str, Any] | None = None) -> Any:
-        """Commit a file with rows; with `replaces`, as OPTIMIZE does, in the place of another one."""
+        """Commit a file with rows; with `replaces`, it replaces another file, as in OPTIMIZE."""
         kinds = [pa.string(), INSTANT, pa.int64(), pa.string()]
         schema = pa.schema([(f"col-{number}", kind) for number, kind in enumerate(kinds, 1)])
         columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]

@@ -1,4 +1,6 @@
-"""Differences between versions of Spark and Delta: which jars fit, which versions are refused, how rows are placed."""
+"""Differences between versions of Spark and Delta: which jars match, which versions are refused, how rows are
+placed.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,7 @@ def test_a_function_that_this_spark_lacks_is_left_to_it_and_refused_there(
 
 
 class Frame40:
-    """A frame of Spark 4.0, which has no `repartitionById`: all else is the frame's own."""
+    """A frame of Spark 4.0, which has no `repartitionById`; everything else is delegated to the frame."""
 
     def __init__(self, frame: DataFrame) -> None:
         self._frame = frame
@@ -186,7 +188,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def a_python(folder: Path, script: str) -> str:
-    """An interpreter that only runs a script of the shell; its last argument is the archive to make."""
+    """An interpreter that only runs a shell script; its last argument is the archive to create."""
     python = folder / "python"
     python.write_text(f"#!/bin/sh\nfor archive; do :; done\n{script}\n")
     python.chmod(0o755)

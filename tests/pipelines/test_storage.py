@@ -1,4 +1,4 @@
-"""Wrong settings of an object store are named, with the way out, before or instead of what libraries say of them."""
+"""Wrong settings of an object store are named, with the remedy, before or instead of the libraries' own messages."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_warehouse_may_have_spaces_and_letters_of_any_alphabet_in_its_path(tmp
 
 
 def test_a_copy_stays_whole_until_it_is_copied_again(tmp_path: Path) -> None:
-    """A rename that hung copied a file again whose original the same command, given again, had removed by then."""
+    """A hung rename copied a file again whose original had meanwhile been removed by the same command, run again."""
     warehouse, folder, target = Warehouse(str(tmp_path)), str(tmp_path / "t"), str(tmp_path / "copy")
     warehouse.write_parquet(folder, "a.parquet", ROWS)
     for share in (True, True, False):
@@ -103,7 +103,7 @@ def test_a_file_that_is_gone_or_damaged_is_a_clear_refusal(tmp_path: Path, harm:
 
 
 def test_a_file_in_which_a_bit_fell_over_is_refused(tmp_path: Path) -> None:
-    """Also where no decoder would notice: every page has a checksum."""
+    """Even where no decoder would notice: every page has a checksum."""
     warehouse, path = Warehouse(str(tmp_path)), str(tmp_path / "t")
     numbers = pa.table({"n": pa.array([n * 7919 for n in range(1000)], pa.int64())})
     size = warehouse.write_parquet(path, "f.parquet", numbers, use_dictionary=False)
@@ -149,7 +149,7 @@ print(len(read_table(warehouse, warehouse.open(sys.argv[2]))))
 
 @pytest.mark.parametrize("times", [2, pytest.param(12, marks=pytest.mark.long)])
 def test_a_short_process_that_reads_a_table_ends_with_0_every_time(tmp_path: Path, times: int) -> None:
-    """Read through deltalake's own reader, more than half of such processes end with SIGABRT after success."""
+    """With deltalake's own reader, more than half of such processes end with SIGABRT after success."""
     path = str(tmp_path / "t")
     for part in range(4):
         write_deltalake(path, ROWS.slice(part * 250, 250), mode="append")
@@ -221,13 +221,13 @@ def test_options_of_other_stores_and_of_deltalake_are_taken() -> None:
     check("az://lake", {"azure_storage_account_key": "a", "account_nam": "b"})
     check("s3://lake", {**GOOD, "AWS_S3_ALLOW_UNSAFE_RENAME": "true", "AWS_REGION_DYNAMODB": "eu", "unlike_all": "1"})
     check("s3://lake", {"token": "t", "endpoint_url": "https://store", "backoff_config.base": "2", "timeout": "1m 30s"})
-    # Settings in the environment of a project without a store refuse nothing.
+    # Store settings in the environment don't affect a project without a store.
     assert Warehouse("/lake", {"AWS_ENDPOINT_URL": "http://store"}).options_of("/lake/events") is None
 
 
 @contextmanager
 def answering(status: int, code: str, message: str) -> Iterator[Warehouse]:
-    """A warehouse whose server gives one answer to all."""
+    """A warehouse whose server answers every request in the same way."""
     body = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>'
 
     class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,7 +1,6 @@
-"""The stream's loop over the log of its source: what it waits for, when it ends, and what it refuses.
-
-Arrivals, limits, restarts, stops and new columns are drawn; whatever they are, the tables are those of one
-backfill over all commits in the order of their arrival. No JVM runs, and nobody sleeps: a wait moves the timer.
+"""The stream's loop over the log of its source: what it waits for, when it ends, and what it refuses. Arrivals, limits,
+restarts, stops and new columns are random; whatever they are, the tables are those of one backfill over all commits in
+the order of their arrival. No JVM runs, and nobody sleeps: a wait advances the timer.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def replayed(lake: Lake, pipeline: Pipeline, folder: Path) -> Lake:
-    """A copy of the source with one backfill in the order of arrival."""
+    """A copy of the source, backfilled once in the order of arrival."""
     beside = copy_of(lake, folder)
     beside.replay(LOCAL, pipeline)
     return beside
 
 
-# --- drawn ---------------------------------------------------------------------------------------
+# --- random --------------------------------------------------------------------------------------
 
 JOIN = hourly_pipeline(
     "pairs",
@@ -53,7 +52,7 @@ JOIN = hourly_pipeline(
     uses=("value",),
     right=Input(source=DeltaSource("others", timestamp="at"), uses=("value",)),
 )
-"""A join keeps the rows that it has seen, so a source may get columns only if the join names those that it uses."""
+"""A join keeps the rows that it has seen, so a source may get columns only if the join names the ones it uses."""
 
 PIPELINES = {
     "hours, commits may be cut": hourly_pipeline(
@@ -72,7 +71,7 @@ PIPELINES = {
 
 
 class Drawn:
-    """A source to which drawn things happen: commits of one to four files, compactions, a column that is added."""
+    """A source to which random things happen: commits of one to four files, compactions, an added column."""
 
     def __init__(self, lake: Lake, pipeline: Pipeline, draw: random.Random) -> None:
         self.lake, self.draw, self.happened = lake, draw, 0
@@ -131,7 +130,7 @@ class Drawn:
 
 
 def streamed(lake: Lake, pipeline: Pipeline, draw: random.Random) -> None:
-    """Drawn runs over a drawn source, each stopped at a drawn moment; then to the end."""
+    """Random runs over a random source, each stopped at a random point; then to the end."""
     source = Drawn(lake, pipeline, draw)
     while source.happened < 10:
         limits = {name: draw.randrange(1, 5) for name in draw.sample(["files", "commits"], draw.randrange(3))}
@@ -160,7 +159,7 @@ def streamed(lake: Lake, pipeline: Pipeline, draw: random.Random) -> None:
 
 
 QUICK = ("hours, commits may be cut", "two inputs")
-"""Pipelines of every run; tests/recovery/test_equality.py has sessions, and tests/property clocks."""
+"""Pipelines of every run; sessions are in tests/recovery/test_equality.py, and clocks in tests/property."""
 
 
 @pytest.mark.slow
@@ -179,9 +178,9 @@ def test_however_commits_arrive_and_runs_stop_the_tables_are_those_of_one_backfi
 ) -> None:
     streamed(lake, pipeline, random.Random(seed))
     beside = replayed(lake, pipeline, tmp_path / "beside")
-    # The rows of a drawn join may have no pairs (seed 2); windows always fire.
+    # The rows of a random join may have no pairs (seed 2); windows always fire.
     assert rows_of(beside, pipeline)["results"] or len(pipeline.inputs) > 1
-    # The replay ends at the newest commit; a clock epoch of the stream at the same time records nothing else.
+    # The replay ends at the newest commit; a clock epoch of the stream at that time records nothing more.
     assert differences(rows_of(lake, pipeline), rows_of(beside, pipeline)) == {}
     epochs = sorted(lake.rows(pipeline, "epochs").to_pylist(), key=lambda row: row["epoch"])
     assert sum(row["events_in"] for row in epochs) == sum(
@@ -189,7 +188,7 @@ def test_however_commits_arrive_and_runs_stop_the_tables_are_those_of_one_backfi
     )
 
 
-# --- looks, waits and stops ------------------------------------------------------------------------
+# --- polls, waits and stops ------------------------------------------------------------------------
 
 
 def test_it_looks_after_each_interval_and_reads_what_a_look_finds_before_the_next(lake: Lake) -> None:
@@ -337,7 +336,7 @@ OWN = ("timeline", "epoch", "parent")
 
 
 def anew(lake: Lake, pipeline: Pipeline = PIPELINE, crash_after: str | None = None) -> list[Manifest]:
-    """Stream from the beginning of the source; the manifests of its epochs."""
+    """Stream from the beginning of the source, and return the manifests of its epochs."""
     made: list[Manifest] = []
 
     def tell(step: str) -> None:

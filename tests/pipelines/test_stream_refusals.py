@@ -1,6 +1,6 @@
-"""A source that a stream can't read on: the run ends with a clear error, and nothing after the snapshot is read.
-
-Spark's Structured Streaming used to refuse much of it; now the source's log and the check of the snapshot do.
+"""A source that a stream can't continue from: the run ends with a clear error, and nothing after the snapshot is read.
+Most of this used to be refused by Spark's Structured Streaming; now the source's log and the check of the snapshot do
+it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Maintenance of a stream's tables between epochs: files stay few, and no file that is needed is removed."""
+"""Maintenance of a stream's tables between epochs: there are never many files, and no needed file is removed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_it_is_done_when_its_epochs_have_gone_by_and_not_before(by_hand: ByHand)
 
 @pytest.mark.long
 def test_snapshots_are_removed_once_a_tenth_more_than_what_stays_has_gathered(by_hand: ByHand) -> None:
-    """Looking through the whole log is not worth a snapshot or two."""
+    """Reading the whole log is not worth it for a snapshot or two."""
     twenty = Maintenance(Retention(20, timedelta(0)), epochs=1)
     hours(by_hand, twenty, *range(1, 22))
     assert len(list_snapshots(by_hand.tables)) == 21
@@ -118,7 +118,7 @@ class Rewriting(Maintenance):
     """Delta writes a checkpoint after epoch 3, as at every tenth version, and we rewrite it after epoch 4."""
 
     def after(self, tables: PipelineTables, epoch: int, *others: object) -> bool:
-        """Do what maintenance does to table results then."""
+        """Do what maintenance does to table results at that point."""
         if epoch == 3:
             compact(tables, "results", 2)
             tables.open("results").create_checkpoint()

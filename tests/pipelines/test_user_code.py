@@ -1,4 +1,4 @@
-"""Code of one's own is in the fingerprint with all that it names: a correction anywhere in it is seen."""
+"""The fingerprint includes the user's code with everything that it names: a fix anywhere in it is noticed."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_a_correction_is_seen_and_the_same_code_is_the_same(what: str) -> None:
 
 
 def test_what_an_aggregate_is_bound_to_counts_though_its_value_does_not_show_it() -> None:
-    """A function that comes from a registry is no name in the code of `bind`."""
+    """A function from a registry is not a name in the code of `bind`."""
     text = AGGREGATE.replace("BOUND", "_FUNCTIONS['value'][0]()") + "    _FUNCTIONS = {}\n"
 
     def bound(fix: str) -> str:
@@ -282,7 +282,7 @@ def test_members_of_a_set_are_told_apart_from_each_other() -> None:
     for way in (iter, reversed):
 
         class Ordered(frozenset):  # type: ignore[type-arg]
-            """A set with an order of its own, as each process has another one."""
+            """A set with an order of its own, since each process has a different one."""
 
             def __iter__(self, way: Any = way) -> Any:
                 return way(sorted(super().__iter__(), key=lambda code: code.__name__))
@@ -356,7 +356,7 @@ def rate(n): return n + 1
 
 
 def told_by_a_process(folder: Path, seed: str, helpers: str = HELPERS) -> str:
-    """The fingerprint that a process of its own finds, with the modules in a folder."""
+    """Return the fingerprint that a separate process computes, with the modules in a folder."""
     folder.mkdir()
     (folder / "pipes.py").write_text(PIPES)
     (folder / "helpers.py").write_text(helpers)
@@ -372,7 +372,7 @@ def told_by_a_process(folder: Path, seed: str, helpers: str = HELPERS) -> str:
 
 
 def test_neither_the_process_nor_the_place_of_the_files_counts(tmp_path: Path) -> None:
-    """One of the modules has the name of one of Python's."""
+    """One of the modules has the name of a standard library module."""
     found = {told_by_a_process(tmp_path / f"at{seed}", seed, "\n" * int(seed) + HELPERS) for seed in ("1", "2", "3")}
     assert len(found) == 1
     assert told_by_a_process(tmp_path / "global", "1", HELPERS.replace("n + 1", "n + 2")) not in found
@@ -380,7 +380,7 @@ def test_neither_the_process_nor_the_place_of_the_files_counts(tmp_path: Path) -
 
 
 def test_a_package_that_is_installed_is_followed_only_from_within_itself(tmp_path: Path) -> None:
-    """A pipeline may be installed as well; what it uses of other packages is told by name."""
+    """A pipeline may be installed too; what it uses from other packages is identified by name."""
     site = tmp_path / "site-packages"
     for name, text in {
         "ours/__init__.py": "",

@@ -27,7 +27,7 @@ NEWEST = "reports/hours/epoch-000012.html"
 
 
 def write(folder: Path, name: str, days: float) -> Path:
-    """A file that was written to so many days ago."""
+    """A file that was last written this many days ago."""
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(name)

@@ -1,4 +1,4 @@
-"""Pipelines that the columnar operator can do, with their input cut into epochs, as they are drawn for properties."""
+"""Random pipelines that the columnar operator supports, with their input divided into epochs, for property tests."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ CALENDARS = [
     CalendarEventTimeWindows.months("Asia/Kathmandu"),
 ]
 CALENDAR_SCALE = 20 * 3_600_000
-"""Milliseconds that one step of drawn times is for calendar windows, which a few steps must cross."""
+"""Milliseconds that one step of random times means for calendar windows, which a few steps must cross."""
 
 
 class Event(NamedTuple):
@@ -97,7 +97,7 @@ class Event(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A pipeline, its commits with the watermark after each, and where the input is cut into epochs."""
+    """A pipeline, its commits with the watermark after each, and where the input is divided into epochs."""
 
     windows: Windows
     key: KeySchema
@@ -108,7 +108,7 @@ class Case(NamedTuple):
     lag: int | None
     swap: bool
     closed: int | None = None
-    """Windows that ended so long before an epoch, milliseconds, don't begin anew, whatever lateness they have."""
+    """Windows that ended this many milliseconds before an epoch are not opened again, whatever their lateness."""
 
 
 @st.composite
@@ -167,7 +167,7 @@ def cases(draw: st.DrawFn, sliced: bool = False) -> Case:
     key = KeySchema(names, kinds)
     possible = list(product(*(KEYS[kind] for kind in kinds)))
     keys = possible[draw(st.integers(0, len(possible) - 1)) :][:3]
-    # Small numbers, so that times tie, sessions touch and windows are shared; key 0 is hot.
+    # Small numbers, so that times are equal, sessions touch and windows are shared; key 0 is hot.
     keys_of = st.sampled_from([0, 0, *range(len(keys))])
     events = st.builds(Event, keys_of, draw(times(scale)), st.sampled_from(ROWS))
     commits = draw(st.lists(st.lists(events, max_size=8), min_size=1, max_size=4))
@@ -185,7 +185,7 @@ class Epoch(NamedTuple):
 
 
 def epochs_of(case: Case) -> list[Epoch]:
-    """The input in epochs: each ends where a cut is, inside a commit too."""
+    """The input in epochs: each ends at a cut, which may be inside a commit."""
     if case.lag is not None:
         return list(event_order_epochs(case))
     found, watermark, seen = [], -(2**63), 0
@@ -246,4 +246,4 @@ SIGNS_MIX = Case(
     None,
     False,
 )
-"""The mean is 0, and the row operator's is what rounding leaves."""
+"""The mean is 0, and the row operator's mean is a rounding error."""

@@ -1,4 +1,6 @@
-"""Lives of pipelines whose columns have any names, and what each step leaves, by place instead of name. No JVM runs."""
+"""Lives of pipelines whose columns have arbitrary names, and what each step leaves, by position instead of name. No JVM
+runs.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ KINDS: dict[str, list[Any]] = {
     "timestamp": [at("01:00", number) for number in range(7)],
     "boolean": [number % 2 == 0 for number in range(7)],
 }
-"""Values of the columns that pipelines only keep, by type. Small numbers may be taken for those of epochs."""
+"""Values of the columns that pipelines only keep, by type. Small numbers may be mistaken for those of epochs."""
 
 TYPES = {
     "int": pa.int32(),
@@ -101,7 +103,7 @@ class Names:
 
 
 class Totals(KeyedProcessFunction):
-    """Puts out the total so far with each element, and again ten minutes after it.
+    """Emits the total so far with each element, and again ten minutes after it.
 
     Args:
         names: the names of columns and results.
@@ -111,7 +113,7 @@ class Totals(KeyedProcessFunction):
     def __init__(self, names: Names, kind: pa.DataType) -> None:
         self.names = names
         self.result_type = pa.struct([(names.total, pa.int64()), (names.one, kind), (names.count, pa.int64())])
-        # States have names of Python.
+        # State names must be valid in Python.
         self.total = ValueStateDescriptor(names.total if names.total.isidentifier() else "total_", pa.int64())
         self.one = ValueStateDescriptor(names.one if names.one.isidentifier() else "one_", kind)
 
@@ -155,7 +157,7 @@ def pipeline_of(names: Names, kind: str, shape: str) -> Pipeline:
 
 @dataclass
 class Life:
-    """A pipeline over a source, and what was noted of its tables.
+    """A pipeline over a source, and what was recorded of its tables.
 
     Args:
         folder: the folder of the project.
@@ -219,7 +221,7 @@ class Life:
             compact(self.tables, table)
 
     def note(self, step: str, with_rules: bool = True) -> None:
-        """Note the rows of the tables, and the rules that they break."""
+        """Record the rows of the tables, and the rules that they break."""
         for table in ("results", "late", "rejects"):
             self.noted.append((f"{step}: {table}", by_place(self.lake.rows(self.pipeline, table))))
         state = state_rows(self.tables.warehouse, self.lake.snapshot(self.pipeline))
@@ -228,7 +230,7 @@ class Life:
             self.noted.append((f"{step}: broken", broken_by_rules(pin(self.tables, self.pipeline))))
 
     def look(self, step: str) -> None:
-        """Note what views and the report have."""
+        """Record what views and the report have."""
         for view in (view for view in TABLES if view not in ("epochs", "windows")):
             rows = read_view("named", view, config=self.config)
             # A view without a column `op` gets one.
@@ -241,7 +243,7 @@ class Life:
         self.noted.append((f"{step}: report", (run.open_by_key_group, sorted(run.lengths), run.key, run.timeline)))
 
     def ask(self, step: str) -> None:
-        """Note what commands say, and what DuckDB gives for the queries that they print."""
+        """Record what commands print, and what DuckDB returns for the queries that they print."""
         for view in ("final", "latest", "all"):
             rows = self.json("results", "named", "--view", view, "--limit", "0", "--sort", self.names.total)
             self.noted.append((f"{step}: results {view}", sorted(repr(list(row.values())) for row in rows)))
@@ -263,7 +265,7 @@ class Life:
 
     @property
     def _list(self) -> str | None:
-        """Name of the column by whose values nothing can be counted."""
+        """Name of the column whose values can't be counted."""
         return self.lake.rows(self.pipeline, "late").column_names[0] if self.kind == "list" else None
 
     def json(self, *arguments: str) -> Any:
@@ -287,7 +289,7 @@ class Life:
 
 
 def by_place(rows: pa.Table) -> list[str]:
-    """Return the rows without the names of their columns, in an order that only values decide."""
+    """Return the rows without the names of their columns, in an order that depends only on values."""
     return sorted(map(repr, zip(*(map(_bare, column.to_pylist()) for column in rows.columns), strict=True)))
 
 
@@ -298,7 +300,7 @@ def _bare(value: Any) -> Any:
 
 
 def short_life(folder: Path, names: Names, kind: str, shape: str) -> Made:
-    """Return what a stream leaves that has rejected and late rows, and is restored."""
+    """Return the result of a stream that has rejected and late rows, and is restored."""
     life = Life(folder, names, kind, shape)
     life.read(("ann", "08:00", 1), ("bob", "08:10", 2), (None, "08:01", 5), ("ann", "10:00", 3))
     life.read(("ann", "08:05", 2), ("bob", "08:15", 3), ("cid", "11:30", 4))
@@ -310,7 +312,7 @@ def short_life(folder: Path, names: Names, kind: str, shape: str) -> Made:
 
 
 def whole_life(folder: Path, names: Names, kind: str, shape: str) -> Made:
-    """Return what a stream leaves to which everything happens."""
+    """Return the result of a stream to which everything happens."""
     life, corrects = Life(folder, names, kind, shape), shape != "function"
     kept: list[Event] = [("ann", "08:00", 1), ("ann", "10:00", 3), (None, "08:02", 6)]
     life.read(*kept, ("bob", "08:10", 2), (None, "08:01", 5), ("bob", None, 6))

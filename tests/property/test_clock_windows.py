@@ -1,6 +1,5 @@
-"""Windows of an assigner of one's own that end by the clock: behind it none opens, takes an element or is merged.
-
-That the cut into epochs changes no window of the clock, and loses no row, is in test_cuts.py.
+"""Windows of a user's assigner that end by the clock: behind the clock none opens, accepts an element or is merged.
+test_cuts.py tests that the division into epochs changes no window of the clock and loses no row.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tidegate.windowing.windows import Merge, TimeWindow
 
 @dataclass(frozen=True)
 class Back(WindowAssigner):
-    """Ten milliseconds from so long before the clock as an element says."""
+    """Ten milliseconds, starting as far before the clock as the element says."""
 
     def assign_windows(self, element: Any, timestamp: Any, ctx: Any) -> Sequence[TimeWindow]:
         start = ctx.current_processing_time - element["back"]
@@ -36,11 +35,11 @@ class Back(WindowAssigner):
 
 
 class Joined(Back, MergingWindowAssigner):
-    """As `Back`, and windows that touch merge."""
+    """Like `Back`, but adjacent windows merge."""
 
 
 class Ended(Joined):
-    """As `Joined`, but a merge ends as early as one of its windows."""
+    """Like `Joined`, but a merge ends as early as one of its windows."""
 
     def merge_windows(self, windows: Collection[TimeWindow]) -> list[Merge]:
         return [
@@ -53,7 +52,7 @@ SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64()), ("back", pa.int64
 
 
 def played(assigner: WindowAssigner, *commits: tuple[int, int]) -> PipelineHarness:
-    """Return a stream of elements, each the clock of its commit and how far it looks back."""
+    """Return a stream of elements, each with the clock of its commit and how far it looks back."""
     pipeline = Pipeline(
         name="p",
         source=DeltaSource("events", timestamp="at", unit="ms"),

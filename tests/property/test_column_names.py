@@ -1,9 +1,8 @@
-"""Columns of a source may be called anything: reading, late and rejected rows, reopening and checks don't show it.
-
-The rule of `definition.column_names`: whatever users call their columns, no two columns of a table of ours meet. No
-name of ours shows: whatever columns, keys and results are called, the tables, and all that is said of them, are those
-of a pipeline with plain names. A name may be refused before anything is written. Files of a source may be called
-anything and share base names: each keeps its own commit.
+"""Columns of a source may have any names: reading, late and rejected rows, reopening and checks are unaffected. The
+rule of `definition.column_names`: whatever users call their columns, no two columns of one of our tables have the same
+name. Our own names never show: whatever columns, keys and results are called, the tables and all output are those of a
+pipeline with plain names. A name may be refused before anything is written. Files of a source may have any names and
+share base names: each keeps its own commit.
 """
 
 from __future__ import annotations
@@ -56,16 +55,16 @@ from tidegate.windowing.errors import IllegalArgument
 
 PLAIN = ("user", "at", "value", "other")
 WORDS = ("user", "User", "at", "value", "a.b", "a", "b", "reason", "Epoch", "watermark", "input_reason", "side", "op")
-"""Names that are paths of others, that ours have in another case, and that tables late and rejects rename."""
+"""Names that are paths of others, that differ from ours in case, and that tables late and rejects rename."""
 TEXT = st.text(st.sampled_from("aZé日ß.`[]'\"%$-+#@:/\\\u0301\U0001f600 1"), min_size=1, max_size=6)
 NAMES = st.lists(st.one_of(TEXT, st.sampled_from(WORDS)), min_size=4, max_size=4, unique_by=str.casefold)
 
 DOTTED = ["key", "a.b", "value", "a"]
-"""The timestamp has the name of a field's path."""
+"""The timestamp is named like the path of a field."""
 
 
 def lived(folder: Path, names: tuple[str, ...] | list[str]) -> list[Any]:
-    """Tables that a backfill and a stream make of the same rows, whose columns have these names."""
+    """Tables that a backfill and a stream create from the same rows, whose columns have these names."""
     user, time, value, other = names
     inner = pa.struct([("b", pa.timestamp("us", tz="UTC")), ("x.y", pa.string())])
     schema = pa.schema([(other, inner), (user, pa.string()), (time, pa.timestamp("us", tz="UTC")), (value, pa.int64())])
@@ -111,7 +110,7 @@ def with_plain_names() -> list[Any]:
 
 
 def agree(names: list[str]) -> None:
-    """Hold what is made of rows against the same with plain names; a key may be refused for its name."""
+    """Compare the result of rows with that of the same rows with plain names; a key may be refused for its name."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             made = lived(Path(folder), names)
@@ -123,7 +122,7 @@ def agree(names: list[str]) -> None:
 
 
 NAMED_AS_OURS = ["reason", "user", "epoch", "stale"]
-"""The key is called as a column of tables `late` and `rejects`."""
+"""The key is named like a column of tables `late` and `rejects`."""
 
 
 @settings(max_examples=2, phases=[Phase.explicit, Phase.generate])
@@ -219,7 +218,7 @@ def test_every_name_of_ours_is_refused_or_kept_apart(kind: str) -> None:
 
 
 def test_without_the_check_they_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted bug: names of results are not looked at."""
+    """The planted bug: names of results are not checked."""
     monkeypatch.setattr("tidegate.pipelines.definition.binding.check_names", lambda *ignored, **named: None)
     with pytest.raises(AssertionError, match="results"):
         check_no_two_meet("windows", "user", "Epoch", [])
@@ -281,11 +280,11 @@ TELLING = {
     "sliding": Names("__slot", "pane", "op", "epoch", "reopened", "rows", "held", "all"),
     "function": Names("op", "epoch", "reopened", "window_start", "watermark", "pane", "window_end", "key_group"),
 }
-"""Names that were taken for ours, by the shape of the pipeline."""
+"""Names that were mistaken for ours, by the shape of the pipeline."""
 
 
 def made(life: Callable[[Path, Names, str, str], Made], names: Names, kind: str, shape: str) -> Made:
-    """Return what a life leaves. A role whose name is refused gets its plain name."""
+    """Return the result of a life. A role whose name is refused gets its plain name."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             return life(Path(folder), names, kind, shape)
@@ -296,7 +295,7 @@ def made(life: Callable[[Path, Names, str, str], Made], names: Names, kind: str,
 
 
 def without_refused(names: Names, refused: IllegalArgument) -> Names:
-    """Return the names, of which the refused one is plain."""
+    """Return the names, with the refused one replaced by its plain name."""
     roles = ["key"] if refused.field == "key" else ["count", "total", "one"]
     (role,) = [role for role in roles if f"= {getattr(names, role)!r}:" in str(refused)]
     assert getattr(names, role) != getattr(Names(), role), refused

@@ -1,10 +1,8 @@
-"""The columnar operator is exactly equal to the row operator, whatever the pipeline and the input.
-
-Panes, late elements, counters and state rows are compared after every epoch; doubles agree within
-1e-9 relative, everything else exactly. TIDEGATE_EXAMPLES sets how many pipelines are drawn.
-
-A window join on arrays equals the row operator in every epoch, also where each takes over the other's state. The draws
-find what was once broken: each fault, planted again, fails a property that holds without it.
+"""The columnar operator is exactly equal to the row operator, whatever the pipeline and the input. Panes, late
+elements, counters and state rows are compared after every epoch; doubles agree within 1e-9 relative, everything else
+exactly. TIDEGATE_EXAMPLES sets how many pipelines are drawn. A window join on arrays equals the row operator in every
+epoch, also where each takes over the other's state. The examples find what was once broken: each of these bugs, planted
+again, fails a property that holds without it.
 """
 
 from __future__ import annotations
@@ -77,7 +75,9 @@ def test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_ope
 @given(cases(sliced=True))
 @settings(PATIENT, max_examples=EXAMPLES)
 def test_windows_that_share_slices_give_the_same(case: Case) -> None:
-    """States of whole windows become slices in mid-life, and slices windows, where the operators swap their states."""
+    """In the middle of a life, where the operators swap their states, states of whole windows become slices, and the
+    reverse.
+    """
     event(f"slices: {isinstance(slicing_of(case.windows), Slicing)}, swap: {case.swap}")
     assert_equal_in_every_epoch(case)
 
@@ -96,7 +96,7 @@ def assert_equal_in_every_epoch(case: Case) -> None:
         try:
             expected = row.run(epoch.elements, by_row, epoch.timeline)
         except SumOutOfRange as error:
-            # Which window is met first is not the same; that a result leaves its type is.
+            # The two may meet windows in different orders, but both must notice that a result overflows its type.
             event("a sum leaves its type")
             with pytest.raises(SumOutOfRange, match=f"the sum of column {re.escape(repr(error.arguments[0]))}"):
                 columnar.run(epoch.elements, by_columns, epoch.timeline)
@@ -115,7 +115,7 @@ def test_the_cut_into_epochs_changes_no_pane_no_late_row_and_no_state(case: Case
     cuts = case.cuts
     windows = case.windows
     if isinstance(windows.assigner, MergingWindowAssigner) or isinstance(windows.trigger, ContinuousEventTimeTrigger):
-        # The order of elements within a commit shows here (BoundPipeline.may_split_commits), so none is cut.
+        # The order of elements within a commit matters here (BoundPipeline.may_split_commits), so no commit is split.
         ends = np.cumsum([len(events) for events in case.commits]).tolist()
         cuts = [cut for cut in case.cuts if cut in ends]
     try:
@@ -153,7 +153,7 @@ def test_an_epoch_in_passes_gives_what_it_gives_at_once(case: Case, rows_at_a_ti
 
 
 def whole(case: Case, schema: StateSchema, state: pa.Table) -> pa.Table:
-    """State rows of whole windows: slices merged into the windows that they belong to."""
+    """State rows of whole windows: slices are merged into the windows that they belong to."""
     return schema.to_table(without_slices(schema.from_table(state), case.windows), MAX_PARALLELISM)
 
 
@@ -161,13 +161,13 @@ def may_go_by_row(case: Case) -> bool:
     """Return True if elements may need the row operator: in sessions, and in windows that fire early in event order."""
     windows = case.windows
     merges = isinstance(windows.assigner, MergingWindowAssigner)
-    # A sum may leave its type on the way to a result that fits.
+    # A sum may overflow its type on the way to a result that fits.
     sums = [f for f in getattr(windows.aggregate, "functions", ()) if f.rest_type == pa.int64()]
     return merges or bool(sums) or (isinstance(windows.trigger, ContinuousEventTimeTrigger) and case.lag is not None)
 
 
 def run_all(case: Case) -> list[Outcome]:
-    """The epochs of a case, through the columnar operator; late rows without their number."""
+    """Return the epochs of a case, computed by the columnar operator, with late rows without their number."""
     panes = PanePolicy(case.windows.accumulation, retract_merged=True, coalesce_late=True)
     schema = state_schema(case.windows, case.key, None, panes)
     columnar = ColumnarOperator(case.windows, schema, panes, MAX_PARALLELISM)
@@ -190,10 +190,8 @@ def assert_same(expected: Outcome, came: Outcome) -> None:
 
 
 def rows(table: pa.Table) -> list[Any]:
-    """Rows in an order of their own, with doubles that equal others within 1e-9.
-
-    The rests of doubles are left out: what they hold shows in the results of later epochs, and their last bits depend
-    on the order of additions.
+    """Rows in a fixed order, with doubles that equal others within 1e-9. The remainders of doubles are left out: they
+    show in the results of later epochs, and their last bits depend on the order of additions.
     """
     rests = [name for name in table.column_names if name.startswith(REST) and table[name].type == pa.float64()]
     table = table.drop_columns(rests)
@@ -212,8 +210,8 @@ class Row:
 
 
 def opened(value: Any) -> Any:
-    """A sketch of quantiles as the values that it keeps, in an order of their own, and the mean beside a spread as what
-    it is to that spread: where signs mix it may be next to nothing. Any other value as it is.
+    """Convert a quantile sketch to the values that it stores, in a fixed order, and a mean next to a spread to its
+    ratio to that spread, because with mixed signs a mean may be almost zero. Any other value is returned unchanged.
     """
     if isinstance(value, dict) and value.keys() == {"count", "mean", "m2"} and value["count"]:
         spread = math.sqrt(value["m2"] / value["count"])
@@ -334,8 +332,8 @@ def test_every_epoch_gives_the_rows_late_rows_counters_and_state_of_the_row_oper
 
 
 quickly = settings(
-    # It ends at the first example that fails. Which one that is depends on the modules that are loaded, too: Hypothesis
-    # draws from their constants.
+    # It ends at the first failing example. Which one that is also depends on the loaded modules, because Hypothesis
+    # uses their constants.
     max_examples=6000,
     deadline=None,
     database=None,
@@ -347,7 +345,7 @@ quickly = settings(
 
 
 def holds(monkeypatch: pytest.MonkeyPatch, *kinds: type) -> None:
-    """The equality of both operators over the drawn pipelines, with aggregates of these kinds."""
+    """Check that both operators are equal over random pipelines, with aggregates of these kinds."""
     some = {name: made for name, made in columnar_cases.AGGREGATES.items() if isinstance(made, kinds)}
     monkeypatch.setattr(columnar_cases, "AGGREGATES", some)
     test = test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_operator
@@ -361,7 +359,7 @@ def holds(monkeypatch: pytest.MonkeyPatch, *kinds: type) -> None:
 
 
 def in_place(self: Any, rank: Any, valid: Any, values: pa.Array, groups: Any) -> Any:
-    """As `First` and `Last` once were: ranks were written into, which Arrow gave read-only for small integers."""
+    """As `First` and `Last` once did: ranks were written to an array that Arrow gives read-only for small integers."""
     best, worst = (groups.max, MIN_TIMESTAMP) if self._largest else (groups.min, MAX_TIMESTAMP)
     ties = rank == best(rank)[groups.ids]
     if ties.sum() > len(groups):

@@ -1,7 +1,6 @@
-"""Pipelines of event time: the cut of commits into epochs, shards and clock epochs change neither panes nor rejects.
-
-Drawn are the options that decide what a row does: a small `max_ahead`, `where` with `watermark_from="all"`,
-source partitions, idleness, every trigger and accumulation, and lateness.
+"""Pipelines of event time: how commits are divided into epochs, shards and clock epochs changes neither panes nor
+rejects. The options that decide what happens to a row are random: a small `max_ahead`, `where` with
+`watermark_from="all"`, source partitions, idleness, every trigger and accumulation, and lateness.
 """
 
 from __future__ import annotations
@@ -48,10 +47,12 @@ from tidegate.windowing.watermarks import EventTimes
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64()), ("x", pa.int64())])
 ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-25, 12), st.integers(1, 9)), max_size=4)
-"""User, milliseconds from the commit to the event, and a value, a gap too, of each row; `where` keeps those below 7."""
+"""For each row, the user, milliseconds from the commit to the event, and a value that is also a gap; `where` keeps
+those below 7.
+"""
 
 STEPS = st.lists(st.tuples(st.integers(0, 12), ROWS | st.none()), min_size=1, max_size=9)
-"""Milliseconds since the step before, and rows of a commit; None for a clock epoch."""
+"""Milliseconds since the previous step, and rows of a commit; None for a clock epoch."""
 
 OF_THE_CLOCK: list[WindowAssigner] = [
     TumblingProcessingTimeWindows.of(10),
@@ -64,7 +65,7 @@ SESSIONS_OF_THE_CLOCK = [ProcessingTimeSessionWindows.with_gap(4), ProcessingTim
 
 
 def in_time(trigger: Trigger) -> bool:
-    """Return True if a trigger does not compare rows, which delta triggers here would do as numbers."""
+    """Return True if a trigger does not compare rows, as delta triggers here would do, treating them as numbers."""
     return "DeltaTrigger" not in repr(trigger)
 
 
@@ -137,9 +138,8 @@ def harness_of(shape: Any, options: dict[str, Any]) -> PipelineHarness:
 
 
 def play(harness: PipelineHarness, steps: Any, cut: set[int] | None, shards: int) -> int:
-    """Commit the steps, and run an epoch after those of the cut, and a clock epoch where there is no commit.
-
-    None leaves clock epochs out. Returns the number of rows.
+    """Commit the steps; run an epoch at each cut, and a clock epoch where there is no commit. None leaves out clock
+    epochs. Returns the number of rows.
     """
     clock, rows = 1_000, 0
     for number, (wait, events) in enumerate(steps):
@@ -222,9 +222,9 @@ def check(steps: Any, cut: set[int], shards: int, shape: Any, options: dict[str,
 
 
 def test_the_draws_find_time_that_stands_still_until_an_epoch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A seeded bug: idleness is noticed at the first commit of an epoch alone."""
+    """A seeded bug: idleness is noticed only at the first commit of an epoch."""
     until = plan_commits.step_until
-    # Of the values themselves, because numbers of values that are gone are given again.
+    # Keyed by the values themselves, because the ids of collected values are reused.
     asked: list[EventTimes] = []
 
     def once(times: EventTimes, committed: int) -> Any:

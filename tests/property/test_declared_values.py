@@ -1,4 +1,4 @@
-"""Any value that user code gives for any declared type: the same result or error, wherever epochs end."""
+"""Any value that user code returns for any declared type: the same result or error, wherever epochs end."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ kinds = st.recursive(
 
 
 def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
-    """Draw values that are meant for a type more often than not, and others."""
+    """Draw values that mostly match a type, and others."""
     anything = st.sampled_from([*VALUES, None, [], {}, (1, 2), [0.5], {"a": 1}, {"a": None}, {"a": 1, "c": 2}])
     if pa.types.is_struct(kind):
         meant: Any = st.fixed_dictionaries(
@@ -105,7 +105,7 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
 
 
 class Folding(AggregateFunction):
-    """Takes the values of a list one after the other, and shows its accumulator. It changes lists in place."""
+    """Takes the values of a list one after the other, and returns its accumulator. It changes lists in place."""
 
     result_type = SHOWN
 
@@ -130,7 +130,7 @@ class Folding(AggregateFunction):
 
 
 class Emitting(Folding):
-    """Shows its accumulator itself, which it changes in place at the next element."""
+    """Returns its accumulator itself, and changes it in place at the next element."""
 
     def __init__(self, kind: pa.DataType, values: Sequence[Any]) -> None:
         super().__init__(kind, values)
@@ -141,7 +141,7 @@ class Emitting(Folding):
 
 
 class Putting(KeyedProcessFunction):
-    """Shows what it finds in a state of a kind, then puts the values of a list there, one for each element."""
+    """Emits what it finds in a state of a kind, then stores the values of a list there, one for each element."""
 
     result_type = SHOWN
 
@@ -176,7 +176,7 @@ class Putting(KeyedProcessFunction):
 
 
 def outcome(compute: Any, elements: int, cut: bool) -> list[str] | str:
-    """Return what results show, or the error; with an epoch for each element, or a single one."""
+    """Return what the results contain, or the error, with an epoch for each element or a single one."""
     made = PipelineHarness(
         Pipeline(
             name="puts",

@@ -1,4 +1,4 @@
-"""Tables with drawn features of Delta: Arrow reads the rows that plain Python keeps of what was written."""
+"""Tables with random features of Delta: Arrow reads the rows that plain Python keeps of what was written."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def files(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def written(folder: Path, drawn: dict[str, Any]) -> HandMade:
-    """Write a drawn table; files are in the order of their names."""
+    """Write a random table, with its files in the order of their names."""
     mode = drawn["mapping"]
     columns = [
         column(name, kind) if mode == "none" else mapped(name, kind, number)
@@ -83,7 +83,7 @@ def written(folder: Path, drawn: dict[str, Any]) -> HandMade:
         fields = [
             pa.field(stored[name], kinds[name], metadata={"PARQUET:field_id": str(numbers[name])}) for name in names
         ]
-        # A column of another table's file comes along, since a file without columns has no rows.
+        # A column of another table's file is included, because a file without columns has no rows.
         fields.append(pa.field("rest", pa.int8(), metadata={"PARQUET:field_id": "99"}))
         values = [[row[name] for row in file["rows"]] for name in names]
         rows = pa.table([*values, [0] * len(file["rows"])], schema=pa.schema(fields))
@@ -102,7 +102,7 @@ def written(folder: Path, drawn: dict[str, Any]) -> HandMade:
 
 
 def holds(drawn: dict[str, Any], brought: Callable[[Path], Warehouse] = lambda folder: Warehouse(str(folder))) -> None:
-    """Compare what Arrow reads of a drawn table with the rows that were drawn.
+    """Compare what Arrow reads from a random table with the drawn rows.
 
     Args:
         drawn: the table.

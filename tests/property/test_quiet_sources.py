@@ -21,7 +21,7 @@ STEPS = st.lists(st.sampled_from(["data", "vacuum", "optimize", "alter", "run", 
 
 
 def vacuumed(table: str) -> None:
-    """The commit without data that Spark's VACUUM writes, and the removal of what was compacted away."""
+    """The commit without data that Spark's VACUUM writes, and the removal of compacted files."""
     handle = DeltaTable(table)
     properties = CommitProperties(custom_metadata={"what": "VACUUM END"})
     handle.create_write_transaction([], "append", handle.schema(), commit_properties=properties)
@@ -29,7 +29,7 @@ def vacuumed(table: str) -> None:
 
 
 def without_log(table: str, until: int) -> None:
-    """The log without the entries up to a version, as Delta's own clean-up leaves it after a checkpoint."""
+    """Remove the log entries up to a version, as Delta's own clean-up does after a checkpoint."""
     handle = DeltaTable(table)
     handle.create_checkpoint()
     for entry in Path(table, "_delta_log").glob("*.json"):
@@ -38,7 +38,7 @@ def without_log(table: str, until: int) -> None:
 
 
 def live(steps: list[str]) -> None:
-    """Run the steps, then once more; clean-ups and vacuums come when a run has seen all there is."""
+    """Run the steps, then once more; clean-ups and vacuums come when a run has read everything."""
     with tempfile.TemporaryDirectory() as folder:
         lake, pipeline, session = Lake(Path(folder)), hourly_pipeline(), LOCAL
         rows = 0

@@ -1,6 +1,5 @@
-"""Snapshot, restore and rescale at any step change nothing, whatever the windows and the trigger.
-
-And when all windows have ended, neither state nor timers are left.
+"""Snapshot, restore and rescale at any step change nothing, whatever the windows and the trigger. After all windows
+have ended, neither state nor timers remain.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ OF_FIXED_WINDOWS = st.recursive(
     ),
     max_leaves=3,
 )
-"""Every trigger that the contracts test, alone and in the triggers that hold another one."""
+"""Every trigger that the contracts test, alone and inside the triggers that contain another one."""
 
 SHAPES = st.one_of(
     st.tuples(
@@ -113,7 +112,7 @@ def plus(a: int, b: int) -> int:
 
 
 def seen(run: OperatorHarness) -> Counter[Any]:
-    """Output of a step as a multiset, since timers of different keys fire in any order."""
+    """Return the output of a step as a multiset, because timers of different keys fire in any order."""
     kinds = (WindowResult, LateElement, SideOutput, WatermarkRecord)
     return Counter((type(record).__name__, record) for record in run.records() if isinstance(record, kinds))
 
@@ -146,7 +145,7 @@ ORDER = [(name, "ascending") for name in ("key", "namespace", "window_start", "w
 
 
 TIMEOUT = (TumblingEventTimeWindows.of(10), ProcessingTimeoutTrigger.of(EventTimeTrigger(), 5))
-"""The timeout deletes the timer at the end of the window, which cleans the window too."""
+"""The timeout deletes the timer at the end of the window, which also cleans up the window."""
 
 
 @example([Element("a", 1, 1), Clock(5)], {1: 1}, TIMEOUT, None, PanePolicy(), 0)

@@ -1,4 +1,4 @@
-"""Sessions under any order of arrival equal an oracle that joins elements whose windows touch."""
+"""Sessions under any order of arrival equal an oracle that connects elements whose windows touch."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ ELEMENTS = st.lists(
 
 
 def joined(elements: Sequence[Element]) -> list[Session]:
-    """Union-find over all pairs of one key whose spans `[t, t + gap]` overlap or touch."""
+    """Union-find over all pairs of a key whose spans `[t, t + gap]` overlap or touch."""
     leaders = list(range(len(elements)))
 
     def leader(i: int) -> int:
@@ -163,7 +163,7 @@ Sums = dict[tuple[str, int, int], int]
 
 
 def direct(elements: list[tuple[str, int, int]], size: int, slide: int, offset: int) -> Sums:
-    """By asking of every window that could be whether it holds the element."""
+    """Ask of every possible window whether it contains the element."""
     sums: Sums = defaultdict(int)
     for start in range(-100 - size - slide, 101 + slide):
         if (start - offset) % slide == 0:
@@ -182,7 +182,7 @@ def by_watermark(assigner: WindowAssigner, elements: list[tuple[str, int, int]])
 
 
 def by_clock(assigner: WindowAssigner, elements: list[tuple[str, int, int]]) -> Sums:
-    """The assigner counts half milliseconds, so that no tick is a window's last one, which would fire it."""
+    """The assigner counts half milliseconds, so that no tick is the last one of a window, which would fire it."""
     run = window_harness(Windows(assigner, reduce=lambda a, b: a + b))
     for time, group in groupby(sorted(elements, key=itemgetter(1)), key=itemgetter(1)):
         run.processing_time(2 * (time + SHIFT))
@@ -202,7 +202,7 @@ def sums(run: OperatorHarness, time: Callable[[int], int]) -> Sums:
 
 SHIFT = 2**5 * 3**3 * 5 * 7 * 11 * 13
 
-"""A multiple of every size up to 60 that a step makes: the clock begins at 0 and never goes back."""
+"""A multiple of every size up to 60 that a step uses: the clock begins at 0 and never goes back."""
 
 
 @given(TIMED, st.integers(1, 15), st.data())
@@ -233,7 +233,7 @@ def test_cumulative_windows_hold_what_falls_into_them(
     offset = data.draw(st.integers(-size + 1, size - 1))
     expected: Sums = {}
     for each in range(step, size + 1, step):
-        # Windows of one size are sliding windows of it, a maximum size apart.
+        # Windows of one size are sliding windows of that size with the maximum size as slide.
         expected |= direct(elements, each, size, offset)
     assert by_watermark(CumulateEventTimeWindows.of(size, step, offset), elements) == expected
     assert by_clock(CumulateProcessingTimeWindows.of(2 * size, 2 * step, 2 * offset), elements) == expected

@@ -1,4 +1,6 @@
-"""Process functions over sorted elements give one answer: as a stream, however cut and rescaled, and as a backfill."""
+"""Process functions over sorted elements give one result: as a stream, however it is divided and rescaled, and as a
+backfill.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ RESULT = pa.struct([("what", pa.string()), ("told", pa.string())])
 
 
 class Diary:
-    """Keeps all that a function can see in every kind of state, and tells it; what both functions do."""
+    """Stores everything that a function can see in every kind of state, and emits it; shared by both functions."""
 
     result_type = RESULT
     side_outputs = {"odd": pa.struct([("n", pa.int64())])}  # noqa: RUF012
@@ -60,7 +62,7 @@ class Diary:
 
     def write(self, side: str, value: dict[str, Any], ctx: Any) -> Iterator[dict[str, Any]]:
         timers, last, n = ctx.timer_service(), ctx.get_state(self.last), value["n"] or 0
-        # nan is not equal to itself, and texts are.
+        # NaN is not equal to itself, but strings are.
         entry = f"{side} {ctx.timestamp} {timers.current_watermark()} {sorted(map(str, value.items()))}"
         ctx.get_state(self.entries).add(entry)
         ctx.get_state(self.seen).put(str(value["x"]), n)
@@ -102,12 +104,12 @@ class Commit(NamedTuple):
     rows: list[dict[str, Any]]
     complete: bool
     parallelism: int | None
-    """Parallelism of the epoch that ends with this commit; None if the epoch goes on."""
+    """Parallelism of the epoch that ends with this commit; None if the epoch continues."""
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """The commits of a stream and how far it waits for older elements."""
+    """The commits of a stream, and how far it waits for older elements."""
 
     bound: int
     commits: list[Commit]
@@ -159,7 +161,7 @@ def streamed(function: Any, arrivals: Arrivals, time_sorted: bool = True) -> Pip
     two = isinstance(function, KeyedCoProcessFunction)
     open_side: str | None = None
     for at, commit in enumerate(arrivals.commits, 1):
-        # What is left of a commit comes next, whatever else there is.
+        # The remainder of a commit comes next, whatever else is there.
         side = open_side or (commit.side if two else "left")
         made.commit(commit.rows, at=at, complete=commit.complete, side=side if two else None)
         open_side = None if commit.complete else side
@@ -174,7 +176,7 @@ def streamed(function: Any, arrivals: Arrivals, time_sorted: bool = True) -> Pip
 
 
 def backfilled(function: Any, arrivals: Arrivals, stream: PipelineHarness, slices: int) -> PipelineHarness:
-    """The rows that were not late to the stream, as intervals up to its watermark."""
+    """Return the rows that were not late in the stream, as intervals up to its watermark."""
     made = harness(function, arrivals.bound, True)
     two = isinstance(function, KeyedCoProcessFunction)
     # The inputs may have equal rows of which only one is late.
@@ -199,13 +201,13 @@ def backfilled(function: Any, arrivals: Arrivals, stream: PipelineHarness, slice
 
 
 def without_run(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows without what tells of the run that made them."""
+    """Return rows without what identifies the run that wrote them."""
     ours = {*COLUMNS.names, "side", "left", "right"}
     return [{name: value for name, value in row.items() if name in ours} for row in rows]
 
 
 def told(made: PipelineHarness) -> tuple[list[str], list[str]]:
-    """Results, and the state of every key but the last element's."""
+    """Return results, and the state of every key except the last element's."""
     hidden = ("epoch", "emitted_at")
     results = [{name: value for name, value in row.items() if name not in hidden} for row in made.results()]
     return sorted(map(str, results)), sorted(str(row) for row in made.state() if row["user"] != MARKER)
@@ -231,7 +233,7 @@ EQUAL_ROWS_OF_BOTH_INPUTS = [
     Commit("left", [row(2)], True, 1),
     Commit("left", [row(0)], True, 1),
 ]
-"""The left row of time 0 is late, and its equal on the right is not."""
+"""The left row of time 0 is late, but the equal row on the right is not."""
 
 
 @pytest.mark.first(1)
@@ -258,7 +260,7 @@ def test_a_stream_however_it_is_cut_and_rescaled_gives_what_a_backfill_gives(
 @FEWER
 @given(arrivals=ARRIVALS)
 def test_cuts_do_not_show_while_elements_wait(make: Callable[[], Any], arrivals: Arrivals) -> None:
-    """State rows too are those of one epoch, those of waiting elements among them."""
+    """State rows, including those of waiting elements, are also those of one epoch."""
     made = []
     for cut in (True, False):
         run = harness(make(), arrivals.bound, True)
@@ -272,7 +274,7 @@ def test_cuts_do_not_show_while_elements_wait(make: Callable[[], Any], arrivals:
 
 
 def found(make: Callable[[], Any], time_sorted: bool = True) -> Arrivals:
-    """Arrivals over which stream and backfill disagree; fails if the draws find none."""
+    """Return arrivals for which stream and backfill disagree; fail if none are found."""
     return find(
         ARRIVALS,
         lambda arrivals: disagree(make(), arrivals, time_sorted=time_sorted),

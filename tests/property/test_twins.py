@@ -1,8 +1,7 @@
-"""Keys that look alike to a hash or to pandas lead the lives of plain keys, through every command. No JVM runs.
-
-Twins have one hash because nulls don't change it or because somebody made the text so; others differ after a NUL only,
-or are put together of the same characters. The life of plain keys at the same places says what each of them must have,
-and for hours plain Python says it too.
+"""Keys that a hash or pandas can't tell apart lead the lives of plain keys, through every command. No JVM runs. Twins
+have the same hash because nulls don't change it, or because somebody chose the text so; others differ only after a NUL,
+or consist of the same characters. The life of plain keys in their place defines what each of them must have, and for
+hours plain Python does so too.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ TWINS: list[list[Key]] = [
     [("ab", "c"), ("a", "bc"), ("", "abc"), ("abc", "")],
 ]
 CLOCK = 4
-"""Number of the key that only moves the watermark."""
+"""Number of the key that only advances the watermark."""
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 179), st.integers(1, 9)), min_size=1, max_size=6)
 STEP = st.one_of(
@@ -90,7 +89,7 @@ def text_of(part: str | None) -> str:
 
 @dataclass
 class Life:
-    """A pipeline over rows of some keys, and what its steps gave by the numbers of the keys."""
+    """A pipeline over rows of some keys, and the results of its steps by the numbers of the keys."""
 
     folder: Path
     keys: Sequence[Key]
@@ -135,7 +134,7 @@ class Life:
         self.lake.stream(LOCAL, self.pipeline)
 
     def change(self, number: int, value: int) -> None:
-        """Give a row another value, or remove it."""
+        """Give a row a different value, or remove it."""
         place = number % len(self.rows)
         key, minute, _ = self.rows[place]
         if key != CLOCK:
@@ -167,7 +166,7 @@ class Life:
         self.given.append(prune(self.tables, self.lake.clock() + 1, self.lake.clock()))
 
     def shown(self) -> list[Any]:
-        """Return the rows of the tables and what the commands say, with the numbers of the keys."""
+        """Return the rows of the tables and the output of commands, with keys replaced by their numbers."""
         of_panes = ["window_start", "window_end", "pane", "op", "timing", "events", "total", "epoch"]
         results = self._numbered(self.lake.rows(self.pipeline, "results"), of_panes)
         latest = self._numbered(self.lake.latest(self.pipeline), of_panes)
@@ -259,7 +258,7 @@ def test_keys_that_look_alike_live_drawn_lives_as_others_do(twins: list[Key], sh
 
 
 def check_lives(twins: list[Key], shape: str, steps: list[Step]) -> None:
-    """Check that two keys that look alike get what two plain keys get."""
+    """Check that two similar keys get the same results as two plain keys."""
     lives = []
     for of_life in (twins, PLAIN):
         with tempfile.TemporaryDirectory() as folder:
@@ -318,7 +317,7 @@ def test_commands_name_a_key_with_a_null(tmp_path: Path, capsys: pytest.CaptureF
 def test_windows_of_a_key_with_one_id_harm_no_other_key_and_no_check(
     tmp_path: Path, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All windows of one key have the same id, as nobody could make them."""
+    """All windows of one key have the same id, which nobody could produce."""
     steps = [("read", [(0, 1, 1), (1, 2, 2)]), *EVERYTHING[:7], *EVERYTHING[8:10]]
     plain = Life(tmp_path / "plain", [*PLAIN, CLOCK_KEY], shape)
     plain.live(steps)
@@ -339,6 +338,6 @@ def test_windows_of_a_key_with_one_id_harm_no_other_key_and_no_check(
 
 
 def without_key_0(given: list[Any]) -> list[Any]:
-    """Return what steps gave, without the rows of the first key."""
+    """Return the results of steps, without the rows of the first key."""
     shown = [entry for entry in given if isinstance(entry[0], tuple)]
     return [(step, [[row for row in rows if row[0]] for rows in tables[:4]]) for step, tables in shown]

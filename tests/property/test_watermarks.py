@@ -1,6 +1,5 @@
-"""Watermarks never go back, whatever inputs do, and a restore on the way changes nothing.
-
-`watermark_by` is added, removed and changed in mid-life: the watermark goes on, for one input and for two.
+"""Watermarks never go back, whatever the inputs do, and a restore on the way changes nothing. `watermark_by` is added,
+removed and changed during a life: the watermark continues, for one input and for two.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ STEPS_BY = st.lists(
 
 
 def pipeline_of(columns: Sequence[str | None]) -> Pipeline:
-    """One input for each column, which its source partitions are of."""
+    """One input for each column, which defines its source partitions."""
     options: dict[str, Any] = {
         "name": "hours",
         "source": DeltaSource("events", timestamp="time", unit="ms"),
@@ -133,7 +132,7 @@ def pipeline_of(columns: Sequence[str | None]) -> Pipeline:
 
 
 def manifest_of(pipeline: Pipeline, times: EventTimes, epoch: int) -> Manifest:
-    """Return the event time in a snapshot after it was written and read again."""
+    """Write and read a snapshot, and return the event time in it."""
     manifest = Manifest(
         pipeline=pipeline.name,
         timeline=1,
@@ -170,9 +169,8 @@ def partition_of(row: Mapping[str, Any], column: str | None) -> str:
 
 
 def live_by(inputs: int, steps: Sequence[tuple[Any, ...]]) -> None:
-    """Hold event time against what the columns of the rows since each change say.
-
-    A column that was changed and changed back between two epochs was never another one: no snapshot knows of it.
+    """Compare event time with what the columns of the rows since each change imply. A column that was changed and
+    changed back between two epochs never differed: no snapshot knows about it.
     """
     columns: list[str | None] = [None] * inputs
     used: list[str | None] = [None] * inputs

@@ -1,7 +1,6 @@
-"""The world that users have, to draw from: every Delta type as key and as value, awkward names, ties and gaps.
-
-Rows and keys are drawn whole from lists that hold the edges of each type: drawing each value on its own costs more
-than running what is tested. Names hold what breaks quoting: dots, backticks, brackets, capitals, any script.
+"""Realistic data to draw from: every Delta type as key and as value, awkward names, equal times and gaps. Rows and keys
+are drawn as a whole from lists that contain the edge cases of each type, because drawing each value separately costs
+more than running what is tested. Names contain what breaks quoting: dots, backticks, brackets, capitals, any script.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     ),
     "wall": (pa.timestamp("us"), [None, datetime(1970, 1, 1), datetime(1, 1, 1), LATEST]),
 }
-"""Columns by name, with their types and the values to draw from: nulls, extremes, equal and nearly equal ones."""
+"""Columns by name, with their types and the values to draw from: nulls, extremes, equal and nearly equal values."""
 
 INPUT = pa.schema([(name, kind) for name, (kind, _) in COLUMNS.items()])
 
@@ -69,7 +68,7 @@ KEYS: dict[Any, list[Any]] = {
     pa.bool_(): [True, False, None],
     pa.binary(): [b"", b"\x00\xff", None],
 }
-"""Types of key columns, with values of each."""
+"""Types of key columns, with values for each."""
 
 NAMES = ("User.Name", "`k`[1]", "é", "Key", "k")
 """Names of key columns."""
@@ -77,14 +76,16 @@ NAMES = ("User.Name", "`k`[1]", "é", "Key", "k")
 
 @st.composite
 def key_columns(draw: st.DrawFn, most: int = 2) -> tuple[tuple[str, ...], tuple[pa.DataType, ...]]:
-    """Names and types of no key columns or some."""
+    """Names and types of zero or more key columns."""
     kinds = draw(st.lists(st.sampled_from(list(KEYS)), max_size=most))
     first = draw(st.integers(0, len(NAMES) - 1))
     return tuple(NAMES[(first + i) % len(NAMES)] for i in range(len(kinds))), tuple(kinds)
 
 
 def times(scale: int = 1) -> st.SearchStrategy[st.SearchStrategy[int]]:
-    """Ways to draw times: of many, of few, or nearly always the same one, since events of one log often tie."""
+    """Ways to draw times: from many, from few, or nearly always the same one, since events of one log often have equal
+    times.
+    """
     spread = st.integers(-20, 60).map(lambda time: time * scale)
     few = st.sampled_from([0, 0, 0, scale, 7 * scale])
     return st.sampled_from([spread, spread, few, st.just(scale)])

@@ -1,4 +1,4 @@
-"""The stream of the recovery tests: its rows, its runs and crashes, and the outcome that must stay the same."""
+"""The stream of the recovery tests: its rows, its runs and crashes, and the outcome that must not change."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ PIPELINE = hourly_pipeline(
     max_parallelism=8,
     checkpoint_interval=timedelta(hours=1),
 )
-"""Each user is a source partition, and commits may be cut: epochs that end inside one are the hardest to resume.
-
+"""Each user is a source partition, and commits may be divided: epochs that end inside one are the hardest to resume.
 Clocks that differ by minutes add no epoch.
 """
 
@@ -43,7 +42,7 @@ FILE_BY_FILE = EpochLimits(files=1)
 
 NOTE = "position.json"
 
-"""File in which `run` notes the position, in the lake's folder."""
+"""File in which `run` records the position, in the lake's folder."""
 
 
 class Crash(Exception):
@@ -51,9 +50,8 @@ class Crash(Exception):
 
 
 def commit_to(lake: Lake, number: int, files: int = 2) -> None:
-    """One commit of the source, two hours on: in order, out of order, late, twice the same, of no use.
-
-    Every file has all users, and the newest rows are in the first.
+    """Return one commit of the source, two hours later: rows in order, out of order, late, duplicated, unusable. Every
+    file has all users, and the newest rows are in the first.
     """
     draw = random.Random(number)
     end = DAY0 + timedelta(hours=2 * number)
@@ -71,7 +69,7 @@ def commit_to(lake: Lake, number: int, files: int = 2) -> None:
 
 
 def source_of(folder: Path, commits: int) -> Lake:
-    """A lake with a source of so many commits of two files each, and one of a single file at the end."""
+    """A lake with a source of this many commits of two files each, and one of a single file at the end."""
     lake = Lake(folder)
     for number in range(1, commits + 1):
         commit_to(lake, number)
@@ -80,7 +78,7 @@ def source_of(folder: Path, commits: int) -> Lake:
 
 
 def copy_of(lake: Lake, folder: Path) -> Lake:
-    """The same lake at another place, with a clock of its own: neither sees what happens to the other."""
+    """The same lake in another place, with a clock of its own: neither sees what happens to the other."""
     shutil.copytree(lake.folder, folder)
     return Lake(folder, Clock(lake.clock.now))
 
@@ -103,10 +101,9 @@ def run(
     pipeline: Pipeline = PIPELINE,
     limits: EpochLimits = FILE_BY_FILE,
 ) -> None:
-    """Stream all that is there, by default a file an epoch, with a note of the position beside the tables.
-
-    The note is what a stream with a checkpoint of its own would write where it begins, and when an epoch is
-    done. Nobody reads it but a planted bug.
+    """Stream everything there is, by default one file per epoch, and record the position next to the tables. The record
+    is what a stream with a checkpoint of its own would write at its start, and after each epoch. Only a planted bug
+    reads it.
     """
     planned: list[str] = []
 
@@ -125,7 +122,7 @@ def run(
 
 
 def crash_after(spark: Engine | SparkSession, lake: Lake, step: str, epoch: int = 1, **options: Any) -> None:
-    """Stream until a step of the epoch-th epoch is done."""
+    """Stream until a step of the n-th epoch is done."""
     planned: list[str] = []
 
     def tell(done: str) -> None:
@@ -154,7 +151,7 @@ class Runs:
 
     @classmethod
     def make(cls, folder: Path) -> Runs:
-        """Make them in a folder."""
+        """Create them in a folder."""
         source = source_of(folder / "source", commits=2)
         begun, ended = copy_of(source, folder / "begun"), copy_of(source, folder / "ended")
         crash_after(LOCAL, begun, STEPS[-1], epoch=3)
@@ -163,7 +160,7 @@ class Runs:
 
 
 def outcome(lake: Lake, pipeline: Pipeline = PIPELINE, without: tuple[str, ...] = ()) -> dict[str, list[str]]:
-    """Everything that readers can see and a later run rests on, row for row, without the runs' own marks.
+    """Return everything that readers can see and that later runs depend on, row by row, without what identifies a run.
 
     Args:
         lake: with the pipeline's tables.
@@ -194,7 +191,7 @@ def outcome(lake: Lake, pipeline: Pipeline = PIPELINE, without: tuple[str, ...] 
 def rows_of(
     lake: Lake, pipeline: Pipeline = PIPELINE, without: tuple[str, ...] = ("epoch", "timeline")
 ) -> dict[str, list[str]]:
-    """Contents of the tables without the numbers of epochs, which cuts and restores change."""
+    """Return the contents of the tables without epoch numbers, which restores and the division into epochs change."""
     return {table: rows for table, rows in outcome(lake, pipeline, without).items() if table != "epochs"}
 
 

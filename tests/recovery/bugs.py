@@ -1,7 +1,6 @@
-"""Bugs to plant, one for each protection of the protocol: with it switched off, the crash tests must fail.
-
-Each says after which steps a crash shows it. That is part of what is tested: a protection that mattered
-nowhere would be none, and one that mattered elsewhere would be misunderstood.
+"""Bugs to plant, one for each protection of the protocol: with it switched off, the crash tests must fail. Each bug
+says after which steps a crash reveals it, which is tested too: a protection that matters nowhere would be useless, and
+one that matters elsewhere would be misunderstood.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def _no_look_at_the_transaction(planted: pytest.MonkeyPatch) -> None:
 
 
 def _a_note_is_trusted(planted: pytest.MonkeyPatch) -> None:
-    """Begin where a note beside the tables says that the newest epoch ended which was done, as a checkpoint would."""
+    """Start where a record next to the tables says that the newest completed epoch ended, as a checkpoint would."""
     checked = Stream._positions
 
     def positions(self: Stream, source: OpenInput) -> tuple[Position, ...]:
@@ -71,7 +70,7 @@ def _a_note_is_trusted(planted: pytest.MonkeyPatch) -> None:
 
 
 def _files_read_are_forgotten(planted: pytest.MonkeyPatch) -> None:
-    """Begin a run at whole commits; within the run the position is right, or it would never end."""
+    """Start a run at whole commits; within the run the position is right, or it would never end."""
     checked = Stream._positions
 
     def positions(self: Stream, source: OpenInput) -> tuple[Position, ...]:
@@ -96,7 +95,7 @@ def _half_a_commits_times_are_forgotten(planted: pytest.MonkeyPatch) -> None:
 
 
 def _whatever_lies_there_is_published(planted: pytest.MonkeyPatch) -> None:
-    """Take the files of the folder, as a job's committer would, and not those that the tasks reported."""
+    """Use the files in the folder, as a job's committer would, and not those that the tasks reported."""
     known = commit_step._manifest
 
     def manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], *rest: Any) -> Manifest:

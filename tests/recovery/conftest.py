@@ -1,4 +1,4 @@
-"""The pipeline whose epochs the tests of recovery make by hand, and the stream that most of them disturb."""
+"""The pipeline whose epochs the recovery tests run by hand, and the stream that most of them disturb."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def by_hand(tmp_path: Path) -> ByHand:
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """The stream at three places. Tests copy it."""
+    """The stream at three points. Tests copy it."""
     return Runs.make(tmp_path_factory.mktemp("runs"))

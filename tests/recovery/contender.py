@@ -1,7 +1,7 @@
-"""One of two drivers that start at once: they meet at files, so that neither is ever ahead by chance.
+"""One of two drivers that start together: they meet at files, so that neither is ever ahead by chance.
 
-Usage: contender.py FOLDER NAME OTHER HOW CLOCK. HOW is `leased`, or the step after which the two, who know of no
-lease, meet once more. Ends with the exit code of its error, else 0; the error is printed.
+Usage: contender.py FOLDER NAME OTHER HOW CLOCK. HOW is `leased`, or the step after which the two, without a lease, meet
+once more. Ends with the exit code of its error, otherwise 0; the error is printed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PATIENCE = 60.0
 
 
 def meet(folder: Path, place: str, name: str, other: str) -> None:
-    """Wait until the other one has come to a place, too."""
+    """Wait until the other one has reached a place too."""
     (folder / f"{place}-{name}").touch()
     wait_for(folder / f"{place}-{other}")
 
@@ -39,7 +39,7 @@ def main(folder: Path, name: str, other: str, how: str, clock: int) -> int:
     def tell(step: str) -> None:
         told.append(step)
         if how == "leased" and told == ["planned"]:
-            # Whoever holds the lease works on until the other one has seen it held.
+            # The holder of the lease keeps running until the other one has seen that it is held.
             wait_for(folder / f"ended-{other}")
         if step == how and told.count(how) == 1:
             meet(folder, "step", name, other)

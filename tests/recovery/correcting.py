@@ -1,7 +1,7 @@
-"""Drivers that correct a changed source and are killed, by a signal that nothing can catch, each in its own process.
+"""Drivers that correct a changed source and are killed, by a signal that can't be caught, each in its own process.
 
 Usage: correcting.py TASKS, where TASKS is a JSON list of `Task`. This process imports what they need, and forks one for
-each task in turn; so a kill costs no imports. It prints the exit codes, as `subprocess` has them. No JVM runs.
+each task in turn, so a kill costs no imports. It prints the exit codes, as `subprocess` has them. No JVM runs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def work(lake: Lake, name: str, run: str, tell: Callable[[str], None] = lambda s
 
 
 def killed(*tasks: Task) -> list[int]:
-    """Do tasks in processes of their own; their exit codes: that of SIGKILL, or 0 if it ended before."""
+    """Run tasks in separate processes, and return their exit codes: that of SIGKILL, or 0 if a process ended before."""
     command = [sys.executable, "-m", "tests.recovery.correcting", json.dumps([asdict(task) for task in tasks])]
     ended = run_process(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -80,7 +80,7 @@ def killed(*tasks: Task) -> list[int]:
 def main(tasks: str) -> None:
     codes = []
     for task in (Task(**fields) for fields in json.loads(tasks)):
-        # Nothing of Arrow or Delta has run yet in this process, so there are no threads that the fork would lose.
+        # Arrow and Delta have not run in this process yet, so there are no threads that the fork would lose.
         if child := os.fork():
             codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
             continue

@@ -15,7 +15,7 @@ from tidegate.windowing import ProcessWindowFunction
 
 @dataclass(frozen=True)
 class Fatal(ProcessWindowFunction):
-    """Raises, or kills the process that it runs in.
+    """Raises, or kills its process.
 
     Args:
         how: `raise` or `kill`.

@@ -1,7 +1,6 @@
-"""A stream of many epochs in this process: what each of them costs in calls, bytes and files.
-
-Seconds say little on a machine that does other work as well. Calls and bytes do: what grows with the number of epochs
-that were run before shows in them first.
+"""A stream of many epochs in this process: what each of them costs in calls, bytes and files. Seconds say little on a
+machine that also does other work. Calls and bytes are reliable: whatever grows with the number of past epochs shows in
+them first.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _COMMITS_PER_CHECKPOINT = 50
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Cost of one epoch, with its share of upkeep.
+    """Cost of one epoch, including its share of maintenance.
 
     Args:
         opened: Delta tables that were opened.
@@ -58,12 +57,12 @@ class Cost:
 
 
 def mean_of(costs: Sequence[Cost]) -> Cost:
-    """The mean, by what is counted."""
+    """Return the mean of each quantity."""
     return Cost(*(mean(values) for values in zip(*map(astuple, costs), strict=True)))
 
 
 def growth(costs: Sequence[Cost]) -> dict[str, float]:
-    """The last third beside the middle third, by what is counted."""
+    """Return the last third compared with the middle third, for each quantity."""
     third = len(costs) // 3
     middle, last = mean_of(costs[third : 2 * third]), mean_of(costs[2 * third : 3 * third])
     return {one.name: getattr(last, one.name) / getattr(middle, one.name) for one in fields(Cost)}
@@ -76,7 +75,7 @@ def run_epochs(
     pipeline: Pipeline = PIPELINE,
     on_epoch: Callable[[Cost], None] = lambda cost: None,
 ) -> list[Cost]:
-    """Stream a source that gets a commit for each epoch; what each cost.
+    """Stream a source that gets a commit for each epoch, and return the cost of each epoch.
 
     Args:
         folder: where the warehouse goes.
@@ -91,7 +90,7 @@ def run_epochs(
     timer = [0.0]
 
     def pause(seconds: float) -> None:
-        """The epoch and its upkeep are done; the next commit comes."""
+        """The epoch and its maintenance are done; the next commit comes."""
         if timer[0]:
             costs.append(meter.end())
             on_epoch(costs[-1])
@@ -111,7 +110,7 @@ def run_epochs(
 
 
 class Source:
-    """A source table that a test commits to by writing its log: that costs the same for each commit.
+    """A source table that a test commits to by writing its log, which costs the same for each commit.
 
     Args:
         lake: where the table is.
@@ -125,7 +124,7 @@ class Source:
         self._version = 0
 
     def commit(self) -> int:
-        """Add a file of a few rows, each hour one of each user; the table's version."""
+        """Add a file of a few rows, one per hour and user, and return the table's version."""
         self._version += 1
         end = DAY0 + timedelta(minutes=20 * self._version)
         rows: list[Row] = [(f"user{number}", end, self._version) for number in range(USERS)]
@@ -160,7 +159,7 @@ class _Meter:
 
     @contextmanager
     def counting(self, planted: pytest.MonkeyPatch) -> Iterator[None]:
-        """Within it the calls of the warehouse are counted."""
+        """Count the calls of the warehouse in this context."""
         for name in _CALLS:
             planted.setattr(Warehouse, name, self._counted(name))
         yield
@@ -180,7 +179,7 @@ class _Meter:
         self._before = self._now()
 
     def end(self) -> Cost:
-        """The epoch ends; what it cost."""
+        """End the epoch, and return its cost."""
         opened, calls, system_calls, amount, seconds = (
             now - before for now, before in zip(self._now(), self._before, strict=True)
         )

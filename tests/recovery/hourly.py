@@ -1,4 +1,4 @@
-"""A stream made by hand with a session an hour, for faults that are made between two of its epochs."""
+"""A stream made by hand with one session per hour, for faults between two of its epochs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ NOW = 1_800_000_000_000
 
 
 def hours(by_hand: ByHand, *numbers: int) -> None:
-    """Epochs with a session at the full hour each, in which the one of the hour before fires; and a late row."""
+    """Run epochs that each have a session at the full hour, and in which the session of the hour before fires; and a
+    late row.
+    """
     for number in numbers:
         recover(by_hand.tables)
         row, late = ("ann", at(f"{number:02d}:00"), number), ("bob", at("00:30"), number)
@@ -24,17 +26,17 @@ def hours(by_hand: ByHand, *numbers: int) -> None:
 
 
 def sessions(by_hand: ByHand) -> list[int]:
-    """The hours whose sessions were published."""
+    """Return the hours whose sessions were published."""
     return sorted(row["total"] for row in by_hand.rows("results").to_pylist() if row["user"] == "ann")
 
 
 def contents(by_hand: ByHand, without: tuple[str, ...] = ()) -> dict[str, list[str]]:
-    """The rows of each published table, as text."""
+    """Return the rows of each published table, as strings."""
     return {name: sorted(map(str, by_hand.rows(name).drop_columns([*without]).to_pylist())) for name in PUBLISHED}
 
 
 def back_to(by_hand: ByHand, target: str, give_up: list[str] | None = None) -> list[str]:
-    """Restore as the command does; return what was put back."""
+    """Restore as the command does, and return what was put back."""
     set_aside_damaged(by_hand.tables)
     told = put_back(by_hand.tables, give_up is not None)
     restore(

@@ -1,7 +1,6 @@
-"""Commands that hang in the middle for longer than their lease, while another command runs to its end.
-
-No process is stopped: before or after a mutating operation of the first command, the clock moves on and the second
-command runs, in the same thread. Where the first one was, it goes on with all that it read and wrote before.
+"""Commands that hang in the middle for longer than their lease, while another command runs to its end. No process is
+stopped: before or after a mutating operation of the first command, the clock advances and the second command runs, in
+the same thread. Then the first one continues with everything that it read and wrote before.
 """
 
 from __future__ import annotations
@@ -76,10 +75,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "reset": ("source", "reset", NAME, "--keep-results", "--force"),
     "unlock": ("unlock", NAME),
 }
-"""Commands that change something. `reset` may read rows twice, so its results are not counted.
-
-`unlock` is run as on another host, right away, where the others run after the lease of the first one ended; the next
-command of the pipeline comes after it.
+"""Commands that change something. `reset` may read rows twice, so its results are not counted. `unlock` runs as on
+another host, immediately, while the others run after the lease of the first one has expired; the next command of the
+pipeline follows it.
 """
 
 MUTATIONS: tuple[tuple[Any, str], ...] = (
@@ -114,7 +112,7 @@ class Hang:
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """Watch the operations within it."""
+        """Track the operations in this context."""
         with pytest.MonkeyPatch.context() as planted:
             for owner, name in MUTATIONS:
                 planted.setattr(owner, name, self._watched(owner, name))
@@ -149,7 +147,7 @@ class Hang:
 
 
 class Shifted:
-    """Stands for the module `time` in the driver's clock, some milliseconds ahead."""
+    """Replaces the module `time` in the driver's clock, some milliseconds ahead."""
 
     ahead = 0
 
@@ -163,7 +161,7 @@ class Shifted:
 
 @dataclass
 class Hung:
-    """A project whose commands run in this process, without a JVM, by a clock that can be moved on."""
+    """A project whose commands run in this process, without a JVM, by a clock that can be advanced."""
 
     folder: Path
     clock: Shifted
@@ -171,7 +169,7 @@ class Hung:
     @classmethod
     @contextmanager
     def make(cls, folder: Path) -> Iterator[Hung]:
-        """Make a project with epochs, a savepoint, a backup, a check and commits that nobody read yet."""
+        """Create a project with epochs, a savepoint, a backup, a check and unread commits."""
         folder.mkdir(parents=True)
         (folder / "tidegate.toml").write_text(TOML)
         (folder / f"{MODULE}.py").write_text(CODE)
@@ -179,7 +177,7 @@ class Hung:
         hung = cls(folder, Shifted())
         with pytest.MonkeyPatch.context() as planted:
             planted.setattr(host, "time", hung.clock)
-            # Who hangs renews nothing.
+            # A command that hangs renews nothing.
             planted.setattr(Lease, "_renew_until_ended", lambda self: None)
             planted.setattr(lease, "_of_this_process", set[str]())
             for done in (COMMANDS["stream"], ("savepoint", "create", NAME, "kept"), COMMANDS["quality"]):
@@ -196,7 +194,7 @@ class Hung:
         return Hung(folder, self.clock)
 
     def tidegate(self, *arguments: str) -> tuple[int, str]:
-        """Run a command; return its exit code, and all that it printed."""
+        """Run a command; return its exit code, and everything that it printed."""
         out, path = io.StringIO(), [*sys.path]
         sys.modules.pop(MODULE, None)
         try:
@@ -208,7 +206,7 @@ class Hung:
         return code, out.getvalue()
 
     def does(self, *arguments: str) -> None:
-        """Run a command that has to succeed."""
+        """Run a command that must succeed."""
         code, told = self.tidegate(*arguments)
         assert code == 0, told
 
@@ -228,7 +226,8 @@ class Hung:
         return hang.count
 
     def faults(self, first: str, second: str, operation: int, after: bool) -> list[str]:
-        """Let a command hang over another one, and return all that is wrong then; the project is of no use any more.
+        """Let a command hang while another one runs, and return everything that is wrong afterwards; the project can't
+        be used again.
 
         Args:
             first: the command that hangs.
@@ -262,7 +261,7 @@ class Hung:
         return found if len(found) > 1 else []
 
     def harm(self, *commands: str) -> list[str]:
-        """Return all that is wrong in the tables after these commands; the project is of no use any more."""
+        """Return everything that is wrong in the tables after these commands; the project can't be used again."""
         try:
             found = self.unreadable()
             if "reset" not in commands:
@@ -317,14 +316,14 @@ class Hung:
 
 
 _UNDER_WAY = "try again once it is published"
-"""Words of a check that meets a command which hangs between its snapshot and the rows that it removes."""
+"""Messages of a check that meets a command which hangs between its snapshot and the rows that it removes."""
 
 _NOTHING_TO_DO = ("exists", "no savepoint", "no backup", "is not a snapshot")
-"""Words of commands that find that another one did their work, or took away what they need."""
+"""Messages of commands whose work another command did, or which lack what another one removed."""
 
 
 def is_told(code: int, told: str) -> bool:
-    """Return True if a command did its work, or says by its code and words why not."""
+    """Return True if a command did its work, or its exit code and message say why not."""
     if "Give --debug" in told or "Traceback" in told:
         return False
     if code == 1:

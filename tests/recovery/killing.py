@@ -1,4 +1,4 @@
-"""The end of a process at a step of an epoch, by a signal that nothing can catch."""
+"""Ends the process at a step of an epoch, by a signal that can't be caught."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 def killing_after(step: str, epoch: int, delay: int) -> Callable[[str], None]:
-    """Return a listener to steps that kills this process, `delay` milliseconds after a step of the epoch-th epoch."""
+    """Return a listener to steps that kills this process, `delay` milliseconds after a step of the n-th epoch."""
     planned: list[str] = []
 
     def kill() -> None:

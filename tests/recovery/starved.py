@@ -1,4 +1,4 @@
-"""`tidegate stream` in a process of its own whose JVM runs out of memory in its second epoch.
+"""`tidegate stream` in a separate process whose JVM runs out of memory in its second epoch.
 
 Usage: starved.py TIDEGATE_TOML
 """

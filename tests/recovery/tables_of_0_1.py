@@ -43,7 +43,7 @@ COMMITS: tuple[tuple[Row, ...], ...] = (
     (("ann", at("08:50"), 256), ("bob", at("10:20"), 512), ("ann", at("12:00"), 1024)),
     (("cid", at("10:55"), 2048), ("bob", at("12:40"), 4096), ("ann", at("13:30"), 8192), ("bob", at("08:55"), 3)),
 )
-"""Rows that 0.1 read, an epoch each: in order, late, of use to no window, and in windows that stay open."""
+"""Rows that 0.1 read, one epoch each: in order, late, in no window, and in windows that stay open."""
 
 NEXT: tuple[tuple[Row, ...], ...] = (
     (("ann", at("13:40"), 5), ("bob", at("14:50"), 7), ("cid", at("09:10"), 9)),
@@ -53,7 +53,7 @@ NEXT: tuple[tuple[Row, ...], ...] = (
 
 
 def make(file: Path) -> None:
-    """Run the streams, and pack what they leave."""
+    """Run the streams, and pack their tables."""
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder))
         for number, rows in enumerate(COMMITS, start=1):

@@ -1,6 +1,5 @@
-"""State behind what is published, tables that are gone, logs that lost their end: refused with a way on, which works.
-
-Each fault is made between two epochs, by hand; the same epochs without it are what has to come out in the end.
+"""State behind what is published, missing tables, logs that lost their end: refused with a remedy, which works. Each
+fault is made by hand between two epochs; the same epochs without it give the expected outcome.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def numbers(by_hand: ByHand) -> list[int]:
 
 
 def entries(by_hand: ByHand, table: str) -> list[Path]:
-    """The entries of a table's log, in order."""
+    """Return the entries of a table's log, in order."""
     return sorted(Path(by_hand.tables.path(table), "_delta_log").glob("*.json"))
 
 
@@ -78,7 +77,7 @@ def test_state_that_is_behind_what_is_published_is_refused_and_a_restore_goes_on
         with pytest.raises(Refused, match=told):
             goes_on()
     back_to(by_hand, back)
-    # What the lost epoch read is read again: the position went back with the state.
+    # The rows of the lost epoch are read again, because the position went back with the state.
     hours(by_hand, *([] if lost is None else [lost]), 12, 13)
     assert sessions(by_hand) == [8, 9, 10, 11, 12]
     assert len(set(numbers(by_hand))) == len(numbers(by_hand))
@@ -92,7 +91,7 @@ def test_a_published_table_whose_log_lost_epochs_gets_them_again(
 ) -> None:
     hours(by_hand, 8, 9, 10, 11)
     before = contents(by_hand, without=("stale",))
-    # Two epochs, the older one of which no manifest at the head lists any more.
+    # Two epochs; no manifest at the head lists the older one any more.
     fault(by_hand, table, -2)
     if fault is emptied:
         emptied(by_hand, table)
@@ -355,7 +354,7 @@ def test_tables_of_a_tidegate_that_did_not_say_what_they_hold_are_gone_on_from(
 
 
 def cut_after(by_hand: ByHand, table: str, kept: int) -> None:
-    """Cut the newest entry of a log at the end of a line: what is left can be read."""
+    """Truncate the newest entry of a log at the end of a line, so that the remainder can still be read."""
     entry = entries(by_hand, table)[-1]
     lines = entry.read_text().splitlines(keepends=True)
     assert '"txn"' in lines[-1]
@@ -368,7 +367,7 @@ CUTS = {"nothing added": 1, "a part": 2, "all but the transaction": -1}
 @pytest.mark.parametrize(
     ("table", "kept"),
     [
-        # In every run one cut in table state, and one in a published table.
+        # Every run truncates one entry in table state, and one in a published table.
         pytest.param(
             table,
             kept,

@@ -1,6 +1,5 @@
 """A backfill that crashes after any step of an epoch: the next start ends as if nothing had happened.
-
-What shows without a protection is in test_stream_crashes.py.
+test_stream_crashes.py shows the effect of missing protections.
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ PIPELINE = session_pipeline(timedelta(minutes=30))
 
 
 def arriving(lake: Lake) -> Iterator[Interval]:
-    """The days one after the other, each day's rows arriving before its interval is run, once.
-
-    After a crash it begins with the day that was being run. Every day has a null key, a null time, and
-    a row for the day before, which comes too late.
+    """The days one after the other; each day's rows arrive once, before its interval runs. After a crash the backfill
+    begins with the day that was running. Every day has a null key, a null time, and a row for the day before, which is
+    too late.
     """
     loaded = lake.folder / "loaded"
     begun = int(loaded.read_text()) if loaded.exists() else 0
@@ -57,7 +55,7 @@ def arriving(lake: Lake) -> Iterator[Interval]:
 
 
 def published(lake: Lake) -> dict[str, list[str]]:
-    """Everything that readers can see, without the clock of the run; the position has the id of the source."""
+    """Return everything that readers can see, except the clock of the run; the position has the id of the source."""
     found = outcome(lake, PIPELINE, ("processing_time", "watermark_lag_ms"))
     return {table: rows for table, rows in found.items() if table != "position"}
 
@@ -88,7 +86,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]
     return found
 
 
-# In every run tests/recovery/test_stream_crashes.py crashes a stream after each.
+# tests/recovery/test_stream_crashes.py always crashes a stream after each of them.
 @pytest.mark.first(4)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_after_any_step_changes_nothing(lake: Lake, undisturbed: dict[str, list[str]], step: str) -> None:
@@ -98,7 +96,7 @@ def test_a_crash_after_any_step_changes_nothing(lake: Lake, undisturbed: dict[st
 
 
 def _publish_first(self: Driver, plan: EpochPlan) -> Manifest:
-    """The planted bug: results go out before the snapshot that covers them is committed."""
+    """The planted bug: results are published before the snapshot that covers them is committed."""
     outcomes = operate_step.operate(self.engine, plan)
     manifest = commit_step._manifest(plan, outcomes, {})
     plan.tables.create(plan.bound.table_schemas)
@@ -118,7 +116,7 @@ def test_what_arrives_between_a_crash_and_the_next_start_is_in_the_results(lake:
 def test_results_that_went_out_before_their_snapshot_are_noticed_by_the_next_start(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They would miss what arrives until then."""
+    """They would miss what arrives in the meantime."""
     with monkeypatch.context() as planted:
         planted.setattr(Driver, "run", _publish_first)
         crash_after(lake, "published first")

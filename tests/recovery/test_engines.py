@@ -1,7 +1,6 @@
-"""The contract of engines: what an epoch writes is the same under each, and each continues the other's snapshots.
-
-Windows of each kind, process functions, joins, corrections and reopened late rows, with kills at the steps of an epoch
-and restores at another parallelism: table by table, row for row, they are those of one run in this process.
+"""The contract of engines: an epoch writes the same under each, and each continues the other's snapshots. Windows of
+each kind, process functions, joins, corrections and reopened late rows, with kills at the steps of an epoch and
+restores at another parallelism, are, row by row, those of a single run in this process.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ Expected = Callable[[str], dict[str, list[str]]]
 
 
 class UntilTheLargest(WatermarkGenerator):
-    """Event time follows the largest value's element, so that the order of the events of a commit matters."""
+    """Event time follows the element with the largest value, so that the order of the events of a commit matters."""
 
     def __init__(self) -> None:
         self.largest = -1
@@ -63,7 +62,7 @@ class UntilTheLargest(WatermarkGenerator):
             output.emit_watermark(timestamp - 1_200_000)
 
     def on_periodic_emit(self, output: Any) -> None:
-        """Only events move it."""
+        """Only events advance it."""
 
     def snapshot(self) -> dict[str, Any]:
         return {"largest": self.largest, "time": self.time}
@@ -100,7 +99,7 @@ class LargeAtOnce(Trigger):
 
 @dataclass(frozen=True)
 class WithoutOnes(Evictor):
-    """Lets the function see no ones, and keeps the newest five for the next firing."""
+    """Hides ones from the function, and keeps the newest five elements for the next firing."""
 
     def evict_before(self, elements: Any, window: Any, ctx: Any) -> Any:
         return [element for element in elements if element.value["value"] != 1]
@@ -110,7 +109,7 @@ class WithoutOnes(Evictor):
 
 
 class Seen(ProcessWindowFunction):
-    """The values that a firing saw, in order, and how many firings the user had in all windows."""
+    """The values that a firing saw, in order, and the number of the user's firings in all windows."""
 
     result_type = pa.struct([("values", pa.list_(pa.int64())), ("firings", pa.int64())])
     firings = ValueStateDescriptor("firings", pa.int64())
@@ -159,7 +158,7 @@ REOPENED = ("sessions with lateness", "sliding", "SQL", "corrected", "corrected 
 CORRECTED = ("corrected", "corrected sessions")
 """Pipelines whose source changes at the end."""
 FEW = {"in place": ("a join",), "exchanged": ("corrected sessions",)}
-"""Pipelines of every run on Spark, by the way of events; the others run there in the long form."""
+"""Pipelines that always run on Spark, by how events reach their shards; the others do so in the long form."""
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +178,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @pytest.fixture(scope="module")
 def expected(source: Lake, tmp_path_factory: pytest.TempPathFactory) -> Expected:
-    """What one run in this process leaves, by pipeline."""
+    """The outcome of a single run in this process, by pipeline."""
     found: dict[str, dict[str, list[str]]] = {}
 
     def of(name: str) -> dict[str, list[str]]:
@@ -196,7 +195,7 @@ def expected(source: Lake, tmp_path_factory: pytest.TempPathFactory) -> Expected
 
 
 def contents(lake: Lake, pipeline: Pipeline) -> dict[str, list[str]]:
-    """Contents of the tables without the numbers of epochs, also of those that reopened late rows."""
+    """Return the contents of the tables without the numbers of epochs, including the epochs that reopened late rows."""
     return rows_of(lake, pipeline, ("epoch", "timeline", "reopened"))
 
 
@@ -216,7 +215,7 @@ def end(engine: Engine, lake: Lake, name: str) -> None:
 
 
 def live(engines: Sequence[Engine], lake: Lake, name: str, draw: random.Random) -> None:
-    """Drawn engines, epochs, steps to crash after, snapshots to go back to and parallelism; then to the end."""
+    """Random engines, epochs, steps to crash after, snapshots to restore and parallelism; then to the end."""
     pipeline = PIPELINES_OF_ENGINES[name]
     for _ in range(3):
         here = replace(pipeline, parallelism=draw.choice((1, 2, 5)))
@@ -240,7 +239,7 @@ def pool() -> Iterator[LocalEngine]:
 
 @pytest.fixture(params=["in place", "exchanged"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The way of events to their shards: each task reads all files, or tasks exchange packs."""
+    """How events reach their shards: each task reads all files, or tasks exchange packs."""
     if request.param == "exchanged":
         monkeypatch.setattr(exchange, "_ROWS_READ_AGAIN", -1)
         monkeypatch.setattr(exchange, "_TASKS_THAT_READ", 0)

@@ -1,7 +1,6 @@
-"""In arrival order nothing but the source's commits and the clock decides: not epochs, stops, crashes or parallelism.
-
-Replays, streams in epochs of half a commit or of many, and streams that crash at drawn points, are put back
-to older snapshots and go on at another parallelism: panes, late rows and state are the same, row for row.
+"""In arrival order only the source's commits and the clock decide: not epochs, stops, crashes or parallelism. For
+replays, for streams in epochs of half a commit or of many, and for streams that crash at random points, are restored to
+older snapshots and continue at another parallelism, panes, late rows and state are the same, row by row.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ IDLENESS = WatermarkStrategy.for_bounded_out_of_orderness(20 * MINUTE).with_idle
 
 
 class Quiet(KeyedProcessFunction):
-    """Number of elements before a user was silent for ten minutes, and until each second hour of the clock."""
+    """Number of elements before a user had no input for ten minutes, and until every second hour of the clock."""
 
     result_type = pa.struct([("what", pa.string()), ("events", pa.int64())])
     seen = ValueStateDescriptor("seen", pa.int64())
@@ -110,11 +109,11 @@ PIPELINES = {
 
 
 LONG = ("sliding", "every fifth element", "a process function, elements as they come")
-"""Pipelines of the long form only: each has a neighbour with the same operator in every run."""
+"""Pipelines of the long form only: each is similar to one with the same operator that always runs."""
 
 
 def arrive(lake: Lake) -> None:
-    """Commits, an hour apart, of two files: skewed, late, twice the same, of no use, and from users who fall silent."""
+    """Commits of two files, an hour apart: skewed, late, duplicated, unusable, and from users whose input stops."""
     draw = random.Random(17)
     for number in range(COMMITS):
         end = DAY0 + (number + 1) * HOUR
@@ -129,7 +128,7 @@ def arrive(lake: Lake) -> None:
 
 
 def commits_come_hourly(lake: Lake, table: str, apart: timedelta = HOUR) -> None:
-    """Give the commits of the source times of their own, and the driver a clock that stands at the last."""
+    """Give the commits of the source times of their own, and the driver a clock that stands at the last one."""
     for log in sorted(Path(lake.path(table), "_delta_log").glob("*.json")):
         lake.clock.now = to_millis(DAY0 + int(log.stem) * apart)
         date_commit(log, lake.clock.now)
@@ -145,7 +144,7 @@ def replayed(lake: Lake, pipeline: Pipeline, commits_per_epoch: int | None) -> N
 
 
 def stopped_and_put_back(lake: Lake, pipeline: Pipeline, draw: random.Random) -> None:
-    """Drawn epochs, steps to crash after, snapshots to go back to, files an epoch and parallelism; then to the end."""
+    """Random epochs, steps to crash after, snapshots to restore, files per epoch and parallelism; then to the end."""
     for _ in range(3):
         here = replace(pipeline, parallelism=draw.choice((1, 2, 3, 5)))
         limits = EpochLimits(files=draw.choice((1, 2)))
@@ -155,7 +154,9 @@ def stopped_and_put_back(lake: Lake, pipeline: Pipeline, draw: random.Random) ->
 
 
 def put_back(lake: Lake, pipeline: Pipeline, draw: random.Random) -> None:
-    """Restore one of the snapshots that there are, of lines that were left too; the newest means going on."""
+    """Restore one of the existing snapshots, including those of abandoned lineages; the newest one means to
+    continue.
+    """
     tables = lake.tables(pipeline)
     if epochs := [str(entry.manifest["epoch"]) for entry in list_snapshots(tables)]:
         with Lease(tables, "restore", lake.clock):
@@ -218,7 +219,7 @@ def test_the_data_has_late_and_rejected_rows_and_idle_users(source: Lake, tmp_pa
 @pytest.mark.long
 @pytest.mark.parametrize("pipeline", [aircraft_duty, airport_hours], ids=lambda pipeline: pipeline.name)
 def test_a_month_of_flights_is_the_same_however_it_is_run(tmp_path: Path, pipeline: Pipeline) -> None:
-    """With a bound of two hours, so that many a flight comes late."""
+    """With a bound of two hours, so that many flights are late."""
     source = Lake(tmp_path / "source")
     load_flights(source.path("flights"), days=31)
     commits_come_hourly(source, "flights", timedelta(days=1))

@@ -1,7 +1,6 @@
-"""Disks that are full, folders that are none, files that rotted: the job stops with a clear error and an exit code.
-
-The last snapshot stays good, and once the fault is gone the next start ends as if nothing had happened. Every
-fault here hurts root, too.
+"""Full disks, paths that are not folders, files that decayed: the job stops with a clear error and an exit code. The
+last snapshot stays valid, and once the fault is removed the next start ends as if nothing had happened. Every fault
+here also affects root.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.recovery
 
 @dataclass
 class Fault:
-    """Something that breaks after a step and can be mended.
+    """Something that breaks after a step and can be repaired.
 
     Args:
         happen: breaks it; what it returns mends it.
@@ -44,7 +43,9 @@ class Fault:
     def run_into(
         self, lake: Lake, step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> tuple[int, str]:
-        """Stream, the fault happening after a step; exit code and message of the command, and the fault is gone."""
+        """Stream while the fault happens after a step; return exit code and message of the command, with the fault
+        removed.
+        """
         broken: list[Callable[[], None]] = []
 
         def tell(done: str) -> None:
@@ -64,7 +65,7 @@ class Fault:
 
 
 def as_told(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Exit code and words with which the command line reports an error."""
+    """Return exit code and message with which the command line reports an error."""
 
     def fail(*arguments: object, **options: object) -> None:
         raise error
@@ -92,7 +93,7 @@ def assert_sound(lake: Lake) -> None:
 
 
 def start_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process streams to the end: the one that failed may not even have been able to give the lease back."""
+    """Another process streams to the end: the one that failed may not even have released the lease."""
     with monkeypatch.context() as other_process:
         other_process.setattr(LeaseRow, "is_alive", lambda self, now: False)
         run(LOCAL, lake)
@@ -255,14 +256,14 @@ def test_a_published_table_that_rotted_is_named_to_readers_and_the_stream_goes_o
 
 
 def state_of(lake: Lake) -> dict[str, list[str]]:
-    """The rows of the newest snapshot, and where it stands."""
+    """Return the rows of the newest snapshot, and its position."""
     rows = lake.rows(PIPELINE, state.NAME).drop_columns(["manifest"]).to_pylist()
     manifest = lake.snapshot(PIPELINE).manifest
     return {"state": sorted(map(str, rows)), "position": [str((manifest.positions, manifest.partitions))]}
 
 
 def rot(file: Path) -> None:
-    """One bit of the data falls over."""
+    """One bit of the data flips."""
     whole = bytearray(file.read_bytes())
     whole[40] ^= 1
     file.write_bytes(whole)

@@ -1,4 +1,6 @@
-"""Published rows that can't be had: of damaged files, and of lines that were left. Named first, given up on request."""
+"""Published rows that can't be recovered: those of damaged files, and of abandoned lineages. They are named first, and
+given up on request.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def keep(by_hand: ByHand, snapshots: int) -> None:
 
 
 def rot(by_hand: ByHand, table: str, number: int = 0) -> str:
-    """Damage an active file of a table, of those with the oldest epochs first; its name."""
+    """Damage an active file of a table, one with the oldest epochs, and return its name."""
     found = sorted(active_files(by_hand.tables.open(table)), key=lambda file: file["min.epoch"])[number]["path"]
     file = Path(by_hand.tables.path(table), found)
     data = bytearray(file.read_bytes())
@@ -88,7 +90,7 @@ def test_a_file_that_can_not_be_rewritten_is_refused_before_anything_is_committe
 def test_a_commit_before_the_look_at_what_it_rewrites_locks_the_pipeline(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted bug: the state is committed first, and then the damaged file is met at every start."""
+    """The planted bug: the state is committed first, and then every start meets the damaged file."""
     hours(by_hand, 8, 9, 10, 11)
     compact(by_hand.tables, "results")
     rot(by_hand, "results")
@@ -98,7 +100,7 @@ def test_a_commit_before_the_look_at_what_it_rewrites_locks_the_pipeline(
             back_to(by_hand, "2")
         with pytest.raises(Refused, match="can't be read"):
             recover(by_hand.tables)
-    # Even from there: who was locked before this was looked at, has a way on.
+    # Even from there: users who were blocked before this was checked have a remedy.
     lost: list[str] = []
     back_to(by_hand, "latest", lost)
     monkeypatch.undo()
@@ -152,7 +154,7 @@ def test_a_savepoint_of_a_left_line_is_restored_with_the_results_that_can_be_had
     back_to(by_hand, "savepoint:before-release", lost)
     assert any("the rows that its epoch 2 published are no longer retained" in text for text in lost)
     hours(by_hand, 11, 12)
-    # Windows that fired on the left line are lost, and nothing else is.
+    # Only windows that fired on the abandoned lineage are lost.
     assert sessions(by_hand) == [10, 11]
 
 
@@ -207,7 +209,7 @@ def test_a_savepoint_made_in_a_copy_of_the_warehouse_is_not_taken_for_one_of_thi
     back_to(by_hand, "savepoint:theirs", lost)
     assert lost
     assert by_hand.head().manifest.epoch == 5
-    # Of the epochs after the copy, 3 and 4, nothing of this warehouse stays.
+    # Of the epochs after the copy, 3 and 4, nothing of this warehouse remains.
     assert sessions(by_hand) == [8]
     hours(by_hand, 22)
     assert sessions(by_hand) == [8, 21]

@@ -1,6 +1,5 @@
-"""A stream goes on: from any snapshot of it, after a month, and from a savepoint.
-
-What it can't go on from is refused by name, and the tables stay as they were.
+"""A stream continues from any of its snapshots, after a month, and from a savepoint. What it can't continue from is
+refused by name, and the tables stay unchanged.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def go_back(lake: Lake, target: str) -> None:
 
 
 def shorten_log(path: str) -> None:
-    """Clean up a log as its expiry does: a checkpoint at the head stays, and no entry before it."""
+    """Clean up a log as its expiry does: a checkpoint at the head is kept, and no entry before it."""
     table = DeltaTable(path)
     table.create_checkpoint()
     for entry in Path(path, "_delta_log").glob("*.json"):

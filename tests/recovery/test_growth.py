@@ -1,4 +1,4 @@
-"""An epoch costs what is retained makes it cost: after 300 of them no more than after 200."""
+"""An epoch costs as much as is retained: after 300 epochs it costs no more than after 200."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def kept_up() -> Maintenance:
 
 
 def grown(costs: list[Cost]) -> dict[str, float]:
-    """Return the costs that grew by more than the bound; without seconds, which depend on the load of the machine."""
+    """Return the costs that grew by more than the bound, without seconds, which depend on the load of the machine."""
     return {name: by for name, by in growth(costs).items() if by > BOUND and name != "seconds"}
 
 

@@ -1,4 +1,4 @@
-"""A stream takes over from a backfill: whom its watermark waits for then, and a crash while it does."""
+"""A stream takes over from a backfill: what its watermark waits for then, and a crash meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEN_MINUTES = Windows(
 
 
 def ten_minutes(name: str = "hours", watermark: WatermarkStrategy | None = None) -> Pipeline:
-    """Windows of each user, who are the source partitions; out of order by an hour where nothing else is said."""
+    """Windows of each user; users are the source partitions, out of order by an hour unless noted."""
     bounded = WatermarkStrategy.for_bounded_out_of_orderness(HOUR)
     return hourly_pipeline(
         name, compute=TEN_MINUTES, watermark=watermark or bounded, watermark_by="user", max_ahead=timedelta(days=9)
@@ -36,7 +36,7 @@ PATIENT = ten_minutes()
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """A day of two users, and of the next a row of each, in one version."""
+    """A day of two users, and a row of each on the next day, in one version."""
     lake = Lake(tmp_path / "lake", Clock(0))
     lake.append(("ann", at("08:00"), 1), ("bob", at("09:00"), 2), ("ann", at("24:10"), 3), ("bob", at("24:05"), 4))
     commits_come_hourly(lake, "events")
@@ -44,19 +44,19 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def backfilled(lake: Lake, pipeline: Pipeline) -> Lake:
-    """The lake with the first day run."""
+    """The lake after the first day has run."""
     lake.backfill(LOCAL, pipeline, DAY0, at("24:00"))  # type: ignore[arg-type]
     return lake
 
 
 def goes_on(lake: Lake, *rows: tuple[str, str]) -> None:
-    """A commit, an hour after the one before."""
+    """Commit an hour after the previous commit."""
     lake.append(*((user, at(time), 1) for user, time in rows))
     commits_come_hourly(lake, "events")
 
 
 def windows(lake: Lake, pipeline: Pipeline) -> set[tuple[str, str, int]]:
-    """User, start and number of events of each window that has fired."""
+    """Return user, start and number of events of each window that has fired."""
     return {
         (row["user"], row["window_start"].strftime("%d %H:%M"), row["events"])
         for row in lake.latest(pipeline).to_pylist()

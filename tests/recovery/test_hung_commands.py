@@ -1,8 +1,6 @@
-"""Pairs of commands: one hangs before or after a mutating operation for longer than its lease, the other works.
-
-Nothing is lost or doubled, everything that is listed can be read, and the exit code says what happened.
-
-Nothing comes any more: idle partitions are not waited for, `why` names one that is, and clocks go on.
+"""Pairs of commands: one hangs before or after a mutating operation for longer than its lease, the other works. Nothing
+is lost or doubled, everything that is listed can be read, and the exit code says what happened. When no more input
+arrives, idle partitions are not waited for, `why` names one that is waited for, and clocks advance.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from tidegate.windowing.time import to_millis
 pytestmark = pytest.mark.recovery
 
 DRAWN = 10
-"""Pairs that are tried in each run; each takes one to two seconds."""
+"""Pairs that are tried in every run; each takes one to two seconds."""
 
 PLACES = max(1, int(os.environ.get("TIDEGATE_EXAMPLES", "2000")) // 1000)
 """Places at which a command of each pair hangs in the long form. It has up to 360, and all of all pairs take days."""

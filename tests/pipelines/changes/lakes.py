@@ -1,4 +1,4 @@
-"""Pipelines that correct their windows, a lake for them, and what a change made of it; no JVM runs."""
+"""Pipelines that correct their windows, a lake for them, and the effect of a change; no JVM runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Panes = list[tuple[str, str, int, str, int]]
 
 
 def two_users(folder: Path) -> Lake:
-    """Two users before 11:00, whose hours and sessions have fired, and one whose are open."""
+    """Two users before 11:00, whose hours and sessions have fired, and one whose windows are open."""
     lake = Lake(folder / "lake")
     lake.append(("ann", at("10:00"), 1), ("ann", at("10:20"), 2), ("ann", at("10:40"), 3), ("bob", at("10:30"), 4))
     lake.append(("cem", at("14:00"), 5), ("cem", at("14:10"), 6))
@@ -30,7 +30,7 @@ def two_users(folder: Path) -> Lake:
 
 
 def panes(lake: Lake, pipeline: Pipeline, after: int) -> Panes:
-    """The panes of the epochs after one."""
+    """Return the panes of the epochs after a given one."""
     rows = [row for row in lake.rows(pipeline, "results").to_pylist() if row["epoch"] > after]
     return sorted((row["user"], f"{row['window_start']:%H:%M}", row["pane"], row["op"], row["total"]) for row in rows)
 
@@ -45,13 +45,12 @@ def overwritten(lake: Lake, *rows: tuple[str, Any, int]) -> None:
 
 
 class Crash(Exception):
-    """The end of a driver between two steps."""
+    """Ends a driver between two steps."""
 
 
 def crash_after(step: str) -> Callable[[str], None]:
-    """Return a listener that ends a driver after a step of its first new epoch.
-
-    Recovery tells steps of the epoch before.
+    """Return a listener that ends a driver after a step of its first new epoch. Recovery reports steps of the epoch
+    before.
     """
     steps: list[str] = []
 

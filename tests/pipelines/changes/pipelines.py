@@ -1,4 +1,4 @@
-"""Pipelines of every kind of window whose sources change, for drawn histories."""
+"""Pipelines of every kind of window whose sources change, for random histories."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPTIONS: dict[str, Any] = {
     "max_ahead": timedelta(days=99),
     "watermark": WatermarkStrategy.for_bounded_out_of_orderness(20 * MINUTE),
     "parallelism": 2,
-    # Commits are an hour apart. An epoch of the clock between any two of them would take time and show nothing.
+    # Commits are an hour apart. An epoch of the clock between them would take time and show nothing.
     "checkpoint_interval": timedelta(days=99),
 }
 

@@ -1,4 +1,4 @@
-"""Epochs of kind `change`: what they publish, count and refuse; a crash after any of their steps does no harm."""
+"""Epochs of kind `change`: what they publish, count and refuse; a crash after any of their steps does no damage."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_window_that_loses_all_its_rows_is_retracted_and_may_come_again(lake: 
 
 
 def came_again(lake: Lake) -> Pipeline:
-    """Bob's session fires, vanishes from the source, and late rows bring it back, twice in the end."""
+    """Bob's session fires and is deleted from the source, and late rows create it again, twice in the end."""
     pipeline = session_pipeline(source=CORRECTING, allowed_lateness=timedelta(hours=9))
     lake.stream(LOCAL, pipeline)
     DeltaTable(lake.path("events")).delete("user = 'bob'")
@@ -133,7 +133,7 @@ def test_rows_that_an_overwrite_brings_move_the_watermark(lake: Lake) -> None:
 
 
 QUICK = {(STEPS.index("operated"), 1), (STEPS.index("committed"), 0)}
-"""The last step before the commit, with one pipeline, and the commit, with the other, are in every run."""
+"""Every run tests the last step before the commit with one pipeline, and the commit with the other."""
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_source_that_spark_reads_is_not_corrected(lake: Lake) -> None:
 def test_a_key_whose_name_begins_with_a_dot_is_corrected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline
 ) -> None:
-    """Arrow's group_by takes such a name for a path."""
+    """Arrow's group_by mistakes such a name for a path."""
     renamed = EVENTS.set(0, EVENTS.field("user").with_name(".user"))
     monkeypatch.setattr("tests.lake.EVENTS", renamed)
     lake, pipeline = two_users(tmp_path), replace(pipeline, key=(".user",))

@@ -1,4 +1,4 @@
-"""Protections of a correction: keys that were forgotten stay gone, a second driver is fenced, and bugs are noticed."""
+"""Protections of a correction: forgotten keys stay forgotten, a second driver is fenced, and bugs are noticed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def erased(lake: Lake, pipeline: Pipeline, user: str) -> Forgotten:
 
 
 def bytes_of(lake: Lake, pipeline: Pipeline) -> bytes:
-    """Every byte of the pipeline's tables: Parquet files keep short texts as they are in their statistics."""
+    """Return every byte of the pipeline's tables: the statistics of Parquet files contain short strings unchanged."""
     folder = Path(lake.path(pipeline.name))
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
@@ -141,7 +141,7 @@ def test_the_number_of_a_vanished_sessions_next_pane_is_a_trace_of_its_key(lake:
 
 
 def while_it_hangs(lake: Lake, step: str) -> None:
-    """Run a stream that hangs after a step of its correction, while another driver takes the lease and goes on."""
+    """Run a stream that hangs after a step of its correction, while another driver takes the lease and continues."""
     is_planned = False
 
     def tell(name: str) -> None:
@@ -157,7 +157,7 @@ def while_it_hangs(lake: Lake, step: str) -> None:
 
 @pytest.fixture
 def correcting(lake: Lake) -> Lake:
-    """A stream that has a correction to make."""
+    """A stream that has to make a correction."""
     lake.clock = Clock()
     lake.stream(LOCAL, HOURS)
     overwritten(lake, ("ann", at("10:40"), 8), ("bob", at("10:30"), 4), ("cem", at("18:00"), 7))

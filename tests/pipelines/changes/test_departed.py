@@ -1,4 +1,6 @@
-"""Late and rejected rows that were deleted in the source leave their tables; a restore to before brings them back."""
+"""Late and rejected rows that were deleted from the source are removed from their tables; restoring an earlier snapshot
+brings them back.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def deleted(lake: Lake, pipeline: Pipeline, what: str) -> None:
 
 
 def held(lake: Lake, pipeline: Pipeline) -> list[tuple[str | None, int]]:
-    """User and value of the rows in tables late and rejects."""
+    """Return user and value of the rows in tables late and rejects."""
     rows = [row for table in ("late", "rejects") for row in lake.rows(pipeline, table).to_pylist()]
     return sorted(((row["user"], row["value"]) for row in rows), key=str)
 

@@ -46,7 +46,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def totals(lake: Lake, pipeline: Pipeline) -> dict[str, int]:
-    """Total of each window that begins on the first day or before, by its start."""
+    """Return the total of each window that begins on the first day or before, by its start."""
     rows = lake.latest(pipeline).to_pylist()
     return {
         f"{row['window_start']:%H:%M}": row["total"] for row in rows if row["window_end"] <= at("00:00", 1) + 3 * HOUR
@@ -79,7 +79,7 @@ def test_late_rows_are_reopened_without_older_rows(lake: Lake, time: str) -> Non
 
 
 def test_windows_older_than_the_kept_epochs_are_corrected(lake: Lake) -> None:
-    """Rows of table epochs go after a while; a deletion must still reach the oldest window."""
+    """Rows of table epochs are removed after a while; a deletion must still reach the oldest window."""
     hours = hourly_pipeline(source=SOURCE)
     for hour in range(10, 13):
         lake.backfill(LOCAL, hours, at(f"{hour}:00"), at(f"{hour + 1}:00"))
@@ -96,7 +96,7 @@ def test_windows_older_than_the_kept_epochs_are_corrected(lake: Lake) -> None:
 def test_an_interval_behind_a_correction_is_not_run_again_whatever_the_setting_is_then(
     lake: Lake, changes: str
 ) -> None:
-    """The correction would be taken back, also for windows of earlier intervals."""
+    """The correction would be undone, also for windows of earlier intervals."""
     hours = hourly_pipeline(source=SOURCE)
     for hour in range(10, 13):
         lake.backfill(LOCAL, hours, at(f"{hour}:00"), at(f"{hour + 1}:00"))
@@ -124,7 +124,7 @@ def test_a_discarding_window_that_is_open_for_late_rows_is_corrected(tmp_path: P
     lake.stream(LOCAL, pipeline)
 
     def totals() -> dict[str, int]:
-        """Total of all panes that stand, by user."""
+        """Return the total of all valid panes, by user."""
         rows = lake.rows(pipeline, "results").to_pylist()
         sums: dict[str, int] = {}
         for row in rows:

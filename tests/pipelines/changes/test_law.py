@@ -25,7 +25,7 @@ from tidegate.pipelines.run.stream import Stream
 pytestmark = pytest.mark.slow
 
 PUTS_OUT_PARTS = "hours, discarding, with lateness"
-"""The pipeline whose late panes hold only the late rows, as they should: each history more may fire one."""
+"""The pipeline whose late panes contain only the late rows, as they should: each further history may fire one."""
 
 
 def streamed(folder: Path, name: str, seed: str) -> None:
@@ -47,9 +47,9 @@ def streamed(folder: Path, name: str, seed: str) -> None:
 
 
 def backfilled(folder: Path, name: str, seed: str) -> None:
-    """Backfill a walk interval by interval, also of hours without rows."""
+    """Backfill a walk interval by interval, including hours without rows."""
     with walking(folder, name, seed) as walk:
-        # Sliding windows begin before their first row, and from before the first interval nothing is reopened after an
+        # Sliding windows begin before their first row, and nothing from before the first interval is reopened after an
         # UPDATE or OPTIMIZE.
         hour = -1
         while not walk.is_over:
@@ -58,7 +58,8 @@ def backfilled(folder: Path, name: str, seed: str) -> None:
             list(backfill(walk.driver, cut(DAY0 + hour * HOUR, DAY0 + (hour + 1) * HOUR, None)))
             walk.check()
             if name != PUTS_OUT_PARTS and walk.changing.draw.random() < 0.15:
-                # Rows that were only added are read by this run or by the next hour's, so the law holds after that.
+                # Rows that were only added are read by this run or by the one for the next hour, so the law holds after
+                # that.
                 walk.happen()
                 again = DAY0 + walk.changing.draw.randrange(-1, hour + 1) * HOUR
                 walk.happened.append(f"again {again:%H:%M}")
@@ -73,7 +74,8 @@ def backfilled(folder: Path, name: str, seed: str) -> None:
 
 
 def walks(turn: int) -> list[Any]:
-    """Each pipeline by both operators in turns; by each of them alone, and by the law of the other turn, it is long.
+    """Each pipeline runs with both operators in turn. Single operators, and the other pipeline's law, are in the long
+    form.
 
     With an evictor only the row operator computes it.
     """

@@ -1,4 +1,4 @@
-"""A change whose files were vacuumed before a backfill read it: the intervals from its first row on run again."""
+"""The files of a change were vacuumed before a backfill read it: the intervals from its first row on run again."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def refused(lake: Lake, pipeline: Pipeline) -> str:
-    """The error of a backfill's next day, and of the same day again."""
+    """Return the error of a backfill's next day, and of the same day again."""
     for _ in range(2):
         with pytest.raises(Refused, match="VACUUM removed them") as error:
             run(lake, pipeline, at("00:00", 4), at("00:00", 5))
@@ -77,7 +77,7 @@ def refused(lake: Lake, pipeline: Pipeline) -> str:
 
 
 def way_on(message: str) -> tuple[datetime, datetime]:
-    """The interval of the command that a message names."""
+    """Return the interval of the command that a message names."""
     named = re.search(r"`tidegate backfill \w+ --start (\S+) --end (\S+) --again --and-following`", message)
     assert named is not None, message
     start, end = (datetime.fromisoformat(f"{text}+00:00") for text in named.groups())

@@ -1,7 +1,7 @@
-"""Drawn walks of a source, and the law that holds after each of their commits. No JVM reads or computes.
+"""Random walks of a source, and the law that holds after each of their commits. No JVM reads or computes.
 
 The final windows of a pipeline are those of one backfill over the rows of the source as it is. Rows of table late that
-no window holds are left out.
+are in no window are left out.
 """
 
 from __future__ import annotations
@@ -44,20 +44,18 @@ from tidegate.windowing.columnar import OperatorChoice
 from tidegate.windowing.time import to_millis
 
 HISTORIES = int(os.environ.get("TIDEGATE_TEST_HISTORIES", "16"))
-"""Number of histories after which a walk ends.
-
-Windows are computed for each user alone, so what happened to the rows of a user up to a check of the law is a history.
+"""Number of histories after which a walk ends. Windows are computed for each user separately, so a history is what
+happened to the rows of one user up to a check of the law.
 """
 
 CHECKS = HISTORIES * 5 // 8
-"""Number of checks after which a walk ends at the latest. Without a key, all users have one history."""
+"""Maximum number of checks of a walk. Without a key, all users share one history."""
 
 
 @contextmanager
 def operator(name: str) -> Iterator[None]:
-    """Within it shards are computed by an operator: columnar, the row by row one, or now this and now that for both.
-
-    The operators read each other's state, so all three must come to the same.
+    """In this context shards are computed by the columnar operator, by the row operator, or, for both, by each in turn.
+    The operators read each other's state, so all three must give the same result.
     """
     draw = random.Random(name)
     with pytest.MonkeyPatch.context() as planted:
@@ -67,14 +65,14 @@ def operator(name: str) -> Iterator[None]:
                 "choose_operator",
                 lambda compute: OperatorChoice(name == "both" and draw.random() < 0.5, "planted"),
             )
-        # The clock goes on by hours between any two commits, and no other driver is there to fence.
+        # The clock advances by hours between two commits, and there is no other driver to fence.
         planted.setattr(lease, "TIME_TO_LIVE", 10**10)
         yield
 
 
 @dataclass
 class Walk:
-    """A pipeline over a drawn source, and what happened to it.
+    """A pipeline over a random source, and what happened to it.
 
     Args:
         pipeline: the pipeline.
@@ -101,7 +99,7 @@ class Walk:
         reopen(self.driver, Selection())
 
     def go_back(self) -> None:
-        """Restore an earlier epoch, on any line; the stream reads on from there."""
+        """Restore an earlier epoch, on any lineage; the stream continues from there."""
         tables = self.changing.lake.tables(self.pipeline)
         epoch = self.changing.draw.choice([entry.manifest["epoch"] for entry in list_snapshots(tables)])
         self.happened.append(f"restore {epoch}")
@@ -125,11 +123,11 @@ class Walk:
 
     @property
     def is_over(self) -> bool:
-        """True if the walk has enough histories."""
+        """Return True if the walk has enough histories."""
         return self.histories >= HISTORIES or self.checks >= CHECKS
 
     def is_right(self, now: Counter[Seen]) -> bool:
-        """True if the final windows are those of a backfill of the rows of the source, up to the watermark."""
+        """Return True if the final windows are those of a backfill of the source's rows, up to the watermark."""
         lake, pipeline = self.changing.lake, self.pipeline
         watermark = lake.snapshot(pipeline).manifest.watermark
         merges = pipeline.compute.assigner.merges  # type: ignore[union-attr]
@@ -145,12 +143,12 @@ class Walk:
         return compared(published.to_pylist()) == compared(harness.final())
 
     def rows(self, table: str) -> pa.Table:
-        """All rows of one of the pipeline's tables."""
+        """Return all rows of one of the pipeline's tables."""
         tables = self.changing.lake.tables(self.pipeline)
         return read_table(tables.warehouse, tables.newest(table))
 
     def evaluated(self, now: Counter[Seen]) -> list[dict[str, Any]]:
-        """The rows of the source, without late ones that no window holds."""
+        """Return the rows of the source, without late ones that are in no window."""
         waiting = self.rows(late.NAME)
         late_rows = Counter(map(self.seen, waiting.filter(late.is_open(waiting)).to_pylist()))
         rows = []
@@ -166,7 +164,7 @@ class Walk:
         return row["user"] if self.pipeline.key else None, row["at"], row["value"]
 
     def check_side_tables(self, rows: Counter[Seen]) -> None:
-        """Tables late and rejects must have no row that the source does not have, and rejects all unusable ones."""
+        """Tables late and rejects must not have rows that the source lacks, and rejects must have all unusable ones."""
         is_kept = derived(self.pipeline)
         unusable = Counter(
             self.seen(row)
@@ -183,7 +181,7 @@ class Walk:
         self.epochs |= {row["epoch"]: row for row in self.rows(epochs.NAME).to_pylist()}
 
     def check_metrics(self) -> None:
-        """Metrics must have counted each epoch once, whatever kind it was of and also if it was taken back."""
+        """Metrics must have counted each epoch once, whatever its kind, even if it was undone."""
         if self.metrics is None:
             return
         self.note_epochs()
@@ -192,7 +190,9 @@ class Walk:
         assert counted(self.metrics.series()) == sums, self.happened
 
     def check_counts(self) -> None:
-        """Each row of table epochs must add up, and for half of the walks the ledger with the elements in windows."""
+        """Each row of table epochs must add up, and so must, for half of the walks, the ledger with the elements in
+        windows.
+        """
         lake, pipeline = self.changing.lake, self.pipeline
         self.check_metrics()
         assert conserved(lake.rows(pipeline, "epochs").to_pylist())
@@ -203,23 +203,24 @@ class Walk:
 
 
 def put_together(panes: pa.Table) -> pa.Table:
-    """Return the windows of panes that hold parts of them: a row that came within the lateness makes another part."""
+    """Return the windows with panes that contain only a part of the elements: a row within the lateness adds another
+    part.
+    """
     windows = panes.group_by(["user", "window_start", "window_end"])
     whole = windows.aggregate([("events", "sum"), ("total", "sum"), ("largest", "max")])
     return whole.rename_columns(["user", "window_start", "window_end", "events", "total", "largest"])
 
 
 def waits_without_late_rows(pipeline: Pipeline) -> bool:
-    """True if a reopening may be needed that table late does not show.
-
-    A row may be late for some of its windows only, and a session may open beside one that has passed.
+    """Return True if a reopening may be needed that table late does not show. A row may be late for only some of its
+    windows, and a session may open next to one that has closed.
     """
     assigner: Any = pipeline.compute.assigner  # type: ignore[union-attr]
     return assigner.merges or isinstance(assigner, SlidingEventTimeWindows | CumulateEventTimeWindows)
 
 
 def derived(pipeline: Pipeline) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
-    """Return the function that does to a row as `columns` and `where` of the pipeline do."""
+    """Return a function with the effect of the pipeline's `columns` and `where` on a row."""
     if pipeline.where is None:
         return lambda row: row
     return lambda row: {**row, "value": row["value"] * 2} if row["value"] * 2 > 700_000 else None

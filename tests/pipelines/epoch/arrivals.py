@@ -1,4 +1,4 @@
-"""A stream whose epochs a test makes by hand over a source table, and whose late rows the product reopens."""
+"""A stream whose epochs a test runs by hand over a source table, and whose late rows the product reopens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOW = 1_800_000_000_000
 """Clock of the driver that reopens, int64 epoch milliseconds."""
 
 Final = list[tuple[Any, ...]]
-"""Windows without what a run's cut into epochs may change: key, start, end, results."""
+"""Return windows without what the division into epochs may change: key, start, end, results."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Arrivals:
         return Lake(self.by_hand.folder, Clock(NOW))
 
     def commit(self, *rows: Row, watermark: datetime) -> Manifest:
-        """An epoch of one commit; without rows there is none in the source."""
+        """Run an epoch of one commit; without rows the source gets no commit."""
         table = self.by_hand.pipeline.source.table
         if rows:
             self.rows += rows
@@ -54,11 +54,11 @@ class Arrivals:
         return manifest
 
     def reopen(self, selection: Selection | None = None) -> Manifest | None:
-        """Reopen late rows, all by default; None where there was nothing to do."""
+        """Reopen late rows, by default all; return None if there was nothing to do."""
         return self.lake.reopen(LOCAL, self.by_hand.pipeline, selection)
 
     def final(self) -> Final:
-        """The windows that nothing can change any more."""
+        """Return the windows that can no longer change."""
         latest = results.latest(self.by_hand.rows(results.NAME), tuple(self.by_hand.pipeline.key))
         return compared(results.final(latest, self.by_hand.head().manifest.watermark).to_pylist())
 

@@ -1,4 +1,4 @@
-"""Late rows reopened after a field changed that may change freely: no element counts twice, and none is lost."""
+"""Late rows are reopened after a change of a field that may change freely: no element is counted twice or lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KINDS = ("tumbling", "sliding", "sessions", "row by row")
 
 
 def each_once(*columns: Sequence[Any]) -> list[Any]:
-    """Return all combinations; those that bring no value for the first time in its place are for the long form."""
+    """Return all combinations; those that use no value for the first time are in the long form."""
     longest = max(map(len, columns))
     quick = {tuple(column[number % len(column)] for column in columns) for number in range(longest)}
     return [
@@ -68,7 +68,9 @@ def sliding(size: int, slide: int) -> Pipeline:
 
 
 def changed(folder: Path, before: Pipeline, after: Pipeline) -> Arrivals:
-    """Two windows of ann, a row that was too late for the first; then the code changes, and the stream goes on."""
+    """Two windows of ann, and a row that was too late for the first; then the code changes, and the stream
+    continues.
+    """
     arrivals = Arrivals(ByHand(folder, before))
     arrivals.commit(("ann", at("00:10"), 1), ("ann", at("01:10"), 10), watermark=at("03:00"))
     arrivals.commit(("ann", at("00:20"), 100), ("ann", at("03:10"), 1000), watermark=at("03:30"))
@@ -143,7 +145,7 @@ def test_another_key_is_not_kept_from_its_windows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gap", [20, 40, 60, 120], ids="a gap of {} minutes".format)
 def test_sessions_are_reopened_with_the_gap_of_today(tmp_path: Path, gap: int) -> None:
-    """Those that a longer gap makes one, and those that a shorter one cuts."""
+    """Sessions that a longer gap connects, and sessions that a shorter one divides."""
     arrivals = Arrivals(ByHand(tmp_path, session_pipeline(40 * MINUTE)))
     rows = [("ann", at(time), 1) for time in ("00:10", "00:45", "01:40", "02:40", "08:00")]
     arrivals.commit(*rows, ("bob", at("00:10"), 1), watermark=at("05:00"))
@@ -189,7 +191,7 @@ def lasting(kind: str, minutes: int) -> Pipeline:
 
 @pytest.fixture
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The kind of windows; those that go row by row are tumbling windows in the other operator."""
+    """The kinds of windows; those computed row by row are tumbling windows in the row operator."""
     if request.param == "row by row":
         monkeypatch.setattr(
             "tidegate.pipelines.epoch.shard.choose_operator", lambda compute: OperatorChoice(False, "a test")
@@ -198,7 +200,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 def went_on(folder: Path, kind: str, before: int, after: int, older: bool = False) -> Arrivals:
-    """Windows that were published and cleaned, a lateness that became longer, and elements for these windows."""
+    """Windows that were published and cleaned up, then a longer lateness, and elements for these windows."""
     arrivals = Arrivals(ByHand(folder, lasting(kind, before)))
     arrivals.commit(("ann", at("10:10"), 1), ("bob", at("10:10"), 2), watermark=at("13:30"))
     if older:
@@ -209,7 +211,7 @@ def went_on(folder: Path, kind: str, before: int, after: int, older: bool = Fals
 
 
 def forget_what_was_closed(by_hand: ByHand) -> None:
-    """Make the newest manifest one of an older tidegate, which does not say what is closed."""
+    """Turn the newest manifest into one of an older tidegate, which does not record what is closed."""
     head = by_hand.head()
     raw = head.manifest.model_dump()
     raw.pop("closed_through", None)
@@ -231,7 +233,7 @@ def test_a_window_that_was_closed_does_not_begin_anew_when_the_lateness_grows(
     assert set(late["reason"].to_pylist()) <= {"late", "windows_passed"}
     published = arrivals.by_hand.rows("results")
     assert set(published["epoch"].to_pylist()) == {1}, "what was published stands"
-    # What is closed stays so, however many epochs of the new code came.
+    # What is closed stays closed, however many epochs of the new code follow.
     arrivals.commit(("ann", at("10:50"), 400), watermark=at("13:40"))
     assert sorted(arrivals.by_hand.rows("late")["value"].to_pylist()) == [100, 200, 400]
     assert arrivals.reopen() is not None
@@ -252,7 +254,7 @@ def test_windows_that_end_after_the_change_are_open_for_the_new_lateness(tmp_pat
 
 
 def test_a_lateness_that_stays_closes_nothing_more(tmp_path: Path) -> None:
-    """Code that changes elsewhere, over a snapshot of an older tidegate, takes what the lateness allows."""
+    """Code that changed in another place, over a snapshot of an older tidegate, accepts what the lateness allows."""
     arrivals = Arrivals(ByHand(tmp_path, lasting("tumbling", 300)))
     arrivals.commit(("ann", at("10:10"), 1), watermark=at("13:30"))
     forget_what_was_closed(arrivals.by_hand)

@@ -1,4 +1,4 @@
-"""Late rows reopened while the source's first commit is read in part: nothing is behind a watermark yet."""
+"""Late rows are reopened while the source's first commit is read in part: nothing is behind a watermark yet."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_snapshot_holds_the_open_windows_and_where_event_time_stands(by_hand
     ids=["optimize", "alter", "delete"],
 )
 def test_any_commit_of_somebody_else_since_the_plan_stops_the_epoch(by_hand: ByHand, interfere: object) -> None:
-    """A concurrent OPTIMIZE is the one that deltalake would not see: rows would double."""
+    """deltalake would not notice a concurrent OPTIMIZE, so rows would be doubled."""
     one_epoch(by_hand)
     by_hand.epoch(("ann", at("10:06"), 1), watermark=at("10:05"))
     planned = by_hand.planned([("ann", at("10:10"), 3)], at("10:10"))
@@ -95,7 +95,7 @@ def test_a_file_that_was_cut_short_stops_the_epoch(by_hand: ByHand) -> None:
 
 
 def test_files_of_a_repeated_attempt_belong_to_nothing(by_hand: ByHand) -> None:
-    """A speculative or failed attempt leaves files that no outcome names: they are never committed."""
+    """A speculative or failed attempt leaves files that no outcome names; they are never committed."""
     one_epoch(by_hand)
     planned = by_hand.planned([("ann", at("11:30"), 3)], at("11:00"))
     planned.operate()

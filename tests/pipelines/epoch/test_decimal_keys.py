@@ -1,4 +1,4 @@
-"""Keys of 38 digits that differ in the last one only: each is reopened and forgotten by itself."""
+"""Keys of 38 digits that differ only in the last one: each is reopened and forgotten separately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State with deltas: an epoch reads and writes the rows of the keys that it may change, and nothing else differs."""
+"""State with deltas: an epoch reads and writes only the rows of keys that it may change, and nothing else differs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def content_of(by_hand: ByHand) -> dict[str, Any]:
 
 
 def layers(by_hand: ByHand) -> list[str]:
-    """For each file of the snapshot, if it is a delta, a base that is read in part, or any other base."""
+    """Return, for each file of the snapshot, whether it is a delta, a base that is read in part, or any other base."""
     kinds = []
     for file in by_hand.head().files:
         is_delta, in_order = (file.get(f"min.{column.name}") is not None for column in (state.MARK, state.HASH))

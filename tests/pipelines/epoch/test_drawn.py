@@ -1,4 +1,4 @@
-"""The law of late data on drawn streams whose code changes: assigners, idleness, partitions, lateness, cuts."""
+"""The law of late data on random streams whose code changes: assigners, idleness, partitions, lateness, epoch sizes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ USERS = ("ann", "bob", "cem")
 
 END = DAY0 + 4 * DAY
 
-"""Every drawn event is long before it, and the last commit long after."""
+"""Every random event is long before it, and the last commit long after."""
 
 ASSIGNERS: dict[str, Callable[[random.Random], WindowAssigner]] = {
     "tumbling": lambda draw: TumblingEventTimeWindows.of(draw.choice([20, 60, 90]) * MINUTE),
@@ -87,7 +87,9 @@ class Drawn:
         return cls(Lake(folder, Clock(to_millis(DAY0))), draw, pipeline)
 
     def commit(self) -> None:
-        """A commit some time after the one before, of events up to then; its users may all but one be silent."""
+        """Commit some time after the previous commit, with events up to then; all but one of its users may have no
+        input.
+        """
         self.lake.clock.now += self.draw.choice([5, 15, 45, 120]) * 60_000
         users = self.draw.sample(USERS, self.draw.choice([1, 1, 2, 3]))
         now = DAY0 + timedelta(milliseconds=self.lake.clock.now - to_millis(DAY0))
@@ -95,7 +97,7 @@ class Drawn:
         self.append([(self.draw.choice(users), time, self.gap()) for time in times])
 
     def gap(self) -> int:
-        """A value that serves as a gap too."""
+        """A value that also serves as a gap."""
         return self.draw.choice([5, 20, 70]) * 60_000
 
     def append(self, rows: list[Row]) -> None:
@@ -113,13 +115,13 @@ class Drawn:
                 self.stream()
 
     def end(self) -> None:
-        """Events long after all others, of everybody: whatever was open is final."""
+        """Add events of every user long after all others, so that whatever was open is final."""
         self.lake.clock.now = to_millis(END + 2 * DAY)
         self.append([(user, END + 2 * DAY, 60_000) for user in USERS])
         self.stream()
 
     def change(self, **fields: Any) -> None:
-        """Other code from here on."""
+        """Use different code from here on."""
         compute = {name: value for name, value in fields.items() if name in ("assigner", "allowed_lateness")}
         others = {name: value for name, value in fields.items() if name not in compute}
         windows = replace(cast("Windows", self.pipeline.compute), **compute)
@@ -129,7 +131,7 @@ class Drawn:
         return compared(self.lake.final(self.pipeline).to_pylist())
 
     def from_scratch(self) -> list[tuple[Any, ...]]:
-        """Return the results of a backfill with today's code."""
+        """Return the results of a backfill with the current code."""
         fresh = replace(self.pipeline, name="fresh")
         self.lake.backfill(LOCAL, fresh, DAY0 - 2 * DAY, END)
         return compared(self.lake.final(fresh).to_pylist())
@@ -140,7 +142,7 @@ class Drawn:
         return sum(row["events"] for row in rows if row["window_start"] < END)
 
     def late(self) -> int:
-        """Return the number of late rows that no window holds."""
+        """Return the number of late rows that are in no window."""
         rows = self.lake.rows(self.pipeline, "late").to_pylist()
         return sum(row["reopened"] is None for row in rows)
 
@@ -155,7 +157,7 @@ def compared(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def nothing_counts_twice(folder: Path, kind: str, seed: int) -> bool:
-    """With another assigner on the way every element is counted once, or is a late row that waits."""
+    """After a change of the assigner, every element is counted once, or is a waiting late row."""
     drawn = Drawn.of(folder, kind, seed)
     drawn.arrive(5)
     drawn.stream()
@@ -173,11 +175,11 @@ WHERE = (None, *CONDITIONS)
 
 FIXED = ("tumbling", "calendar")
 
-"""Windows whose bounds no element moves, and of which each element has one."""
+"""Windows whose bounds don't depend on elements; each element is in one of them."""
 
 
 def free_change(draw: random.Random) -> dict[str, Any]:
-    """Some of the fields that move no window, each with another value."""
+    """Some of the fields that don't move windows, each with another value."""
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(draw.choice([0, 10, 60]) * MINUTE)
     idle = draw.choice([None, 15, 40])
     fields = {
@@ -191,7 +193,9 @@ def free_change(draw: random.Random) -> dict[str, Any]:
 
 
 def the_law_holds(folder: Path, kind: str, seed: int) -> bool:
-    """Whatever moves no window may change: everything reopened gives the windows of a backfill from scratch."""
+    """Fields that don't move windows may change: after everything is reopened, the windows are those of a new
+    backfill.
+    """
     drawn = Drawn.of(folder, kind, seed)
     for _ in range(3):
         drawn.arrive(3)
@@ -211,7 +215,7 @@ Window = tuple[str, int, int]
 
 @dataclass
 class Told(Drawn):
-    """A stream whose rows are told apart by their values, and the windows that its changes of `where` mean.
+    """A stream whose rows are identified by their values, and the windows that it should have after changes of `where`.
 
     Args:
         windows: of each row, by its value.
@@ -230,7 +234,7 @@ class Told(Drawn):
         return self.number
 
     def append(self, rows: list[Row]) -> None:
-        """Note the window of each row."""
+        """Record the window of each row."""
         assigner = cast("Windows", self.pipeline.compute).assigner
         for user, time, value in rows:
             (window,) = assigner.assign_windows({}, to_millis(time), None)  # type: ignore[arg-type]
@@ -238,7 +242,9 @@ class Told(Drawn):
         super().append(rows)
 
     def stream(self) -> None:
-        """Rows that were read, those of them that today's `where` keeps, and those of these in table late."""
+        """Return the rows that were read, those that the current `where` keeps, and those of the latter in table
+        late.
+        """
         super().stream()
         late = set(self.lake.rows(self.pipeline, "late")["value"].to_pylist())
         for value in self.windows.keys() - self.seen - late:
@@ -247,17 +253,17 @@ class Told(Drawn):
         self.seen |= self.windows.keys()
 
     def end(self) -> None:
-        """Events long after all others, which every condition keeps."""
+        """Add events long after all others, which every condition keeps."""
         self.lake.clock.now = to_millis(END + 2 * DAY)
         self.append([(user, END + 2 * DAY, 1_000_000 + 6 * number) for number, user in enumerate(USERS)])
         self.stream()
 
     def keeps(self, value: int) -> bool:
-        """True if today's `where` keeps a row."""
+        """Return True if the current `where` keeps a row."""
         return is_kept(self.pipeline.where, {"value": value})
 
     def reopened(self) -> None:
-        """Windows of late rows that waited hold all that was read of them and `where` of today keeps."""
+        """Windows of waiting late rows contain all rows that were read and that the current `where` keeps."""
         rows = self.lake.rows(self.pipeline, "late").to_pylist()
         waited = {self.windows[row["value"]] for row in rows if row["reopened"] is None}
         self.lake.reopen(LOCAL, self.pipeline)
@@ -266,13 +272,13 @@ class Told(Drawn):
             self.contents[waiting] = held
 
     def expected(self) -> set[tuple[Any, ...]]:
-        """Key, bounds, number and sum of each window that holds anything; those of the end are open."""
+        """Return key, bounds, number and sum of each window with elements, without the open ones at the end."""
         last = max(end for _, _, end in self.windows.values())
         return {(*window, len(held), sum(held)) for window, held in self.contents.items() if held and window[2] < last}
 
 
 def where_is_held(folder: Path, kind: str, seed: int) -> bool:
-    """Rows are kept by the `where` of the run that reads them, and of a window that is reopened by that of today."""
+    """Rows are filtered by the `where` of the run that reads them, and rows of a reopened window by the current one."""
     told = Told.of(folder, kind, seed)
     told.change(where=told.draw.choice(WHERE))
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Events reach the shard of their key, whether every shard reads them all or they are packed and moved."""
+"""Events reach the shard of their key, whether every shard reads all events or they are packed and moved."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_column_that_some_packs_lack_is_null_there(tables: list[pa.Table]) -> 
 
 
 def lengths(tables: list[pa.Table], **limits: int) -> list[int]:
-    """The number of rows that are looked at together, none of them lost or out of order."""
+    """The number of rows that are processed in one batch; none is lost or out of order."""
     found = list(gathered(tables, **limits))
     assert pa.concat_tables(found).equals(pa.concat_tables(tables))
     return [len(table) for table in found]

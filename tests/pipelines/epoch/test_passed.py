@@ -1,6 +1,5 @@
-"""The watermark that each file of a source was judged against, and which of the source's log is read to tell it.
-
-A partition that came back is told from a new one by manifests of every version.
+"""The watermark that each file of a source was compared with, and which entries of the source's log are read to find
+out. Manifests of every version distinguish a partition that reappeared from a new one.
 """
 
 from __future__ import annotations
@@ -29,7 +28,9 @@ ALL = Interval(start=FIRST_TIME, end=LAST_TIME)
 
 
 def epochs(oldest: int) -> pa.Table:
-    """Rows of table epochs from one on: epoch n read versions 2n and 2n + 1 of the source, up to n o'clock."""
+    """Return rows of table epochs, from epoch 1 on: epoch n read versions 2n and 2n + 1 of the source, up to n
+    o'clock.
+    """
     rows = [
         {
             "epoch": number,
@@ -47,7 +48,7 @@ def epochs(oldest: int) -> pa.Table:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """A source of twelve versions, each with a row a minute after the one before."""
+    """A source of twelve versions, each with a row a minute later than the previous one."""
     lake = Lake(tmp_path)
     for version in range(12):
         lake.append(("ann", at(f"10:{version:02d}"), version))
@@ -55,7 +56,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def marks(lake: Lake, judged_at: JudgedAt, within: Interval = ALL) -> dict[int, int]:
-    """The watermark that the rows of each version were judged against."""
+    """Return the watermark that the rows of each version were compared with."""
     log = SourceLog(warehouse_of(lake.config), lake.path("events"))
     files = log.active("at")
     source = cast("OpenInput", _Instants(log))
@@ -96,7 +97,7 @@ def test_the_log_is_read_as_far_back_as_watermarks_differ(lake: Lake, monkeypatc
     assert len(opened) == 12
     assert [whole[version] for version in (0, 1, 3, 4, 5, 11)] == [MIN_TIMESTAMP, *map(millis, (1, 1, 1, 2, 5))]
     opened.clear()
-    # The rows of the oldest epochs were removed: what they read is judged against the first that is left.
+    # The rows of the oldest epochs were removed, so what they read is compared with the first one that is left.
     assert marks(lake, JudgedAt(epochs(4), newest)) == {
         **{version: max(mark, millis(4)) for version, mark in whole.items()}
     }
@@ -148,7 +149,7 @@ PIPELINE = Pipeline(
 
 
 def test_a_partition_behind_in_an_older_manifest_is_one_that_came_back() -> None:
-    """They did not tell it from a new one, and waited for neither."""
+    """They did not distinguish it from a new one, and waited for neither."""
     times = restored_times(PIPELINE, 0, 0, {}, {})
     step = step_of(times, 0, {"a": 500, "b": 300}, 1_000)
     older = {name: partition.model_copy(update={"aligned": None}) for name, partition in partitions_of(times).items()}

@@ -16,7 +16,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
 
 
 def fired(by_hand: ByHand, parent: Snapshot | None = None) -> Manifest:
-    """An epoch that is committed and not published: ann's session of 10:00 fires in it."""
+    """An epoch that is committed but not published; ann's session of 10:00 fires in it."""
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
     return by_hand.committed(by_hand.planned([("bob", at("09:00"), 1)], at("11:00"), parent=parent))
 

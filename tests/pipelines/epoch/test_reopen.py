@@ -1,4 +1,4 @@
-"""Reopening changes the tables by corrections, marks and state, and nothing more."""
+"""Reopening changes the tables only by corrections, marks and state."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_late_row_between_two_sessions_makes_them_one(tmp_path) -> None:
 
 
 def test_a_late_row_that_joins_an_open_session_goes_into_the_state(tmp_path) -> None:
-    """The session that had passed is retracted, since it is a part of one that is still open."""
+    """The closed session is retracted, because it is part of one that is still open."""
     arrivals = Arrivals(ByHand(tmp_path, session_pipeline(gap=HOUR)))
     arrivals.commit(("ann", at("10:00"), 1), ("bob", at("10:00"), 1), watermark=at("11:30"))
     arrivals.commit(("ann", at("11:40"), 2), ("ann", at("10:20"), 4), watermark=at("11:30"))
@@ -170,7 +170,7 @@ def test_a_late_row_that_joins_an_open_session_goes_into_the_state(tmp_path) -> 
 
 
 def test_a_session_that_fired_and_is_still_open_keeps_its_id_and_goes_on_counting_panes(tmp_path) -> None:
-    """The row of 12:15 met no session when it came too late; the one of 12:40 then let a session reach it."""
+    """The row of 12:15 met no session when it arrived too late; the row of 12:40 then let a session reach it."""
     arrivals = Arrivals(ByHand(tmp_path, session_pipeline(allowed_lateness=4 * HOUR)))
     arrivals.commit(("ann", at("13:00"), 1), watermark=at("14:40"))
     arrivals.commit(("bob", at("18:00"), 1), watermark=at("17:00"))

@@ -1,4 +1,4 @@
-"""Late rows reopened by a continuous stream itself, at the times of its schedule."""
+"""A continuous stream reopens late rows itself, at the times of its schedule."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def late(tmp_path: Path) -> Lake:
-    """Hours of ann, and a row that comes after its hour had closed. The clock stands at a full hour and a minute."""
+    """Hours of ann, and a row that arrives after its hour had closed. The clock is a minute past a full hour."""
     lake = Lake(tmp_path)
     for text, value in (("10:10", 1), ("14:00", 2), ("10:20", 10)):
         lake.append(("ann", at(text), value))

@@ -1,4 +1,4 @@
-"""The work of a task on its shard: none if nothing is due; firings that wait for the end of a commit are put out."""
+"""The work of a task on its shard: none if nothing is due. Firings that wait for the end of a commit are emitted."""
 
 from __future__ import annotations
 

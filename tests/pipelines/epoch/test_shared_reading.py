@@ -36,7 +36,7 @@ class Part:
 
 @dataclass
 class Files:
-    """A slice of files with three events each, which notes what is read of it."""
+    """A slice of files with three events each, which records what is read of it."""
 
     number: int = 12
     read: list[int] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The lateness curve: what it says of a setting is what a run with that setting does, row for row."""
+"""The lateness curve: what it says about a setting is what a run with that setting does, row by row."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def advice_of(lake: Lake, pipeline: Pipeline, **asked: Any) -> Advice:
 
 
 def dated(lake: Lake, commits: Sequence[tuple[int, Sequence[tuple[str, int, int]]]]) -> None:
-    """Write commits: minutes since the commit before, and rows of user, minutes before the commit, and value."""
+    """Write commits: minutes since the previous commit, and rows of user, minutes before the commit, and value."""
     now = DAY0 + timedelta(hours=6)
     for after, rows in commits:
         now += after * MINUTE
@@ -64,7 +64,7 @@ COMMITS = st.lists(st.tuples(st.sampled_from([1, 10, 35, 90]), ROWS), min_size=2
 
 
 def drawn_pipeline(windows: str, bound: int, lateness: int, idleness: int | None, by_user: bool) -> Pipeline:
-    """Windows of a kind, with a bound of out-of-orderness, lateness and idleness in minutes."""
+    """Return windows of a kind, with a bound of out-of-orderness, lateness and idleness in minutes."""
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound * MINUTE)
     return hourly_pipeline(
         "p",
@@ -90,7 +90,7 @@ def test_the_late_rows_are_those_of_a_run(
         by_partition = Counter(late["user"].to_pylist()) if by_user else Counter({"": len(late)})
         assert Counter(present.late_by_partition) == by_partition
 
-        # The same from a pipeline with other settings, by the curve.
+        # Return the same from a pipeline with other settings, as the curve predicts it.
         other = replace(
             pipeline,
             watermark=WatermarkStrategy.for_monotonous_timestamps(),
@@ -109,7 +109,9 @@ def test_the_late_rows_are_those_of_a_run(
 
 
 def wrong_at_first(lake: Lake, pipeline: Pipeline, windows: str) -> int:
-    """Count the windows whose first pane lacked a row or was late, in a run that takes every row however late it is."""
+    """Count the windows whose first pane lacked a row or was late, in a run that accepts every row however late it
+    is.
+    """
     everything = EVENT_TIME[windows](aggregate=SUMS, allowed_lateness=timedelta(days=100))
     pipeline = replace(pipeline, compute=everything)
     with lake.driver(LOCAL, pipeline) as driver:
@@ -134,7 +136,7 @@ def wrong_at_first(lake: Lake, pipeline: Pipeline, windows: str) -> int:
 
 
 def hours(lake: Lake, **options: Any) -> Pipeline:
-    """Three commits: 10:00, a jump to 13:00, and a row of 10:30 after it."""
+    """Three commits: 10:00, a jump to 13:00, and then a row of 10:30."""
     lake.append(("ann", at("10:00"), 1), ("bob", at("10:10"), 2))
     lake.append(("ann", at("13:00"), 4))
     lake.append(("ann", at("10:30"), 8), ("ann", at("14:30"), 16))
@@ -149,10 +151,11 @@ def test_a_curve_says_what_each_bound_does(lake: Lake) -> None:
         ("bound", 10_800_000, 0, 0),
     ]
     assert (advice.rows, advice.commits, advice.present.windows) == (5, 3, 4)
-    # After 14:30 the watermark is 13:30, or 14:30, or 11:30. All have passed the hours from 10:00, one that of 13:00.
+    # After 14:30 the watermark is 13:30, or 14:30, or 11:30. All have passed the hours from 10:00, and one has passed
+    # that of 13:00.
     assert [point.open_now for point in advice.curve] == [2, 1, 2]
     assert [point.open_most for point in advice.curve] == [2, 2, 3]
-    # An hour that ended at 11:00 fires when 13:00 is seen, or, three hours later, when 14:30 is.
+    # An hour that ended at 11:00 fires when 13:00 is read, or, three hours later, when 14:30 is.
     assert [point.wait for point in advice.curve] == [7_200_001, 7_200_001, 12_600_001]
 
 
@@ -180,7 +183,7 @@ def test_a_partition_that_holds_the_watermark_back_is_named(lake: Lake) -> None:
     first, second = advice_of(lake, pipeline).partitions
     assert (first.name, first.held_back, first.behind) == ("slow", 6, 50 * 60_000)
     assert (second.name, second.held_back) == ("fast", 0)
-    # An hour and ten minutes of commits, in which the partition without rows becomes idle.
+    # An hour and ten minutes of commits, during which the partition without rows becomes idle.
     ascending = replace(pipeline, watermark=WatermarkStrategy.for_monotonous_timestamps())
     waiting, with_idleness = advice_of(lake, ascending, idleness=["15min"]).curve
     assert (waiting.open_now, with_idleness.open_now) == (3, 1)

@@ -1,4 +1,4 @@
-"""Branches: a pipeline with other settings beside the one that is published, compared with it, and promoted."""
+"""Branches: a pipeline with other settings next to the published one, compared with it, and promoted."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def project_of(lake: Lake, pipeline: Pipeline | None = None, **settings: Any) ->
 
 
 def totals(project: Project, name: str) -> dict[tuple[str, int], int]:
-    """Sums by user and hour, of the windows that stand."""
+    """Return sums by user and hour, of the valid windows."""
     rows = project.results(name, view="latest").to_dict()
     return {(row["user"], row["window_start"].hour): row["total"] for row in rows}
 
 
 def published(project: Project, name: str) -> dict[str, Any]:
-    """All rows and versions of a pipeline's tables."""
+    """Return all rows and versions of a pipeline's tables."""
     tables = PipelineTables.of(project.config, name)
     return {
         table: (tables.newest(table).version(), tables.newest(table).to_pyarrow_table().to_pylist())
@@ -70,7 +70,7 @@ def streamed(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @pytest.fixture
 def project(lake: Lake, streamed: Lake) -> Project:
-    """A copy of it, for a test to change."""
+    """A copy of it that a test may change."""
     shutil.copytree(streamed.folder, lake.folder, dirs_exist_ok=True)
     return project_of(lake)
 
@@ -156,7 +156,7 @@ def test_every_setting_changes_the_pipeline_of_the_branch(lake: Lake) -> None:
     project.branch("sessions", "other", settings=settings)
     lake.append(("ann", at("06:00"), 1), ("ann", at("06:10"), 2), ("bob", at("10:00"), 4))
     streamed = project.stream("sessions@other")
-    # Three hours behind 10:00, and ten minutes no longer join two clicks of ann.
+    # With a watermark three hours behind 10:00, and a gap of ten minutes, which no longer joins two clicks of ann.
     assert streamed.epochs[-1]["watermark"].startswith("2024-03-01T06:59:59.999")
     assert {(row["user"], row["total"]) for row in project.results("sessions@other", view="latest").to_dict()} >= {
         ("ann", 1),
@@ -295,7 +295,7 @@ def test_a_second_command_on_a_branch_is_told_who_is_at_work(project: Project) -
 
 
 def compared(project: Project) -> dict[tuple[str, int], tuple[Any, ...]]:
-    """Totals before and after, what they differ by, late rows and reason, by user and hour."""
+    """Totals before and after, their difference, late rows and reason, by user and hour."""
     return {
         (each.key["user"], each.window_start.hour): (
             each.before and each.before["total"],
@@ -385,7 +385,7 @@ def test_rows_of_a_function_are_compared_as_multisets(lake: Lake) -> None:
         None,
         {"output": None, "value": 16},
     )
-    # A second row like another counts by itself.
+    # A second row equal to another counts separately.
     lake.append(("ann", at("12:30"), 1), ("ann", at("12:30"), 1), ("bob", at("14:00"), 2))
     lake.append(("bob", at("20:00"), 1))
     project.stream("hours@wide")
@@ -413,7 +413,7 @@ def test_the_command_line(project: Project, lake: Lake, capsys: pytest.CaptureFi
 
 
 def ready_to_promote(lake: Lake, project: Project) -> Project:
-    """A branch that has read what the pipeline has, and the project with its settings in the code."""
+    """A branch that has read what the pipeline has read, and the project with its settings in the code."""
     project.branch("hours", "wide", settings=WIDE)
     more(lake)
     project.stream("hours")
@@ -427,7 +427,7 @@ def is_not_promoted(project: Project, words: str) -> None:
 
 
 def shown(project: Project, name: str) -> list[dict[str, Any]]:
-    """The windows that stand, without what tells by which epoch."""
+    """Return the valid windows, without what identifies their epoch."""
     rows = project.results(name, view="latest", sort="window_start").to_dict()
     return [{key: row[key] for key in row if key not in ("epoch", "timeline")} for row in rows]
 
@@ -445,7 +445,7 @@ def test_a_promotion_makes_the_results_and_the_state_of_a_branch_the_pipelines(p
         (),
         "hours@wide",
     )
-    # The next epochs go on from the state of the branch, with two hours of lateness.
+    # The next epochs continue from the state of the branch, with two hours of lateness.
     lake.append(("ann", at("09:30"), 32), ("bob", at("12:30"), 1), ("bob", at("15:00"), 1))
     project.stream("hours")
     assert (totals(project, "hours")["ann", 9], totals(project, "hours")["bob", 12]) == (32, 5)
@@ -600,7 +600,7 @@ def test_of_a_promotion_and_another_driver_one_commits(project: Project, lake: L
     tables, branch, note = found_branch(ready.config, "hours", "wide")
 
     def meanwhile() -> None:
-        # The promotion hung, and its lease ran out.
+        # The promotion hung, and its lease expired.
         ready.stream("hours")
 
     with pytest.raises(Refused, match="another driver committed to table state"):

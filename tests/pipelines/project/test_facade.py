@@ -1,4 +1,4 @@
-"""A project in code does what the commands do: the same calls, the same answers, the same errors; it prints nothing."""
+"""A project in code does what the commands do: the same calls, results and errors; it prints nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DAY = date(2024, 3, 1)
 ROOT = Path(__file__).parents[3]
 
 NO_METHODS = {"demo", "flights", "init", "schema", "setup"}
-"""Commands that prepare a machine, make a project or show an example."""
+"""Commands that prepare a machine, create a project or show an example."""
 OF_THE_COMMAND_LINE = {
     "config_file",
     "as_json",
@@ -54,20 +54,20 @@ OF_THE_COMMAND_LINE = {
     "format_",
     "to",
 }
-"""Options of the command line alone, and those that choose between two methods."""
+"""Options that only the command line has, and options that choose between two methods."""
 NAMED_OTHERWISE = {
     "stream": {"pipelines": "pipeline"},
     "backfill": {"slice_": "slice"},
     "quality": {"everything": "all", "unit": "partitions", "with_report": "report"},
     "savepoint_create": {"target": "of"},
 }
-"""By method, arguments in place of the names that click's functions have."""
+"""By method, the arguments that replace the names of click's functions."""
 ELSEWHERE = {"backfill": ("backfill_plan", "replay"), "results": ("results_sql",)}
 """Methods for the options `--dry-run`, `--order arrival` and `--sql`."""
 
 
 def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Yield the name of the method and the command, for every command of a group."""
+    """Yield the names of the method and the command, for every command of a group."""
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)
         assert command is not None
@@ -318,7 +318,7 @@ def assert_alike(project: Project, shell: CommandLine, words: tuple[str, ...], a
     plain = json.loads(json.dumps(answer.to_dict(), default=as_json))
     for each in (plain, printed):
         if name == "why":
-            # These say how long ago something was.
+            # These say how long ago something happened.
             each["partitions"] = [{**part, "quiet": None} for part in each["partitions"]]
             each["windows"] = [{**window, "reason": None} for window in each["windows"]]
     assert plain == printed, words
@@ -447,7 +447,7 @@ KINDS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 
 @given(st.data())
 def test_a_key_of_values_is_the_key_of_their_texts(data: st.DataObject) -> None:
-    """Also a text that the command line takes for a null or for bytes."""
+    """Including a text that the command line would take for a null or for bytes."""
     kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3))
     values = tuple(data.draw(st.none() | values) for _, values in kinds)
     names = tuple(f"k{number}" for number in range(len(kinds)))

@@ -1,4 +1,4 @@
-"""Drawn lives of joins and process functions: their results are those of a fresh stream over the rows on time."""
+"""Random lives of joins and process functions: their results are those of a new stream over the on-time rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HIDDEN = {"epoch", "timeline", "emitted_at", "stale", "watermark"}
 
 
 class Bursts(KeyedProcessFunction):
-    """The rows of a key up to 15 minutes without one; it sets and deletes timers."""
+    """The rows of a key until 15 minutes have passed without one; it sets and deletes timers."""
 
     result_type = pa.struct([("rows", pa.int64())])
     rows = ReducingStateDescriptor("rows", lambda a, b: a + b, pa.int64())

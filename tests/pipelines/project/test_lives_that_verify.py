@@ -1,7 +1,6 @@
-"""Drawn lives over a source as users have it: odd keys and values, rows and code that change, commands in any order.
-
-After each life every window is computed again from the source by the plain rules of `verify`, and the checks of
-`quality` hold; what a command refuses has an error of ours.
+"""Random lives over a source as users have it: odd keys and values, changing rows and code, commands in any order.
+After each life, every window is recomputed from the source by the plain rules of `verify`, the checks of `quality`
+hold, and a command that refuses something raises an error of ours.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ class Life:
         raise NotImplementedError
 
     def live(self, deeds: int) -> None:
-        """Do so many deeds, and stream what is left; what is refused changes nothing."""
+        """Take this many actions, and stream the rest; a refused action changes nothing."""
         for _ in range(deeds):
             self.now += self.draw.choice([0, 10, 30]) * MINUTE
             with suppress(TidegateError):
@@ -151,7 +150,7 @@ class Drawn(Life):
         self.append()
 
     def code(self) -> None:
-        """Make the project from the code as it is now."""
+        """Create the project from the current code."""
         windows = Windows(self.assigner, aggregate=self.aggregates, allowed_lateness=self.lateness * MINUTE)
         pipeline = hourly_pipeline(
             compute=windows,
@@ -162,7 +161,7 @@ class Drawn(Life):
         self.project = self.lake.project(pipeline)
 
     def changed(self, change: Callable[[], None], run: Callable[[], object]) -> None:
-        """Change the code and run a command; a refusal leaves the code as it was."""
+        """Change the code and run a command; if it is refused, the code is changed back."""
         before = self.aggregates, self.lateness, self.bound, self.parallelism
         change()
         self.code()
@@ -201,7 +200,9 @@ class Drawn(Life):
         )()
 
     def promote(self) -> None:
-        """Promote a branch that has read all; half of the time it is killed before a step that changes a file."""
+        """Promote a branch that has read everything; in half of the cases it is killed before a step that changes a
+        file.
+        """
         name = self.draw.choice([*self.branches])
         self.project.stream(f"hours@{name}")
         expected, step = shown(self.project, f"hours@{name}"), self.draw.choice([-1, self.draw.randrange(30)])
@@ -210,7 +211,7 @@ class Drawn(Life):
                 ends_before(planted, step)
                 lateness = self.branches[name]
                 self.changed(lambda: setattr(self, "lateness", lateness), lambda: self.project.promote("hours", name))
-                # NaN is not equal to itself, and windows that begin together have no order.
+                # NaN is not equal to itself, and windows with the same start have no order.
                 assert sorted(map(repr, shown(self.project, "hours"))) == sorted(map(repr, expected))
         finally:
             for held in ("hours", f"hours@{name}"):
@@ -279,7 +280,7 @@ class Drawn(Life):
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(30))
 def test_a_drawn_life_verifies(lake: Lake, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A shard of a life has few rows: so an epoch with fewer keys than that may write a delta after `state upgrade`.
+    # The shards of a life have few rows, so an epoch with fewer keys than that may write a delta after `state upgrade`.
     monkeypatch.setattr(shard_state, "SMALLEST", 1)
     monkeypatch.setattr(shard_state, "SHARE", 1)
     life = Drawn(lake, seed)

@@ -1,4 +1,4 @@
-"""Several streams in one process: a lease for each, and one that fails stops no other."""
+"""Several streams in one process: each has its lease, and a failing one does not stop the others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ lost = session_pipeline(name="lost", source=DeltaSource("nothing_there", timesta
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """Two pipelines with a source, and one whose source is not there."""
+    """Two pipelines with a source, and one whose source does not exist."""
     (tmp_path / "together.py").write_text(CODE)
     entries = "".join(f'[pipelines.{name}]\nobject = "together:{name}"\nstart = 2024-03-01\n' for name in NAMES)
     (tmp_path / "tidegate.toml").write_text(f'engine = "local"\n{entries}')
@@ -97,7 +97,7 @@ def is_driven(project: Project, name: str) -> bool:
 
 
 class Turns(StopRequest):
-    """Time that passes in the waits alone, and what happens in it.
+    """Time that passes only in waits, and what happens meanwhile.
 
     Args:
         project: the streams' project.

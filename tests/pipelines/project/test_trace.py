@@ -1,4 +1,4 @@
-"""The trace of a key: its rows give each published value again, and lateness is told as it was judged."""
+"""The trace of a key: its rows reproduce each published value, and lateness is reported as it was decided."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def value_of(trace: Trace, rows: Sequence[int]) -> tuple[int, int]:
 
 
 def assert_told(lake: Lake, pipeline: Pipeline, users: Sequence[str] = ("ann", "bob", "cem")) -> int:
-    """Compare every pane and late row of some keys with the traces; return the number of panes that were compared."""
+    """Compare every pane and late row of some keys with their traces; return the number of compared panes."""
     compared, project = 0, lake.project(pipeline)
     late = lake.rows(pipeline, "late").to_pylist()
     published = lake.rows(pipeline, "results").to_pylist()
@@ -96,7 +96,7 @@ def test_after_a_restore_the_trace_is_that_of_the_line_that_holds(lake: Lake) ->
     lake.append(("ann", at("00:20"), 4), ("ann", at("09:00"), 8))
     lake.stream(LOCAL, pipeline)
     assert assert_told(lake, pipeline, ["ann"]) == 2
-    # The oldest retained snapshot is the newest one now, and the trace goes back to the first row all the same.
+    # The oldest retained snapshot is now the newest, and the trace still goes back to the first row.
     project.vacuum("sessions", snapshots=1, days=0)
     assert len(project.trace("sessions", ("ann",)).elements) == 4
     assert assert_told(lake, pipeline, ["ann"]) == 2
@@ -118,11 +118,11 @@ def test_after_rows_of_the_source_changed_the_trace_begins_with_the_correction(m
     lake.stream(LOCAL, pipeline, commits=1)
     trace = lake.project(pipeline).trace(pipeline.name, ("ann",))
     assert trace.begins == corrected
-    # The correction computed the night again, and took its late row in.
+    # The correction recomputed the night, and included its late row.
     assert [row.value["value"] for row in trace.elements if row.late] == [128]
     told = [traced for traced in trace.panes if traced.rows is not None]
     assert all(value_of(trace, one.rows) == (one.pane["events"], one.pane["total"]) for one in told)
-    # The newest pane of each window is explained, but not those that the correction retracted.
+    # The newest pane of each window is explained, but not the panes that the correction retracted.
     assert [one.pane["total"] for one in told] == [17, 40]
     assert {one.pane["total"] for one in trace.panes if one.rows is None} == {3}
 
@@ -138,7 +138,7 @@ def test_a_forgotten_key_has_no_trace(lake: Lake) -> None:
     assert (trace.elements, trace.events, trace.panes) == ((), (), ())
     assert "was forgotten" in str(trace.remark)
     assert len(project.trace("sessions", ("bob",)).elements) == 1
-    # What comes after it is a key like any other.
+    # What follows it is a key like any other.
     lake.append(("ann", at("08:00"), 8))
     lake.stream(LOCAL, pipeline)
     assert [row.value["value"] for row in project.trace("sessions", ("ann",)).elements] == [8]

@@ -1,4 +1,4 @@
-"""Results that prove themselves: a sound pipeline verifies, and each planted fault is found."""
+"""Results that prove themselves: a correct pipeline verifies, and each planted error is found."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_each_epoch_verifies_after_the_one_before(
         assert [outcome.faults for outcome in outcomes] == [()] * len(outcomes)
         assert [outcome.why_unverifiable for outcome in outcomes] == [None] * len(outcomes)
         assert [outcome.after for outcome in outcomes] == [None, *range(1, len(outcomes))]
-        # A sampled epoch is verified as of its own snapshot, whatever came after it.
+        # A sampled epoch is verified as of its own snapshot, whatever came later.
         sampled = verified(lake, pipeline, budget=1, seed=len(commits))
         assert (sampled.faults, sampled.why_unverifiable) == ((), None)
 
@@ -118,7 +118,7 @@ def lived(lake: Lake, pipeline: Pipeline = HOURS) -> Pipeline:
 
 @pytest.fixture(scope="module")
 def right(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """A life of hours in which nothing is wrong."""
+    """A life of hours without any error."""
     lake = Lake(tmp_path_factory.mktemp("right") / "lake")
     assert verified(lake, lived(lake)).success
     return lake
@@ -126,7 +126,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 @pytest.fixture
 def life(right: Lake, tmp_path: Path) -> Lake:
-    """A copy of it, for a test to harm."""
+    """A copy of it that a test may damage."""
     return copy_of(right, tmp_path / "life")
 
 
@@ -160,7 +160,7 @@ def test_open_windows_that_share_slices_are_compared_whole(lake: Lake) -> None:
 
 
 def change(lake: Lake, pipeline: Pipeline, table: str, changed: Callable[[pa.Table], pa.Table]) -> None:
-    """Write the rows of a table's files again, as somebody with access to the folder could."""
+    """Rewrite the rows of a table's files, as somebody with access to the folder could."""
     folder = Path(lake.path(f"{pipeline.name}/{table}"))
     handle = DeltaTable(str(folder))
     for name in handle.file_uris():
@@ -228,7 +228,7 @@ def test_windows_whose_source_rows_are_gone_are_unverifiable(life: Lake) -> None
     source = DeltaTable(life.path("events"))
     source.optimize.compact()
     source.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-    # The order of arrival is gone with the files, but the rows are still there.
+    # The order of arrival is lost with the files, but the rows are still there.
     compacted = verified(life, HOURS)
     assert (compacted.faults, compacted.windows) == ((), len(life.latest(HOURS)))
     for uri in source.file_uris():
@@ -241,7 +241,7 @@ def test_windows_whose_source_rows_are_gone_are_unverifiable(life: Lake) -> None
     rmtree(life.path("events"))
     without = verified(life, HOURS)
     assert (without.windows, without.faults, without.unverifiable) == (0, (), len(life.latest(HOURS)))
-    # What needs no source is checked all the same.
+    # What does not need the source is still checked.
     change(life, HOURS, "epochs", edit_an_epoch)
     assert {fault.kind for fault in verified(life, HOURS).faults} == {"epoch"}
 
@@ -362,7 +362,7 @@ def test_with_a_budget_one_new_epoch_is_sampled_and_the_next_one_once_epochs_hav
         assert outcome.after is not None
         found[outcome.epoch] = not outcome.success
         assert outcome.after < outcome.epoch <= epochs
-        # It took longer than no epoch at all.
+        # It took longer than zero epochs.
         waiting = verified(life, HOURS, budget=1)
         assert (waiting.windows, waiting.success) == (0, True)
         assert waiting.due_in
@@ -386,10 +386,10 @@ def test_a_key_that_was_forgotten_verifies_by_its_later_rows(life: Lake) -> None
     for new in (True, False):
         outcome = verified(life, HOURS, new=new)
         assert (outcome.faults, outcome.unverifiable) == ((), 0)
-    # A lost window of the key is found among those of later rows.
+    # A lost window of the key is found among the windows of later rows.
     change(life, HOURS, "results", lambda rows: rows.filter(pc.not_equal(rows["user"], "user 1")))
     assert {fault.kind for fault in verified(life, HOURS).faults} == {"missing"}
-    # The mark of the key goes with its snapshot.
+    # The mark of the key is removed with its snapshot.
     project.vacuum("hours", snapshots=1, days=0)
     without = verified(life, HOURS)
     assert without.faults == ()
@@ -447,7 +447,7 @@ def test_windows_that_missed_a_row_verify_before_and_after_a_reopening(lake: Lak
 @pytest.mark.long
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_forgotten_key_does_not_come_back_by_a_reopening(lake: Lake, is_known: bool) -> None:
-    """The source has its rows, and a window missed one of them; the marks of the key go with the snapshot."""
+    """The source has its rows, and a window missed one of them; the marks of the key are removed with the snapshot."""
     pipeline = missed(lake)
     project = lake.project(pipeline)
     project.forget("hours", ("ann",))
@@ -485,7 +485,7 @@ def compacted(table: DeltaTable) -> None:
 def test_late_rows_are_reopened_beside_the_rows_that_a_skipped_change_removed(
     lake: Lake, changes: tuple[Callable[[DeltaTable], None], ...], is_read: bool
 ) -> None:
-    """Windows keep the rows that they have: the ledger counts them, and so does a plain computation."""
+    """Windows keep their rows: the ledger counts them, and so does a plain computation."""
     pipeline = hourly_pipeline(
         source=DeltaSource("events", timestamp="at", changes="ignore"),
         watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(0)),
@@ -594,7 +594,7 @@ def test_the_pane_of_a_session_that_was_merged_stands_until_the_merged_session_f
 
 
 def test_open_windows_without_an_aggregate_that_code_has_added_since_are_read(lake: Lake) -> None:
-    """Slices of several rows are merged, the added aggregate among them."""
+    """Slices of several rows are merged, including the added aggregate."""
     sliding = SlidingEventTimeWindows.of(timedelta(hours=2), timedelta(hours=1))
     before, after = (
         replace(hourly_pipeline(), compute=Windows(sliding, aggregate=aggregate))
@@ -606,7 +606,7 @@ def test_open_windows_without_an_aggregate_that_code_has_added_since_are_read(la
 
 
 def test_late_rows_from_before_the_first_interval_are_not_reopened_from_files_that_were_compacted(lake: Lake) -> None:
-    """Else they would be marked as reopened, and be in no window."""
+    """Otherwise they would be marked as reopened without being in a window."""
     pipeline = hourly_pipeline()
     lake.append(("ann", at("08:10"), 1), ("ann", at("10:30"), 1))
     lake.backfill(LOCAL, pipeline, at("10:00"), at("12:00"), "2h")

@@ -1,4 +1,6 @@
-"""A Delta table to which drawn things happen, written by deltalake: rows that come, go, change and come back."""
+"""A Delta table to which random things happen, written by deltalake: rows are added, deleted, changed and added
+again.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ class Changing:
         return len(list(Path(self.lake.path("events"), "_delta_log").glob("*.json"))) - 1
 
     def happen(self) -> str:
-        """Let something happen; return its name."""
+        """Let something happen, and return its name."""
         acts = (self.append, self.append, self.delete, self.update, self.merge, self.overwrite, self.replace_hours)
         act = self.draw.choice([*acts, self.restore, self.compact, self.rewrite, self.delete_a_user])
         before = self.version
@@ -58,12 +60,12 @@ class Changing:
         return act.__name__
 
     def rows_of(self, version: int) -> Counter[Seen]:
-        """The rows of a version, with their numbers."""
+        """Return the rows of a version, with their numbers."""
         rows = DeltaTable(self.lake.path("events"), version=version).to_pyarrow_table().to_pylist()
         return Counter((row["user"], row["at"], row["value"]) for row in rows)
 
     def drawn(self, count: int) -> pa.Table:
-        """Some rows; a few of them have no user or no time."""
+        """Return some rows; a few of them have no user or no time."""
         rows = [
             {
                 "user": None if self.draw.random() < 0.05 else self.draw.choice(USERS),
@@ -75,7 +77,7 @@ class Changing:
         return pa.Table.from_pylist(rows, schema=EVENTS)
 
     def moment(self) -> datetime:
-        """A time of an event."""
+        """Return a time for an event."""
         return DAY0 + self.draw.randrange(self.hours * 12) * 5 * MINUTE
 
     # --- what happens ------------------------------------------------------------------------
@@ -127,7 +129,7 @@ class Changing:
         self.table.optimize.compact()
 
     def settle(self, hours: float = 1.0, version: int | None = None) -> None:
-        """Give a commit (None: the newest) a time of its own, some hours after the one before, also in its files."""
+        """Give a commit (None: the newest) and its files a new time, some hours after the previous one."""
         self.commits += 1
         self.lake.clock.now += int(hours * 3_600_000)
         number = self.version if version is None else version

@@ -1,4 +1,4 @@
-"""Slices over tables that a test made: all files of the head, and what tasks read of them."""
+"""Slices over tables that a test wrote: all files of the head, and what tasks read from them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def events_of(files: FileSlice) -> pa.Table:
 
 
 def whole_rows(files: FileSlice, events: pa.Table) -> list[dict[str, Any]]:
-    """Return the source rows of events, read again by file and place as those of late rows are."""
+    """Return the source rows of events, read again by file and position, as those of late rows are."""
     numbers, places = (np.asarray(events[name]).astype(np.int64) for name in (FILE, PLACE))
     rows: list[dict[str, Any]] = files.source_rows(numbers, places).to_pylist()
     return rows

@@ -1,4 +1,4 @@
-"""Rows that went and came, by the change feed of a Delta table and by a comparison of its files: both say the same."""
+"""Deleted and added rows, by the change feed of a Delta table and by a comparison of its files: both agree."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def log_of(lake: Lake) -> SourceLog:
 
 
 def both_ways(lake: Lake, after: int, until: int) -> tuple[ChangedFiles, ChangedFiles | None]:
-    """The files of both ways."""
+    """The files of both methods."""
     log = log_of(lake)
     commits = [log._actions(version) for version in range(after + 1, until + 1)]
     changes = Changes(commits, log._path_of, partial(log._adds, after))
@@ -43,14 +43,14 @@ def both_ways(lake: Lake, after: int, until: int) -> tuple[ChangedFiles, Changed
 
 
 def rows_of(lake: Lake, changed: ChangedFiles, until: int) -> tuple[Any, ...]:
-    """All that a correction knows of changed files."""
+    """Everything that a correction knows about changed files."""
     rows: ChangedRows = changed_rows(opened(lake), changed, until)
     rejected = Counter(str(row) for row in rows.rejected_rows().to_pylist())
     return seen(rows.gone), seen(rows.came), rejected, rows.deleted_unusable, rows.dropped, dict(rows.largest)
 
 
 def check(lake: Lake, after: int, until: int) -> bool:
-    """Compare the two ways; return True if there is a feed."""
+    """Compare the two methods; return True if there is a feed."""
     by_files, by_feed = both_ways(lake, after, until)
     if by_feed is None:
         return False
@@ -78,7 +78,7 @@ def test_the_feed_and_the_files_tell_the_same_rows(tmp_path: Path, seed: int, pa
 
 
 def many(lake: Lake) -> DeltaTable:
-    """A file of so many rows that the feed of a few of them is smaller."""
+    """A file with so many rows that the feed of a few of them is smaller."""
     rows = [{"user": f"user{number}", "at": at("10:00"), "value": number * number} for number in range(3000)]
     write_deltalake(lake.path("events"), pa.Table.from_pylist(rows, schema=EVENTS), configuration=FEED)
     return DeltaTable(lake.path("events"))

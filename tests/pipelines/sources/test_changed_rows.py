@@ -1,4 +1,4 @@
-"""Rows that went and came between two versions of a Delta table, against the difference of all their rows."""
+"""Rows that were deleted and added between two versions of a Delta table, compared with the difference of all rows."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_partition_values_of_removed_files_are_read_from_the_log(lake: Lake, par
 
 
 def with_vectors(lake: Lake, vectors: Sequence[Sequence[int]]) -> None:
-    """A file of ten rows in groups of two; each version has another deletion vector of it."""
+    """A file of ten rows in groups of two; each version has another deletion vector for it."""
     columns = [column("user", "string"), column("at", "timestamp"), column("value", "long")]
     table = HandMade(Path(lake.path("events")), columns, features=["deletionVectors"])
     rows = pa.table([["ann"] * 10, [at("10:00")] * 10, range(10)], names=EVENTS.names).cast(EVENTS)

@@ -1,4 +1,4 @@
-"""Rows that a deletion vector removes are no events, and a vector that does not fit its file is refused."""
+"""Rows that a deletion vector removes are not events, and a vector that does not match its file is refused."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_any_bytes_for_a_vector_in_the_log_are_an_error_and_never_a_crash(conten
 
 
 def test_the_examples_of_the_protocol_are_read() -> None:
-    # The examples of Delta's protocol; the vector in the log is the one of delta-kernel, which has the portable format.
+    # The examples of Delta's protocol. The vector in the log is that of delta-kernel, which has the portable format.
     relative = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 4, "sizeInBytes": 40}
     vector = DeletionVector.of({**relative, "cardinality": 6})
     assert vector.file == "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"

@@ -1,4 +1,6 @@
-"""A slice of files without Spark: which rows are events, which are of no use and why, how late rows are found again."""
+"""A slice of files without Spark: which rows are events, which are unusable and why, and how late rows are found
+again.
+"""
 
 from __future__ import annotations
 

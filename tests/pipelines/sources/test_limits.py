@@ -1,4 +1,4 @@
-"""Rows whose gap is none, or that hold a time which Python can't, are rejected with a reason and end no run."""
+"""Rows without a gap, or with a time that Python can't hold, are rejected with a reason and don't end the run."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ NESTED = {
         [0, 1, 2, 2], ["x", "y"], pa.ListArray.from_arrays([0, 2, 4], moments(NEAR, None, NEAR, FAR))
     ),
 }
-"""Three values each, of which the second has a time that Python can't hold."""
+"""Three values each; the second contains a time that Python can't hold."""
 
 
 @pytest.mark.parametrize("statistics", [True, False])

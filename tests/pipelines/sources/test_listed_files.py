@@ -1,4 +1,4 @@
-"""A source of another kind, as a user brings it: the pipeline, the messages, and the fields of the manifest."""
+"""A source of another kind, written by a user: the pipeline, the messages, and the fields of the manifest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LISTED = hourly_pipeline(source=ListedFiles("events.list", timestamp="at"))
 
 
 def add(lake: Lake, *rows: Row, time: int | None = None) -> str:
-    """Add a commit of one file to the list; the file's name."""
+    """Add a commit of one file to the list, and return the file's name."""
     path = Path(lake.path("events.list"))
     path.parent.mkdir(parents=True, exist_ok=True)
     number = path.read_text().count("\n") if path.exists() else 0
@@ -120,7 +120,7 @@ def test_a_missing_column_is_named_with_its_list(lake: Lake) -> None:
 def test_every_command_that_looks_at_a_pipeline_works(
     lake: Lake, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Quality checks all tables with Great Expectations; `why` counts the lines that are not read yet."""
+    """Quality checks all tables with Great Expectations; `why` counts the unread lines."""
     stream(lake)
     add(lake, ("bob", at("05:00"), 4))
     config = lake.folder / "tidegate.toml"
@@ -214,7 +214,7 @@ def test_a_file_that_goes_while_it_is_read_is_named(lake: Lake) -> None:
 
 @pytest.mark.parametrize("name", ["0.parquet", "1.parquet"])
 def test_a_damaged_file_is_named(lake: Lake, name: str) -> None:
-    """The first file also says which columns there are."""
+    """The first file also determines the columns."""
     Path(lake.path(name)).write_bytes(b"no Parquet")
     with pytest.raises(Refused, match=rf"events\.list: file {name} can't be read: .*Put the file back as it was"):
         stream(lake)

@@ -1,4 +1,4 @@
-"""Versions of a source that removed rows and are passed over: they are counted, and what was read stays."""
+"""Versions of a source that removed rows and are skipped: they are counted, and what was read stays."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_active_files_know_their_largest_time_where_the_log_does(tmp_path: Path)
 
 
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Tables that are opened with all their files from now on."""
+    """Return the tables that are opened with all their files from now on."""
     paths: list[str] = []
     known = Warehouse.open
 
@@ -177,7 +177,7 @@ def test_a_source_that_is_gone_is_missed(tmp_path: Path) -> None:
 
 
 def opened_versions(source: SourceLog, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The entries that are opened from here on."""
+    """Return the entries that are opened from here on."""
     opened: list[int] = []
     real = SourceLog._actions
 

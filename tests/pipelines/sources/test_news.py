@@ -1,4 +1,4 @@
-"""The news of a source: its commits with rows, and nothing that only writes rows anew, at few requests."""
+"""News of a source: its commits with rows, and nothing that only rewrites rows, with few requests."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def overwrite(table: Table) -> None:
 
 
 def by_deletion_vector(table: Table) -> None:
-    """As Spark deletes a row of a table with deletion vectors: the same file, removed and added with a vector."""
+    """As Spark deletes a row of a table with deletion vectors: the same file is removed, and added with a vector."""
     version = table.open().version()
     (add,) = [json.loads(line)["add"] for line in table.entry(version).read_text().splitlines() if '"add"' in line]
     vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}

@@ -1,4 +1,4 @@
-"""A source whose files are not Parquet brings a reader of its own, without statistics: the windows are the same."""
+"""A source whose files are not Parquet has a reader of its own, without statistics: the windows are the same."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tidegate.pipelines.storage.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class FeatherPart:
-    """An open Feather file, as one group. Nothing is recorded about its rows."""
+    """An open Feather file, as one group without statistics."""
 
     table: pa.Table
     columns: pa.Schema
@@ -86,7 +86,7 @@ class ListedFeather(ListedFiles):
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """The same events in a table and in Feather files beside its own, with rows that are rejected and late."""
+    """The same events in a table and in Feather files next to it, with rejected and late rows."""
     lake = Lake(tmp_path)
     lake.append(("ann", at("05:00"), 1), ("bob", at("05:10"), 2), (None, at("05:20"), 3))
     lake.append(("ann", at("01:00"), 4), ("bob", None, 5), ("cem", at("09:00"), 6))

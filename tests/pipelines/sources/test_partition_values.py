@@ -1,4 +1,4 @@
-"""Partition values are read from the log's text as Spark reads them, and text of another meaning is refused."""
+"""Partition values are parsed from the log's text as Spark parses them, and text with another meaning is refused."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_partition_column_parts_the_watermark(tmp_path: Path) -> None:
 def test_a_text_that_is_no_value_names_table_file_column_and_the_way_out(tmp_path: Path) -> None:
     table = table_of(tmp_path, ["price"], ({"price": "1.50"}, "x.parquet"))
     files = slice_at(table)
-    # deltalake refuses to open such a table; a stream that goes on reads new entries alone.
+    # deltalake refuses to open such a table; a running stream reads only new entries.
     cheap = replace(files, parts=(replace(files.parts[0], details={"partitionValues": {"price": "cheap"}}),))
     with pytest.raises(
         Refused, match=r"events: file x\.parquet .*'price'.*'cheap' is not a valid decimal.*reader='spark'"

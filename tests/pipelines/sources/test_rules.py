@@ -52,7 +52,7 @@ VALUES = {
     "day": around(*DAYS),
     TIME: around(FIRST_TIME, LAST_TIME, 10_000 + MAX_AHEAD),
 }
-# Of a row that breaks many rules only the first would be seen.
+# For a row that breaks many rules, only the first would be visible.
 CHANGED = st.sampled_from(list(VALUES)).flatmap(lambda name: VALUES[name].map(lambda value: {name: value}))
 ROWS = st.tuples(CHANGED, st.just({}) | CHANGED).map(lambda changed: GOOD | changed[1] | changed[0])
 

@@ -181,7 +181,7 @@ def test_an_expression_that_fails_for_a_row_is_named_with_its_field_and_a_way_ou
         events(files)
     assert repr(text) in str(refused.value)
     assert "Nothing was committed" in str(refused.value)
-    # The way out that the message names.
+    # The remedy that the message names.
     mended = files_of(
         tmp_path, [("a", NOON, 0)], compiled({"part": "8 div nullif(value, 0)", "n": "try_cast(user as int)"})
     )

@@ -1,4 +1,4 @@
-"""Values and errors of programs, as they are known from Spark in ANSI mode; tests/spark/test_sql.py compares all."""
+"""Values and errors of programs, as known from Spark in ANSI mode; tests/spark/test_sql.py compares all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Columns under other names, of narrower types, in another order or missing in a file: rows come as in the table."""
+"""Columns that are renamed, of narrower types, in another order or missing in a file: rows are read as the table has
+them.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def nested(number: int) -> dict[str, Any]:
 
 COLUMNS = [
     mapped("user", "string", 1),
-    # The physical name of another column of today: the file's column `at` is no longer ours.
+    # The physical name of another current column: the file's column `at` is no longer ours.
     mapped("at", "timestamp", 2, "user"),
     mapped("value", "long", 3, "at"),
     mapped("st", nested(4), 4),
@@ -254,7 +256,7 @@ Europe/London | 2050-10-30 02:00:00.000 | 2050-10-30 02:00:00.000
 Europe/London | 2100-10-31 02:00:00.000 | 2100-10-31 02:00:00.000
 """
 
-"""Zone, wall-clock time, and the instant that Spark gave; each near a change of the clocks."""
+"""Zone, wall-clock time, and the instant that Spark gave, all close to a change of the clocks."""
 
 
 def millis(wall: datetime) -> int:

@@ -1,4 +1,4 @@
-"""Elements have the columns that assigners, triggers and gaps read, beside the columns of named aggregates."""
+"""Elements have the columns that assigners, triggers and gaps read, in addition to those of named aggregates."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ EVENTS = [(1, 3), (2, 50), (3, 51), (100, 0)]
 
 
 class Doubled(GapColumn):
-    """Computes another gap from the column."""
+    """Computes a different gap from the column."""
 
     def __call__(self, element: Any) -> int:
         return 2 * super().__call__(element)
 
 
 class AboveFifty(EventTimeTrigger):
-    """Fires at elements above fifty, too."""
+    """Also fires at elements above fifty."""
 
     def on_element(self, element: Any, timestamp: Any, window: Any, ctx: Any) -> Any:
         result = super().on_element(element, timestamp, window, ctx)
@@ -58,7 +58,7 @@ class ByNumber(TumblingEventTimeWindows):
 
 @dataclass(frozen=True)
 class Shown(ProcessWindowFunction):
-    """Shows the columns of the elements."""
+    """Emits the columns of the elements."""
 
     result_type = pa.struct([("count", pa.int64()), ("columns", pa.string())])
 

@@ -1,4 +1,6 @@
-"""Results of user code in tables: epoch milliseconds become timestamps everywhere, and what does not fit is refused."""
+"""Results of user code in tables: epoch milliseconds become timestamps everywhere, and values that don't fit are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def harness(compute: Any, other: SourceColumns | None = None, **settings: Any) -
 
 
 class Told(KeyedProcessFunction):
-    """Yields its own unit of time, and sends it to a side output."""
+    """Yields time in a unit of its own, and sends it to a side output."""
 
     result_type = pa.struct([("since", MS), ("all", pa.list_(pa.struct([("at", MS)])))])
     side_outputs = {"alarm": pa.struct([("at", pa.timestamp("us", tz="UTC"))])}  # noqa: RUF012
@@ -102,7 +104,7 @@ class Span(ProcessWindowFunction):
 
 
 class First(AggregateFunction):
-    """The same, kept as an int."""
+    """The same, stored as an int."""
 
     accumulator_type = pa.int64()
     result_type = Span.result_type
@@ -123,7 +125,7 @@ class First(AggregateFunction):
 @pytest.mark.parametrize("code", [{"process": Span()}, {"aggregate": First()}], ids=["process", "aggregate"])
 @pytest.mark.parametrize("restart", [True, False])
 def test_a_window_s_pane_and_its_retraction_hold_the_same_time(code: dict[str, Any], restart: bool) -> None:
-    """The retracted pane comes back from the snapshot where there was a restart."""
+    """After a restart, the retracted pane comes from the snapshot."""
     windows = Windows(
         EventTimeSessionWindows.with_gap(10), allowed_lateness=1000, accumulation=Accumulation.RETRACTING, **code
     )
@@ -156,7 +158,7 @@ def test_a_reduce_may_put_milliseconds_where_its_input_has_a_timestamp(restart: 
 
 
 class Wrong(ProcessWindowFunction):
-    """Puts out whatever it is told to."""
+    """Emits whatever it is told to."""
 
     result_type = pa.struct([("n", pa.int8())])
 
@@ -192,7 +194,7 @@ def test_what_a_window_s_result_leaves_out_is_null() -> None:
 
 
 class Keeps(KeyedProcessFunction):
-    """Keeps whatever it is told to in state of a type."""
+    """Stores whatever it is told to in state of a given type."""
 
     result_type = pa.struct([("n", pa.int8())])
 
@@ -235,7 +237,7 @@ def test_both_ways_out_of_it_hold(value: Any, kind: pa.DataType) -> None:
 
 
 def test_a_struct_has_no_first_and_as_a_text_it_has() -> None:
-    """The way out that the error names; what Spark's to_json does is done here in Python."""
+    """The remedy that the error names; Spark's to_json is replaced by Python here."""
     columns = pa.schema([("user", pa.string()), ("at", pa.int64()), ("point", pa.struct([("x", pa.int64())]))])
     common: dict[str, Any] = {
         "name": "points",

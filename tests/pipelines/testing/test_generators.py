@@ -1,4 +1,4 @@
-"""Watermark generators of one's own in a pipeline: they see every event, in one order, and their state is kept."""
+"""A user's watermark generators in a pipeline: they see every event, in one order, and their state is kept."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SESSIONS = Windows(EventTimeSessionWindows.with_gap(timedelta(minutes=2)), aggre
 
 
 class UntilTheEnd(WatermarkGenerator):
-    """Five minutes of disorder, and after an event that says so nothing comes any more."""
+    """Five minutes of disorder; after an event that marks the end, nothing follows."""
 
     def __init__(self) -> None:
         self.largest: int | None = None
@@ -47,7 +47,7 @@ class UntilTheEnd(WatermarkGenerator):
 
 
 class EveryThird(WatermarkGenerator):
-    """The time of every third event that it sees, whatever commits and epochs these are in."""
+    """The time of every third event that it sees, whichever commits and epochs these are in."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -58,7 +58,7 @@ class EveryThird(WatermarkGenerator):
             output.emit_watermark(timestamp)
 
     def on_periodic_emit(self, output: Any) -> None:
-        """Only events move it."""
+        """Only events advance it."""
 
     def snapshot(self) -> dict[str, Any]:
         return {"seen": self.seen}

@@ -1,4 +1,4 @@
-"""A whole pipeline over rows, without Spark: however it is cut, the results are the same."""
+"""A whole pipeline over rows, without Spark: the results don't depend on how the rows are divided."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_an_interval_that_leaves_a_gap_is_refused() -> None:
 
 
 class Doubles(ProcessWindowFunction):
-    """Shows the doubled amounts of a window and their day."""
+    """Emits the doubled amounts of a window and their day."""
 
     result_type = pa.struct([("seen", pa.string())])
 

@@ -35,7 +35,7 @@ REMIND = 1_800_000
 
 
 class Account(KeyedProcessFunction):
-    """A running total, its parts by amount, the recent amounts, and who was quiet; every kind of state and timer."""
+    """A running total, its parts by amount, the recent amounts, and idle users; every kind of state and timer."""
 
     result_type = pa.struct(
         [("what", pa.string()), ("total", pa.int64()), ("since", pa.timestamp("us", tz="UTC")), ("kinds", pa.int32())]
@@ -94,7 +94,7 @@ def pipeline(function: KeyedProcessFunction | None = None, **settings: Any) -> P
 
 
 def random_commits(seed: int, count: int = 20) -> list[list[dict[str, Any]]]:
-    """Commits five minutes apart, of elements up to 20 minutes old: some come behind the watermark."""
+    """Commits five minutes apart, with elements up to 20 minutes old: some are behind the watermark."""
     draw = random.Random(seed)
     return [
         [row(f"user{draw.randrange(9)}", 5 * i - draw.randrange(20), draw.randrange(100)) for _ in range(12)]
@@ -222,7 +222,7 @@ def test_a_key_of_several_columns_is_a_tuple_and_null_is_a_key_if_it_may_be() ->
 
 
 class Broken(KeyedProcessFunction):
-    """Puts out whatever it is told to."""
+    """Emits whatever it is told to."""
 
     result_type = pa.struct([("n", pa.int64())])
 

@@ -1,4 +1,6 @@
-"""Pipelines over two sources, without Spark: joins and co-process functions, however commits are cut into epochs."""
+"""Pipelines over two sources, without Spark: joins and co-process functions, however commits are divided into
+epochs.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def payment(payer: str, minute: float, paid: float = 1.0) -> dict[str, Any]:
 
 
 class Unpaid(KeyedCoProcessFunction):
-    """Tells of an order that was not paid within ten minutes, and of a payment without an order."""
+    """Reports an order that was not paid within ten minutes, and a payment without an order."""
 
     result_type = pa.struct([("unpaid", pa.int64()), ("paid", pa.float64())])
     side_outputs = {"stray": pa.struct([("paid", pa.float64())])}  # noqa: RUF012
@@ -113,7 +115,7 @@ def harness(compute: Any = JOIN, **settings: Any) -> PipelineHarness:
 
 
 def commits(seed: int, count: int = 24) -> list[tuple[str, list[dict[str, Any]], datetime]]:
-    """Commits of either side with elements up to 15 minutes old, so that some are late; times now and then equal."""
+    """Commits of either side with elements up to 15 minutes old, so that some are late; some times are equal."""
     draw = random.Random(seed)
     made = []
     for i in range(count):
@@ -125,7 +127,7 @@ def commits(seed: int, count: int = 24) -> list[tuple[str, list[dict[str, Any]],
 
 
 def run(compute: Any, seed: int, every: int, parallelisms: list[int]) -> PipelineHarness:
-    """Epochs of `every` commits of those that commit times order, as a pipeline takes them."""
+    """Return epochs of `every` commits, ordered by commit time, as a pipeline processes them."""
     made = harness(compute)
     ordered = sorted(commits(seed), key=lambda commit: (commit[2], commit[0]))
     for i, (side, rows, at) in enumerate(ordered):
@@ -155,7 +157,7 @@ def test_neither_cuts_nor_restarts_nor_parallelism_show(compute: Any, seed: int)
 
 
 def feed(operator: OperatorHarness, seed: int) -> None:
-    """The same commits into the windowing library's own harness, with a watermark for each side."""
+    """Feed the same commits to the windowing library's own harness, with a watermark for each side."""
     largest: dict[str, int] = {}
     for side, rows, at in sorted(commits(seed), key=lambda commit: (commit[2], commit[0])):
         operator.processing_time(to_millis(at))
@@ -207,7 +209,7 @@ def test_a_co_process_function_gives_what_the_operator_gives() -> None:
 
 
 def shapes(rows: Iterable[Any]) -> list[str]:
-    """Rows as texts in one order; moments as milliseconds, whatever zone object they came with."""
+    """Return rows as strings in a fixed order; times as milliseconds, whatever their zone object."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -297,7 +299,7 @@ def test_a_backfill_in_slices_is_one_in_a_piece_and_the_streams_pairs_but_for_la
     streamed = harness(compute, watermark=bounded(1000))
     for side, rows, at in commits(3):
         streamed.commit(rows, at=at, side=side)
-    # Far apart, so that they don't meet; what came before them is joined.
+    # Far enough apart not to meet; earlier ones are joined.
     streamed.commit([order("end", 3000)], at=NOON + minutes(4000), side="left")
     streamed.commit([payment("end", 4000)], at=NOON + minutes(4000), side="right")
     streamed.run(parallelism=2)

@@ -1,4 +1,4 @@
-"""A pipeline whose tables were lost is made again from a backup, and goes on as if nothing had happened."""
+"""A pipeline whose tables were lost is recreated from a backup, and continues as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def lake(runs: Runs, tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def place(tmp_path: Path) -> PipelineTables:
-    """The pipeline in the place of its backups."""
+    """The pipeline at the location of its backups."""
     return PipelineTables(Warehouse(str(tmp_path / "backups")), PIPELINE.name)
 
 
@@ -63,7 +63,7 @@ def lose_tables(lake: Lake) -> None:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """The files below a folder, without the lease, which is nobody's after a loss."""
+    """Return the files below a folder, without the lease, which nobody holds after a loss."""
     files = (file for file in folder.rglob("*") if file.is_file() and "lease" not in file.parts)
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
@@ -84,7 +84,7 @@ def test_lost_tables_come_back_and_the_stream_goes_on_exactly(runs: Runs, lake: 
 
 
 def backed_up_within(lake: Lake, place: PipelineTables) -> Iterator[Backup]:
-    """Back up after each step of the second epoch of a stream that is at work."""
+    """Back up after each step of the second epoch of a running stream."""
     made: list[Backup] = []
     planned: list[str] = []
 
@@ -132,7 +132,9 @@ def test_a_file_is_copied_once_and_removed_with_the_last_backup_that_has_it(
 def test_who_hangs_while_it_deletes_a_backup_takes_no_file_of_a_new_one(
     runs: Runs, lake: Lake, place: PipelineTables, monkeypatch: pytest.MonkeyPatch, hangs: str
 ) -> None:
-    """Before or after it sets a file of the pool aside; the clock of the host that makes a new backup is ahead."""
+    """Before or after it sets a file of the pool aside, while the clock of the host that creates a new backup is
+    ahead.
+    """
     back_up(lake, place)
     known, hung = Warehouse.move_file, list[bool]()
 
@@ -195,7 +197,7 @@ def test_a_backup_that_clean_ups_always_disturb_is_given_up(
 
 
 def restored_until(tables: PipelineTables, place: PipelineTables, made: Backup, number: int) -> None:
-    """Restore a backup in a process that ends within the entry after so many of the tables' logs."""
+    """Restore a backup in a process that ends in the middle of the n-th log entry of the tables."""
     put, written = Warehouse.replace_file, list[str]()
 
     def put_until(warehouse: Warehouse, path: str, name: str, content: bytes) -> None:
@@ -256,7 +258,7 @@ def _opens_not(tables: PipelineTables) -> bool:
 def test_a_source_that_is_older_than_the_backup_is_refused(
     runs: Runs, lake: Lake, place: PipelineTables, tmp_path: Path, versions: int, told: str
 ) -> None:
-    """Also if the newest commit that it does not have was read by half."""
+    """Even if the newest commit, which the backup lacks, was read in part."""
     if versions == 3:
         run(LOCAL, lake)
     made = back_up(lake, place)
@@ -317,7 +319,7 @@ def test_a_pipeline_that_has_published_nothing_can_t_be_backed_up(runs: Runs, pl
 def test_a_backup_that_hung_while_another_command_removed_its_files_is_not_made(
     lake: Lake, place: PipelineTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other command has the lease of the place by then, or it worked before this one looked at the lease."""
+    """By then the other command holds the lease of the location, or it ran before this one checked the lease."""
     copy = backups._copy
 
     def hang(tables: PipelineTables, place: PipelineTables, cut: Cut) -> int:

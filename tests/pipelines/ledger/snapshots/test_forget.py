@@ -49,7 +49,7 @@ def erase(by_hand: ByHand, *key: str) -> Forgotten:
 
 
 def bytes_on_disk(by_hand: ByHand) -> bytes:
-    """Every byte under the warehouse: Parquet files keep short texts as they are in their statistics."""
+    """Return every byte under the warehouse: the statistics of Parquet files contain short strings unchanged."""
     return b"".join(path.read_bytes() for path in Path(by_hand.warehouse.uri).rglob("*") if path.is_file())
 
 
@@ -99,7 +99,7 @@ def test_a_source_partition_is_told_by_its_value_and_its_side(by_hand: ByHand) -
 
 @pytest.mark.long
 def test_no_byte_is_left_where_somebody_compacted_the_state(by_hand: ByHand) -> None:
-    """Then the manifest lies in a file with rows of keys."""
+    """The manifest is then in a file with rows of keys."""
     lived_in(by_hand)
     by_hand.tables.open("state").optimize.compact()
     create_savepoint(by_hand.tables, by_hand.head(), "compacted", 3)
@@ -140,7 +140,7 @@ def test_the_examples_of_a_key_with_a_null_are_forgotten(by_hand: ByHand) -> Non
 def test_a_savepoint_that_is_made_while_a_key_is_forgotten_is_taken_back(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files were copied before, and it is there only after the forgetting has looked for savepoints."""
+    """Its files were copied before, and it appears only after `forget` has looked for savepoints."""
     lived_in(by_hand)
     copied = savepoints.copy_files
 
@@ -161,9 +161,8 @@ def test_a_savepoint_that_is_made_while_a_key_is_forgotten_is_taken_back(
 def test_a_savepoint_that_was_killed_while_a_key_is_forgotten_leaves_nothing_of_it(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, killed_before: str
 ) -> None:
-    """Its files were copied after the forgetting had looked for copies the first time, and before older snapshots went.
-
-    Without its table the copy is incomplete; with it, nothing looks any more whether a key was forgotten.
+    """Its files were copied after `forget` had looked for copies the first time, and before older snapshots were
+    removed. Without its table the copy is incomplete; with it, nothing checks any more whether a key was forgotten.
     """
     lived_in(by_hand)
     holds_it, cleaned = by_hand.head(), step.keep_newest_only
@@ -212,7 +211,7 @@ def test_a_key_that_never_existed_costs_no_snapshot_and_no_commit(by_hand: ByHan
 
 @pytest.mark.long
 def test_a_key_of_which_only_an_older_snapshot_has_a_row_is_erased(by_hand: ByHand) -> None:
-    """Its window is not in the results either, as after a restore that took them back."""
+    """Its window is not in the results either, as after a restore that removed them."""
     lived_in(by_hand)
     by_hand.epoch(("bob", at("11:30"), 7), watermark=at("11:30"))
     restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), NOW)

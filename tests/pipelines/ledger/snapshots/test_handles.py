@@ -1,4 +1,4 @@
-"""Handles that are kept give what opening the tables gives: our own commits move them on, those of others do not."""
+"""Cached handles give the same as opening the tables: our own commits advance them, and those of others don't."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Elements that wait for the watermark, in snapshots: they move without events, and no changed code loses them."""
+"""Elements that wait for the watermark are part of snapshots: they are kept without events, and no code change loses
+them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from tidegate.windowing.time import MIN_TIMESTAMP, to_millis
 
 
 class Silent(KeyedProcessFunction):
-    """Keeps the values that came, and tells them at every third."""
+    """Keeps the values that came, and emits them at every third."""
 
     result_type = pa.struct([("values", pa.list_(pa.int64()))])
     kept = ListStateDescriptor("kept", pa.int64())
@@ -69,7 +71,7 @@ def test_elements_that_wait_are_in_table_state(run: ByHand) -> None:
 
 
 def test_an_epoch_without_events_feeds_them(run: ByHand) -> None:
-    """Without a timer and without a result: the state alone tells that the shard has changed."""
+    """Without a timer and without a result: only the state shows that the shard has changed."""
     run.epoch(("ann", at("10:00"), 2), ("ann", at("09:00"), 1), watermark=at("08:00"))
     run.epoch(watermark=at("09:30"))
     ann = state_of(run, "ann")

@@ -1,4 +1,4 @@
-"""New code over an old snapshot: what is migrated, what is refused, and what is dropped when asked."""
+"""New code over an old snapshot: what is migrated, what is refused, and what is dropped on request."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ NEW: dict[str, Aggregate] = {**OLD, "largest": Max("value")}
 
 
 def with_aggregates(pipeline: Pipeline, aggregate: dict[str, Aggregate], **options: Any) -> Pipeline:
-    """The pipeline with other aggregates."""
+    """The pipeline with different aggregates."""
     assert isinstance(pipeline.compute, Windows)
     return replace(pipeline, compute=replace(pipeline.compute, aggregate=aggregate), **options)
 
 
 def changes_to(by_hand: ByHand, pipeline: Pipeline) -> None:
-    """From here on the epochs run this code, as a driver would begin with it."""
+    """From here on the epochs run this code, as a driver would start with it."""
     by_hand.pipeline = pipeline
     ready(by_hand.tables, bind(pipeline, EVENTS, EVENTS), by_hand.head())
 
 
 def windows(by_hand: ByHand, *columns: str) -> list[tuple[Any, ...]]:
-    """The windows that went out, with their start and some columns."""
+    """Return the emitted windows, with their start and some columns."""
     rows = [row for row in by_hand.rows("results").to_pylist() if row["op"] == "+"]
     return sorted((row["user"], row["window_start"], *(row[name] for name in columns)) for row in rows)
 

@@ -1,6 +1,5 @@
-"""Snapshots of which one an hour was left: the log has gaps, and everything that can be done with a snapshot works.
-
-Checkpoints hold nothing of what is gone, however many epochs there were.
+"""Snapshots thinned to one an hour: the log has gaps, and everything that can be done with a snapshot works.
+Checkpoints contain nothing about removed files, however many epochs there were.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ pytestmark = pytest.mark.slow
 
 NIGHT = datetime(2026, 3, 1, tzinfo=UTC)
 AN_HOUR_EACH = Retention(2, timedelta(days=7))
-"""The two newest, and of a week one an hour."""
+"""The two newest, and one an hour for a week."""
 
 
 def epochs(by_hand: ByHand, first: int, last: int, minutes: int = 20) -> None:
-    """Epochs of a stream, so many minutes apart; each has one row and fires the window of the one before."""
+    """Run epochs of a stream, this many minutes apart; each has one row and fires the window of the one before."""
     for number in range(first, last + 1):
         start = at("00:00") + timedelta(hours=number)
         by_hand.epoch((f"user{number % 5}", start, number), watermark=start)
@@ -68,7 +67,7 @@ def thinned_once(tmp_path_factory: pytest.TempPathFactory) -> ByHand:
 
 @pytest.fixture
 def thinned(thinned_once: ByHand, tmp_path: Path) -> ByHand:
-    """Twelve epochs, of which those at 0:40, 1:40, 2:40 and 3:40 stayed, and the two newest at 3:40 and 4:00."""
+    """Twelve epochs, of which those at 0:40, 1:40, 2:40 and 3:40 are retained, and the two newest at 3:40 and 4:00."""
     shutil.copytree(thinned_once.folder, tmp_path / "thinned")
     return replace(thinned_once, folder=tmp_path / "thinned")
 
@@ -127,7 +126,7 @@ def test_delta_reads_the_table_as_ever(thinned: ByHand) -> None:
 
 
 def test_vacuum_of_somebody_else_takes_nothing(thinned: ByHand) -> None:
-    """No tombstone tells it of these files any more, and none is as old as the property asks for."""
+    """No tombstone names these files any more, and none is as old as the property requires."""
     epochs(thinned, 13, 15)
     before = {table: sorted(Path(thinned.tables.path(table)).glob("*.parquet")) for table in ALL}
     for table in ALL:
@@ -170,7 +169,9 @@ def test_a_checkpoint_of_ours_has_no_tombstones_and_is_noted_with_its_size(thinn
 def test_a_clean_up_that_hangs_before_its_fence_over_a_restore_is_refused(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its host slept for longer than its lease; elsewhere somebody restored a snapshot that it was to give up."""
+    """Its host slept for longer than its lease, and meanwhile another host restored a snapshot that it was about to
+    remove.
+    """
     epochs(by_hand, 1, 6)
     kept, given_up = Retention(2, timedelta(0)), find_snapshot(by_hand.tables, "3")
     with monkeypatch.context() as planted:
@@ -207,7 +208,7 @@ def test_nobody_goes_back_to_what_a_clean_up_that_hangs_gave_up(
 def test_a_checkpoint_that_a_later_clean_up_needs_outlives_one_that_hung(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that hung had listed a checkpoint that it did not need, of a version that stays."""
+    """The one that hung had listed an unneeded checkpoint, of a version that is kept."""
     epochs(by_hand, 1, 12)
 
     def later() -> None:

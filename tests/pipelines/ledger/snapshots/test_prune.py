@@ -42,7 +42,7 @@ def test_rows_of_epochs_that_began_before_the_moment_go(by_hand: ByHand) -> None
 
 
 def test_where_somebody_compacted_the_state_it_is_pruned_all_the_same(by_hand: ByHand) -> None:
-    """Then the manifest lies in a file with rows, and must not come along with them."""
+    """The manifest is then in a file with rows, and must not be copied with them."""
     late_in_each(by_hand)
     by_hand.tables.open("state").optimize.compact()
     prune(by_hand.tables, NOW, NOW)
@@ -97,7 +97,7 @@ def prunes(by_hand: ByHand) -> list[int]:
 @pytest.mark.first(1)
 @pytest.mark.parametrize("keep_stale", [False, True])
 def test_what_was_pruned_stays_away_whatever_is_restored(by_hand: ByHand, keep_stale: bool) -> None:
-    """Back to before the prune, to the line that was left, to before and after it, and to the prune itself."""
+    """To before the prune, to the abandoned lineage, to before and after it, and to the prune itself."""
     late_in_each(by_hand)
     prune(by_hand.tables, START_OF_DRIVER + 4 * MINUTE, NOW)
     for epoch, left in ((2, []), (4, [4]), (1, []), (5, [4]), (3, []), (4, [4])):
@@ -125,7 +125,7 @@ def test_a_prune_that_was_left_is_no_epoch_to_look_at(by_hand: ByHand) -> None:
 
 
 def test_a_row_that_was_rejected_for_lying_ahead_stays_because_optimize_would_make_it_usable(tmp_path: Path) -> None:
-    """Once its file is written anew; and it comes back with the line that a restore goes back to."""
+    """Once its file has been rewritten; it reappears with the lineage that a restore goes back to."""
     lake, pipeline = Lake(tmp_path, Clock(to_millis(at("02:00")))), session_pipeline(null_keys="reject")
     ahead = ("wild", at("20:00"), 7)
     for rows in ([("ann", at("01:00"), 1)], [ahead, (None, at("01:10"), 2)], [(None, at("01:20"), 3)]):

@@ -1,4 +1,4 @@
-"""Table `windows` follows results: after kills, restores, repairs by hand and beside another driver."""
+"""Table `windows` follows results: after kills, restores and manual repairs, and while another driver runs."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def stream(
     pipeline: Pipeline = PIPELINE,
     tell: Callable[[str], None] = lambda step: None,
 ) -> None:
-    """Read all that is there, a file an epoch."""
+    """Read everything there is, one file per epoch."""
     with lake.driver(LOCAL, pipeline, tell) as driver:
         driver.windows = wanted
         Stream(driver, lambda manifest: None, FILE_BY_FILE).run_available()
 
 
 def commit_to(lake: Lake, number: int) -> None:
-    """Nine hours on: it ends the hours of the commit before, and later ones have a row for an hour that fired."""
+    """Nine hours later: it ends the hours of the previous commit, and later ones have a row for an hour that fired."""
     begin = DAY0 + timedelta(hours=9 * number)
     late = [("ann", begin - timedelta(hours=27) + timedelta(minutes=5), 100)] if number > 3 else []
     lake.append(("ann", begin, number), ("bob", begin + timedelta(minutes=30), number), *late)
@@ -175,7 +175,7 @@ def test_an_epoch_with_only_first_panes_copies_files_that_lie_in_one_partition(t
     check_windows(tables)
     of_results = bytes_of(tables.path(results.NAME))
     copied = [content in of_results.values() for content in bytes_of(tables.path(windows.NAME)).values()]
-    # A file that spans days is divided.
+    # A file that spans several days is divided.
     assert sum(copied) == (4 if unit == "none" else 2), copied
     rows = DeltaTable(tables.path(windows.NAME)).to_pyarrow_dataset()
     assert "pane" not in rows.schema.names
@@ -198,7 +198,7 @@ def test_a_restore_takes_windows_back(lake: Lake, tables: PipelineTables, monkey
         entries = map(TableLog(tables, results.NAME).entry, range(since.results + 1, source.version() + 1))
         return [path for entry in entries if entry is not None for path in entry.added]
 
-    # The planted bug: a restore counts as an epoch like others.
+    # The planted bug: a restore counts as an ordinary epoch.
     monkeypatch.setattr(step, "_added", all_added)
     restore(tables, find_snapshot(tables, str(newest - 3)), lake.clock())
     with pytest.raises(AssertionError, match="too many Counter"):
@@ -210,9 +210,9 @@ def test_a_restore_takes_windows_back(lake: Lake, tables: PipelineTables, monkey
 def test_tables_put_back_from_a_copy_are_noticed(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protected: bool
 ) -> None:
-    """All tables but windows are put back, and the next epoch gets the number and the version of a lost one."""
+    """All tables except windows are restored, and the next epoch gets the number and the version of a lost one."""
     if not protected:
-        # The planted bug: a version counts as the same whoever made it.
+        # The planted bug: versions count as the same whoever committed them.
         monkeypatch.setattr(step, "id_in", lambda info: None)
     stream(lake)
     folder = Path(lake.path(PIPELINE.name))
@@ -317,7 +317,7 @@ def test_other_settings_are_refused_until_the_table_is_built_again(lake: Lake, t
         stream(lake, wanted)
         check_windows(tables)
         with pytest.raises(Outrun):
-            # A driver that hung since before the table was built again.
+            # A driver that has hung since before the table was rebuilt.
             commit(tables.warehouse, handle, [], {})
         shutil.rmtree(tables.path(windows.NAME))
         stream(lake)

@@ -21,7 +21,7 @@ from tidegate.pipelines.observe.inspect.status import PipelineStatus, read_statu
 
 @pytest.fixture
 def project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Project:
-    """An epoch that is published: a session of ann, final from 10:30 on."""
+    """A published epoch: a session of ann, final from 10:30 on."""
     made = Project.make(tmp_path, capsys)
     made.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("11:40"))
     return made

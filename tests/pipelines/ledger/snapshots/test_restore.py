@@ -24,7 +24,7 @@ NOW = 1_800_000_000_000
 
 
 def hour(by_hand: ByHand, number: int, user: str = "ann") -> Manifest:
-    """An epoch with a session at the full hour, in which the one of the hour before fires."""
+    """Run an epoch with a session at the full hour, in which the session of the hour before fires."""
     return by_hand.epoch((user, at(f"{number:02d}:00"), number), watermark=at(f"{number:02d}:00"))
 
 
@@ -42,7 +42,7 @@ def back_to(by_hand: ByHand, target: str, **options: bool) -> Manifest:
 
 
 def test_copies_of_copies_have_names_as_short_as_the_first(by_hand: ByHand) -> None:
-    """A savepoint of a restored savepoint, and so on: a file system has an end of 255 bytes for a name."""
+    """A savepoint of a restored savepoint, and so on: file systems limit a name to 255 bytes."""
     by_hand.hours(8, 9)
     lengths = []
     for number in range(8):
@@ -137,7 +137,7 @@ def test_a_restore_that_died_before_it_was_published_is_rolled_forward(
 def test_removals_that_the_manifest_does_not_list_are_forgotten_in_a_crash(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted bug: rows would be removed after the commit, by whoever made it."""
+    """The planted bug: rows would be removed after the commit, whoever made it."""
     by_hand.hours(8, 9, 10)
     manifest = step._manifest
 
@@ -152,7 +152,7 @@ def test_removals_that_the_manifest_does_not_list_are_forgotten_in_a_crash(
 
 
 def test_a_restore_before_an_epoch_that_can_not_be_published_any_more_goes_on(by_hand: ByHand) -> None:
-    """Its files were vacuumed by somebody: nothing can publish it, and nothing of it is to stay."""
+    """Somebody vacuumed its files: nothing can publish it, and nothing of it may remain."""
     by_hand.hours(8, 9)
     lost = by_hand.committed(by_hand.planned([("ann", at("10:00"), 10)], at("10:00")))
     for file in lost.publish["results"].files:
@@ -236,7 +236,7 @@ def test_lines_are_ranges_of_epochs_and_fork_where_they_last_agree(by_hand: ByHa
 
 
 def copied(by_hand: ByHand, folder: Path, name: str) -> ByHand:
-    """Another warehouse, in which there is nothing of the pipeline but a copy of a savepoint."""
+    """Another warehouse, in which the pipeline has only a copy of a savepoint."""
     elsewhere = ByHand(folder)
     path = f"sessions/savepoints/{name}"
     shutil.copytree(by_hand.warehouse.path(path), elsewhere.warehouse.path(path))

@@ -1,4 +1,4 @@
-"""The rules that retain snapshots, over lists of them: epoch, kind, hour of the commit, and the parent epoch."""
+"""The rules for retaining snapshots, over lists of them: epoch, kind, hour of the commit, and the parent epoch."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def content(by_hand: ByHand) -> dict[str, list[str]]:
 
 
 def test_snapshots_of_a_backfill_stay_for_an_age_however_many_they_are(by_hand: ByHand) -> None:
-    """An interval that is run again starts from the snapshot before it, and a night of them is run in an hour."""
+    """A rerun interval starts from the snapshot before it, and many intervals may run within an hour."""
     for number in (8, 9, 10, 11):
         end = at(f"{number:02d}:00")
         row = ("ann", end - timedelta(minutes=30), number)
@@ -147,7 +147,7 @@ def test_what_is_not_yet_published_is_published_before_anything_goes(by_hand: By
 def test_a_driver_that_hung_just_before_its_commit_can_not_commit_any_more(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It had checked its files, which are gone now: its commit would point to nothing for ever."""
+    """It had checked its files, which have since been removed: its commit would point to missing files for ever."""
     by_hand.hours(8)
     hung = by_hand.planned([("ann", at("09:00"), 9)], at("09:00"))
     outcomes = hung.operate()
@@ -192,7 +192,7 @@ def test_a_clean_up_that_died_half_way_leaves_only_versions_that_can_be_read(
 @pytest.mark.first(1)
 @pytest.mark.parametrize("kept", [1, 3])
 def test_a_clean_up_that_died_after_a_checkpoint_and_before_its_note_is_repeated(by_hand: ByHand, kept: int) -> None:
-    """deltalake does not write the note once the checkpoint is there."""
+    """deltalake does not write `_last_checkpoint` if the checkpoint already exists."""
     by_hand.hours(8, 9, 10, 11)
     for version in range(1, 5):
         by_hand.tables.open(state.NAME, version).create_checkpoint()
@@ -258,14 +258,14 @@ def entry(epoch: int, hour: float, kind: str = "stream", parent: int | None = No
 
 
 def kept(entries: list[SnapshotEntry], snapshots: int, hours: float) -> list[int]:
-    """Epochs that stay."""
+    """Return the epochs that are retained."""
     newest_first = sorted(entries, key=lambda entry: -entry.version)
     versions = retained(newest_first, Retention(snapshots, timedelta(hours=hours)), NOW)
     return [entry.epoch for entry in reversed(newest_first) if entry.version in versions]
 
 
 def stream(epochs: int, per_hour: int) -> list[SnapshotEntry]:
-    """Epochs of a stream whose newest is of now."""
+    """Return epochs of a stream whose newest one is from now."""
     return [entry(number, 1000 - (epochs - number) / per_hour) for number in range(1, epochs + 1)]
 
 
@@ -274,7 +274,7 @@ def test_of_a_stream_the_newest_of_each_hour_stays_and_the_newest_of_all() -> No
 
 
 def test_a_snapshot_that_was_kept_for_its_hour_stays_until_it_is_too_old() -> None:
-    """Cleaned up after every epoch, the same are left as where it is done once."""
+    """A clean-up after every epoch leaves the same epochs as a single one."""
     left: list[SnapshotEntry] = []
     for made in stream(100, per_hour=10):
         left = [*left, made]

@@ -97,7 +97,7 @@ def test_a_copy_that_was_interrupted_is_no_savepoint_and_its_name_is_free(
 
 
 def interrupted(by_hand: ByHand, name: str) -> Path:
-    """Copies of a savepoint that was interrupted before its log was written; their folder."""
+    """Return the folder of the copies of a savepoint that was interrupted before its log was written."""
     folder = Path(by_hand.tables.path("savepoints"), name)
     step.copy_files(by_hand.tables, by_hand.head(), str(folder), "state", with_manifest=True)
     assert list(folder.glob("*.parquet"))
@@ -172,7 +172,7 @@ def test_one_whose_log_entry_is_cut_at_the_end_of_a_line_is_not_taken_for_whole(
 def test_of_two_that_make_one_of_a_name_at_once_the_first_has_it(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    """The second one copies its files before the first, or after it."""
+    """The second one copies its files before the first one, or after it."""
     two_epochs(by_hand)
     known, both = step.copy_files, list[bool]()
 

@@ -1,4 +1,4 @@
-"""Whoever reads the state finds the same open windows, whether they share slices or keep contents of their own."""
+"""Every reader of the state finds the same open windows, whether they share slices or have contents of their own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASSIGNER = SlidingEventTimeWindows.of(60 * MINUTE, 10 * MINUTE, 5 * MINUTE)
 SUMS: dict[str, Any] = {"events": Count(), "total": Sum("value")}
 SLICED = hourly_pipeline("sliced", compute=Windows(ASSIGNER, aggregate=SUMS))
 WHOLE = hourly_pipeline("whole", compute=Windows(ASSIGNER, aggregate={**SUMS, "spread": Variance("value")}))
-"""Variances would not merge exactly, so these windows have rows of their own."""
+"""Variances would not merge exactly, so these windows have separate rows."""
 PARTS = {"sliced": {"slice"}, "whole": {"window"}}
 
 
@@ -45,7 +45,7 @@ def published(hand: ByHand) -> list[tuple[Any, ...]]:
 
 
 def same(sliced: ByHand, whole: ByHand) -> None:
-    """Compare what two pipelines tell of their windows."""
+    """Compare what two pipelines report about their windows."""
     manifests = [hand.head().manifest for hand in (sliced, whole)]
     counters = [[shard.counters for shard in manifest.shards] for manifest in manifests]
     assert counters[0] == counters[1]
@@ -82,7 +82,7 @@ def test_every_reader_of_the_state_finds_the_same_windows(tmp_path: Path, seed: 
 
 
 def test_an_older_tidegate_refuses_a_state_with_slices(tmp_path: Path) -> None:
-    """It would take slices for windows without contents. It refuses a manifest with a field that it does not know."""
+    """It would mistake slices for windows without contents, so it refuses a manifest with an unknown field."""
     sliced, whole = (ByHand(tmp_path, pipeline) for pipeline in (SLICED, WHOLE))
     texts = [hand.epoch(("ann", at("08:10"), 1), watermark=at("08:00")).model_dump_json() for hand in (sliced, whole)]
     assert [json.loads(text).get("slices", "left out") for text in texts] == [True, "left out"]
@@ -91,7 +91,7 @@ def test_an_older_tidegate_refuses_a_state_with_slices(tmp_path: Path) -> None:
 
 
 def test_the_mark_stays_where_newer_code_shares_no_slices(tmp_path: Path) -> None:
-    """A shard without work keeps the slices that it has."""
+    """A shard without work keeps its slices."""
     hand = ByHand(tmp_path, SLICED)
     hand.epoch(("ann", at("08:10"), 1), watermark=at("08:00"))
     hand.pipeline = hourly_pipeline("sliced", compute=Windows(ASSIGNER, aggregate=SUMS, allowed_lateness=10 * MINUTE))

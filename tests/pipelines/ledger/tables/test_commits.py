@@ -75,7 +75,7 @@ def test_an_entry_of_any_commit_of_ours_that_is_cut_at_the_end_of_a_line_is_foun
             assert cut_entry(by_hand.tables, table) == entry.name, whole[:kept]
             tried += 1
         entry.write_text("".join(whole))
-    # The fences of a clean-up, which also ends `forget`, are of one line each.
+    # The fences of a clean-up, and so of `forget`, each belong to one lineage.
     assert tried or kind in ("clean-up", "forget")
 
 
@@ -93,7 +93,7 @@ def test_a_compaction_whose_entry_is_cut_is_set_aside_and_its_rows_are_there_onc
 
 @pytest.mark.parametrize("kept", [1, 2, 3, 4])
 def test_a_cut_compaction_of_an_older_tidegate_is_found_by_its_rows(by_hand: ByHand, kept: int) -> None:
-    """Its entry counts no actions; one without a file added moved nothing."""
+    """Its entry counts no actions; an entry without an added file moved nothing."""
     hours(by_hand, 8, 9, 10, 11)
     rows = sorted(map(str, by_hand.rows("results").to_pylist()))
     compact(by_hand.tables, "results")
@@ -118,7 +118,7 @@ LOST: dict[str, Callable[[ByHand], object]] = {
 def test_a_commit_whose_answer_is_lost_is_recognised_as_ours(
     by_hand: ByHand, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store did it, its answer was lost, and the repetition was refused."""
+    """The store executed the request, but its answer was lost, and the repetition was refused."""
     hours(by_hand, 8, 9, 10, 11)
     create_savepoint(by_hand.tables, by_hand.head(), "kept", NOW)
     write, lost = DeltaTable.create_write_transaction, list[str]()

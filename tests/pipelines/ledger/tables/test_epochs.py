@@ -64,7 +64,9 @@ def test_epochs_whose_results_were_replaced_count_on_request(by_hand: ByHand) ->
 
 
 def kept(by_hand: ByHand, days: float, snapshots: int = 1) -> list[int]:
-    """Epochs whose rows stay for so many days, after a clean-up that leaves some of the newest snapshots."""
+    """Return the epochs whose rows are kept for this many days, after a clean-up that keeps some of the newest
+    snapshots.
+    """
     now = START_OF_DRIVER + 10 * DAY
     with Lease(by_hand.tables, "vacuum", Clock()):
         vacuum(by_hand.tables, Retention(snapshots, timedelta(0), epochs=timedelta(days=days)), now)
@@ -72,7 +74,7 @@ def kept(by_hand: ByHand, days: float, snapshots: int = 1) -> list[int]:
 
 
 def two_files(by_hand: ByHand) -> None:
-    """Five epochs in one file, and five in another; they began a minute after each other."""
+    """Five epochs in one file, and five in another; they began a minute apart."""
     run(by_hand, 1, 5)
     compact(by_hand.tables, epochs.NAME)
     run(by_hand, 6, 10)

@@ -1,4 +1,4 @@
-"""Parquet dictionaries of our files: for columns whose values repeat."""
+"""Parquet dictionaries of our files: only for columns whose values repeat."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_times_far_from_1970_have_bounds_of_four_digit_years(year: int) -> None:
 
 
 def test_a_window_that_ends_after_the_year_9999_has_no_bounds() -> None:
-    """No engine writes that year the same way, and a bound that is too low would hide the row."""
+    """Engines write that year in different ways, and a bound that is too low would hide the row."""
     end = pa.table({"window_end": pa.array([253_402_300_800_000_000, 0], TIMESTAMP)})
     described = statistics(end)
     assert described == {"numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"window_end": 0}}
@@ -280,7 +280,7 @@ def test_a_list_of_a_fixed_size_has_the_checksum_of_a_list() -> None:
 
 
 def test_nested_columns_have_a_checksum_that_stays() -> None:
-    """Files keep it: another number would call each of them damaged."""
+    """Files contain it: with another number, each of them would be reported as damaged."""
     sums = {kind: f"{checksum_of(pa.table({'value': values})):016x}" for kind, values in NESTED.items()}
     assert sums == {
         "struct": "114f2a71e324ab31",

@@ -1,4 +1,4 @@
-"""A key is its values with nulls: no other key is taken for it, whatever its hash."""
+"""A key is its values, including nulls: no other key is mistaken for it, whatever its hash."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_what_went_in_is_on_time_late_or_filtered_in_every_epoch(by_hand: ByHand
 def test_late_rows_of_many_spans_are_those_whose_window_begins_in_a_span_of_their_key(
     names_of: Callable[..., pa.Array], spans_in: str
 ) -> None:
-    """An older tidegate named keys by their hashes."""
+    """An older tidegate identified keys by their hashes."""
     draw = random.Random(3)
     users = [f"user{number}" for number in range(6)]
     rows = [

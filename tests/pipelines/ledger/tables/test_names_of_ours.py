@@ -1,4 +1,4 @@
-"""Columns of users with the name of a column that epochs change in ours: `reopened`, the mark of late rows."""
+"""User columns named like a column of ours that epochs change: `reopened`, the mark of late rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.windowing import Count, KeyedProcess, KeyedProcessFunction, Max, TumblingEventTimeWindows, Windows
 
 VALUES = {"int": (pa.int32(), 5), "list": (pa.list_(pa.int64()), [5])}
-"""Types and values of the user's column. Epoch 5 is the one that a restore takes back."""
+"""Types and values of the user's column. A restore undoes epoch 5."""
 
 CORRECTED = DeltaSource("events", timestamp="at", changes="correct")
 
@@ -51,7 +51,7 @@ def append(lake: Lake, kind: str, *times: str, user: str | None = "ann") -> None
 
 
 def a_life(lake: Lake, pipeline: Pipeline, kind: str) -> dict[str, list[dict[str, Any]]]:
-    """Five late rows are reopened in epoch 3, then rows go on; return all tables after epoch 4, and restore it."""
+    """Five late rows are reopened in epoch 3, then more rows come; return all tables after epoch 4, and restore it."""
     append(lake, kind, "08:00", "10:00")
     append(lake, kind, "08:01", user=None)
     lake.stream(LOCAL, pipeline)
@@ -145,7 +145,7 @@ def test_a_name_that_is_kept_for_ours_is_refused_and_a_table_without_it_is_read(
 
 
 class EndsOfUsers(KeyedProcessFunction):
-    """Yields numbers in columns that windows have times and numbers in."""
+    """Yields numbers in columns in which windows have times and numbers."""
 
     result_type = pa.struct([("window_end", pa.int64()), ("window_start", pa.string()), ("final_at", pa.int64())])
 

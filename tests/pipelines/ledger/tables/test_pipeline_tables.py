@@ -42,7 +42,7 @@ def test_every_column_of_ours_says_what_it_means(by_hand: ByHand) -> None:
 
 
 def switch_on(path: str, name: str, value: str) -> None:
-    """Commit the property as another engine would: deltalake refuses to set some of them."""
+    """Commit the property as another engine would, because deltalake refuses to set some of them."""
     log = Path(path) / "_delta_log"
     metadata = next(
         json.loads(line)["metaData"]

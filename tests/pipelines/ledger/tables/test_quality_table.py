@@ -1,4 +1,4 @@
-"""Table quality: the newest check without reading all, and outcomes that are too old go."""
+"""Table quality: the newest check is found without reading everything, and old outcomes are removed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST = at("00:00")
 
 
 def check(by_hand: ByHand, number: int, epoch: int | None = None, success: bool = True, days: float = 0) -> None:
-    """A check of two expectations, so many days after the first one, and more by a clock that is wrong."""
+    """A check of two expectations, this many days after the first one, and further ahead if the clock is wrong."""
     moment = FIRST + timedelta(days=number + days)
     rows = [
         QualityRow(
@@ -35,7 +35,7 @@ def check(by_hand: ByHand, number: int, epoch: int | None = None, success: bool 
 
 
 def tidied(by_hand: ByHand, days: int) -> bool:
-    """Remove the checks older than so many days after the first one; return True if any were removed."""
+    """Remove the checks older than this many days after the first one; return True if any were removed."""
     return quality.tidy(by_hand.tables, to_millis(FIRST + timedelta(days=days)))
 
 
@@ -64,7 +64,7 @@ def test_the_newest_check_and_the_newest_that_passed_stay(by_hand: ByHand) -> No
 
 
 def over_another(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
-    """Let the next commit hang until another command has ended."""
+    """Make the next commit hang until another command has ended."""
     known, hung = quality.commit, list[bool]()
 
     def overtaken(*arguments: Any) -> None:
@@ -87,7 +87,7 @@ def test_of_two_that_tidy_at_once_the_later_begins_anew(by_hand: ByHand, monkeyp
 def test_who_hangs_while_it_tidies_loses_nothing_to_an_erasure_that_changes_no_row(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The erasure removes the files that no version lists, such as the one that is not committed yet."""
+    """The erasure removes files that no version lists, such as one that is not committed yet."""
     for number in range(1, 21):
         check(by_hand, number)
     forget_examples(by_hand.tables, texts("ann"))

@@ -1,5 +1,4 @@
-"""The queries of views give in DuckDB and Spark what the functions give in memory, also as the watermark moves.
-
+"""The view queries give the same rows in DuckDB and Spark as the functions in memory, also as the watermark advances.
 DuckDB's extension delta is not among the packages, so `delta_scan` is a macro over what deltalake reads, unless
 TIDEGATE_TEST_DUCKDB_DELTA names the file of the extension.
 """
@@ -47,7 +46,7 @@ EXTENSION = os.environ.get("TIDEGATE_TEST_DUCKDB_DELTA")
 
 
 def sessions_of(folder: Path, accumulation: Accumulation) -> ByHand:
-    """Sessions that fired, grew, merged and were withdrawn; some final, some not, a key that is null."""
+    """Sessions that fired, grew, merged and were retracted; some final, some not, and one with a null key."""
     windows = Windows(
         EventTimeSessionWindows.with_gap(timedelta(minutes=30)),
         allowed_lateness=timedelta(hours=2),
@@ -83,7 +82,7 @@ def queries_of(by_hand: ByHand, dialect: str = "duckdb") -> ResultQueries:
 
 
 class Duck:
-    """A session of DuckDB with the tables of a pipeline, as `delta_scan` finds them when a query runs."""
+    """A DuckDB session with the tables of a pipeline, as `delta_scan` finds them when a query runs."""
 
     def __init__(self, by_hand: ByHand) -> None:
         self._by_hand = by_hand
@@ -95,7 +94,7 @@ class Duck:
             self.session.execute("CREATE MACRO delta_scan(path) AS TABLE FROM query_table(path)")
 
     def rows(self, query: str) -> pa.Table:
-        """The rows that a query has now."""
+        """Return the current rows of a query."""
         self._tell()
         return self.session.execute(query).to_arrow_table()
 
@@ -109,12 +108,12 @@ class Duck:
 
 @dataclass(frozen=True)
 class Jvm:
-    """A session of Spark, which reads the tables by their paths."""
+    """A Spark session that reads the tables by their paths."""
 
     session: SparkSession
 
     def rows(self, query: str) -> pa.Table:
-        """The rows that a query has now."""
+        """Return the current rows of a query."""
         return self.session.sql(query).toArrow()
 
 
@@ -134,7 +133,7 @@ def same(found: pa.Table, expected: pa.Table) -> None:
 
 
 def final_of(by_hand: ByHand) -> pa.Table:
-    """The final windows, by the functions."""
+    """Return the final windows, computed by the functions."""
     latest = results.latest(by_hand.rows("results"), ("user",))
     return results.final(latest, by_hand.head().manifest.watermark)
 
@@ -185,7 +184,9 @@ def test_a_view_that_was_saved_goes_on_as_the_watermark_moves_and_back_with_a_re
 def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all(
     by_hand: ByHand, dialect: str, request: pytest.FixtureRequest
 ) -> None:
-    """Neither is a TIMESTAMP: table epochs has null for both. Its old rows may be gone when event time ends."""
+    """Neither is a TIMESTAMP: table epochs has null for both. Its old rows may have been removed when event time
+    ends.
+    """
     began = ByHand(by_hand.folder, session_pipeline(name="began"))
     began.epoch(("ann", at("10:00"), 1), watermark=at("10:01"))
     unset = pa.nulls(1, EPOCHS.field("watermark").type)
@@ -201,7 +202,7 @@ def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all(
 
 
 def test_windows_that_only_fired_early_are_final_when_event_time_has_ended(tmp_path: Path) -> None:
-    """Rows of older epochs, which had a watermark, may be gone from table epochs."""
+    """Rows of older epochs, which had a watermark, may have been removed from table epochs."""
     hours = Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), trigger=CountTrigger.of(1), aggregate=TOTALS)
     made = ByHand(tmp_path, session_pipeline(compute=hours))
     made.epoch(("ann", at("10:00"), 1), ("ann", at("10:10"), 2), ("bob", at("10:00"), 3), watermark=at("10:20"))
@@ -214,7 +215,7 @@ def test_windows_that_only_fired_early_are_final_when_event_time_has_ended(tmp_p
 
 @accumulating
 def test_every_column_is_quoted_for_engines_that_fold_the_case_of_other_names(by_hand: ByHand) -> None:
-    """A table has all its columns in one case: in Snowflake `pane` is another column than `"pane"`."""
+    """All column names of a table have one case: in Snowflake `pane` and `"pane"` are different columns."""
     queries = queries_of(by_hand, "standard")
     for view in ("final", "latest", "all"):
         tree = sqlglot.parse_one(queries.of(view), read="snowflake")
@@ -222,7 +223,7 @@ def test_every_column_is_quoted_for_engines_that_fold_the_case_of_other_names(by
 
 
 INVENTED = {"tidegate_newest", "tidegate_watermark", "tidegate_watermarks"}
-"""Names that are no columns of a table."""
+"""Names that are not columns of a table."""
 
 
 @pytest.mark.parametrize("name", ["tidegate_newest", "Tidegate_Watermark", "tidegate_watermarks", "panes", "times"])

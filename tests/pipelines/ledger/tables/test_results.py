@@ -1,4 +1,4 @@
-"""The order of results in a file: a large epoch of a stream writes them by their windows' starts."""
+"""The order of results in a file: a large epoch of a stream sorts them by the start of their windows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCHEMA = results.schema(KeySchema.of(user=pa.string()), pa.struct([("events", pa
 
 
 def table(*panes: dict[str, Any]) -> pa.Table:
-    """Panes of window 1 of ann, ten o'clock to eleven, unless they say otherwise."""
+    """Panes of window 1 of ann, from ten to eleven o'clock, unless they say otherwise."""
     usual = {
         "user": "ann",
         "window_id": 1,
@@ -63,7 +63,7 @@ def test_results_of_a_function_that_are_named_like_columns_of_panes_are_none() -
     of_elements = pa.struct([(name, pa.int64()) for name in sorted(results.ELEMENT_RESERVED - results.RESERVED)])
     elements, panes = results.schema(key, of_panes, results.ELEMENT_LEADING), results.schema(key, of_elements)
     for said in (True, False):
-        # Tables of older versions don't say what their rows are.
+        # Tables of older versions don't record what their rows are.
         found = [results.has_panes(rows if said else rows.remove_metadata()) for rows in (panes, elements)]
         assert found == [True, False]
 
@@ -156,7 +156,7 @@ def test_two_sessions_that_a_late_element_joins_count_once(by_hand: ByHand) -> N
 
 
 def panes(count: int) -> pa.Table:
-    """Panes of a few keys, all windows of a key together."""
+    """Panes of a few keys, with all windows of a key together."""
     numbers = np.arange(count)
     starts = pa.array(numbers % 1000 * 60_000_000, pa.timestamp("us", tz="UTC"))
     return pa.table({"user": numbers // 1000, "window_start": starts, "pane": np.zeros(count, np.int32)})
@@ -182,7 +182,7 @@ HOUR = 3_600_000
 def test_every_view_and_check_waits_for_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Lake(tmp_path, Clock())
     begin = lake.clock.now
-    # The commits have the clock of the machine: the window holds all of the test.
+    # The commits have the machine's clock: the window contains the whole test.
     assigner = TumblingProcessingTimeWindows.of(HOUR, timedelta(milliseconds=(begin - HOUR // 2) % HOUR))
     windows = Windows(assigner, Repeatedly(AfterCount(1)), aggregate={"events": Count()})
     pipeline = hourly_pipeline(compute=windows, watermark=WatermarkStrategy.for_monotonous_timestamps())
@@ -217,7 +217,7 @@ def test_every_view_and_check_waits_for_the_clock(tmp_path: Path, monkeypatch: p
             pinned.fresh_windows,
         ]
 
-    # The event lies beyond the end of the window, and the watermark with it.
+    # The event is after the end of the window, and so is the watermark.
     lake.append(("ann", from_millis(begin + HOUR - 60_000), 1))
     lake.stream(LOCAL, pipeline)
     assert len(told("--view", "latest")) == 1

@@ -1,3 +1,3 @@
-"""The project that tests of commands have."""
+"""The project that tests of commands use."""
 
 from tests.pipelines.project.cli.conftest import project as project

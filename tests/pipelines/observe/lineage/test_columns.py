@@ -1,4 +1,4 @@
-"""Column lineage: each column of a table with the columns of the source behind it, and how it comes from them."""
+"""Column lineage: each column of a table with the source columns behind it, and how it is derived from them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lineage_of(lake: Lake, pipeline: Pipeline, table: str = "results") -> dict[s
 
 
 def fields(facet: dict[str, Any]) -> dict[str, set[tuple[str, str]]]:
-    """By column: the columns behind it, each with what is done with it."""
+    """Return, by column, the columns behind it, each with its transformation."""
     return {name: used(column["inputFields"]) for name, column in facet["fields"].items()}
 
 
@@ -153,7 +153,7 @@ def test_a_column_of_the_source_that_has_the_name_of_one_of_ours_is_found_under_
 
 
 class Alert(KeyedProcessFunction):
-    """Code of a user's own."""
+    """A user's own code."""
 
     result_type = pa.struct([("level", pa.int64())])
 
@@ -170,7 +170,7 @@ def test_results_of_a_users_own_code_come_from_every_column_that_it_may_read(lak
 
 
 class Spread(ProcessWindowFunction):
-    """Code of a user's own, over a window's aggregates."""
+    """A user's own code over the aggregates of a window."""
 
     result_type = pa.struct([("spread", pa.int64())])
 

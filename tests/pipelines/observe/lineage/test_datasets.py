@@ -1,4 +1,4 @@
-"""Datasets of commands: places, columns, versions, and the rows that a command put out."""
+"""Datasets of commands: locations, columns, versions, and the rows that a command emitted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Note = Callable[[], tuple[int, int | None]]
 
 @pytest.fixture
 def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Note:
-    """The note of the newest command about when it held the lease."""
+    """Return the newest command's record of when it held the lease."""
     file = tmp_path / "driven.json"
     monkeypatch.setenv(LEASE_NOTE, str(file))
 

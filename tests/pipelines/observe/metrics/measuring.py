@@ -1,4 +1,4 @@
-"""Streams without a JVM whose metrics a test reads: in memory, or at the places that [metrics] names."""
+"""Streams without a JVM whose metrics a test reads, in memory or at the destinations that [metrics] names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidegate.pipelines.run.driver import Driver
 from tidegate.windowing.compute import Compute
 
 Series = dict[tuple[str, tuple[str, ...]], Any]
-"""Values by the name of the metric and the values of its attributes but the pipeline's, in the order of their names."""
+"""Values by the name of the metric and its attribute values, except the pipeline's, in the order of their names."""
 
 
 class Read:
@@ -37,7 +37,7 @@ class Read:
         self.meter = Meter(pipeline.name, operator, "warehouse", [self.reader], lake.clock)
 
     def series(self) -> Series:
-        """Return every value; of a histogram, the number of values that it took."""
+        """Return every value; for a histogram, the number of recorded values."""
         data = self.reader.get_metrics_data()
         values: Series = {}
         for metric in [
@@ -52,7 +52,7 @@ class Read:
 
 
 def counted(series: Series) -> Counter[str]:
-    """The counters of epochs, from the metrics that show them."""
+    """Return the counters of epochs, from the metrics that show them."""
     sums = Counter[str]()
     for metric in catalog.COUNTERS:
         for value, counter in metric.counts:
@@ -79,20 +79,20 @@ class MeasuredLake(Lake):
 
     @property
     def config(self) -> Config:
-        """As a tidegate.toml in the folder would give it."""
+        """As a tidegate.toml in the folder would define it."""
         return super().config.model_copy(update={"metrics": MetricsSettings(**self.metrics)})
 
 
 @pytest.fixture(scope="module")
 def epoch(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
-    """An epoch that read two events, and put one pane out."""
+    """An epoch that read two events and emitted one pane."""
     by_hand = ByHand(tmp_path_factory.mktemp("epoch"), hourly_pipeline())
     return by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("08:00"), 1), watermark=at("09:30"))
 
 
 @contextmanager
 def run(folder: Path, port: int | None = None, compute: Compute | None = None, **settings: Any) -> Iterator[Observer]:
-    """The observer of a run, as [metrics] of a tidegate.toml in the folder wants it."""
+    """Return the observer of a run that [metrics] of a tidegate.toml in the folder asks for."""
     entry = PipelineEntry.model_validate({"object": "a:b", "start": "2024-03-01", "metrics_port": port})
     config = Config(root=folder, pipelines={"hours": entry}, metrics=MetricsSettings(**settings))
     check_metrics(config)
@@ -101,7 +101,7 @@ def run(folder: Path, port: int | None = None, compute: Compute | None = None, *
 
 
 def values(text: str) -> dict[str, float]:
-    """Values by the name of the series, those of one name summed."""
+    """Return values by the name of the series; values of the same name are added."""
     sums: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -41,7 +41,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def published(lake: Lake, pipeline: Pipeline) -> Counter[str]:
-    """The same counters, from table epochs."""
+    """Return the same counters, from table epochs."""
     names = [counter for metric in catalog.COUNTERS for _, counter in metric.counts]
     rows = lake.rows(pipeline, "epochs").to_pylist()
     return Counter({name: sum(row[name] or 0 for row in rows) for name in names})

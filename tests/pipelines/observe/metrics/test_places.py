@@ -1,4 +1,6 @@
-"""The places that [metrics] names: a port and a collector. None of them stops a run, whatever is wrong with it."""
+"""The destinations that [metrics] names: a port and a collector. None of them stops a run, whatever is wrong with
+it.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def test_a_port_alone_is_one_of_loopback_and_the_pipelines_own_comes_first(tmp_p
         shown = values(scraped(port))
         assert (shown["tidegate_source_events_total"], shown["tidegate_window_panes_total"]) == (2, 1)
         with socket.socket() as probe:
-            # Another address of loopback stands for one of a network.
+            # Another loopback address stands for one of a network.
             assert probe.connect_ex(("127.0.0.2", port)) != 0
     with pytest.raises(OSError, match="refused"):
         scraped(port)
@@ -96,7 +98,7 @@ def test_a_port_in_use_is_a_line_that_names_the_way_out_and_the_run_goes_on(
 def test_a_name_service_that_does_not_answer_keeps_no_run_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server of the standard library asks it for the name of its own address."""
+    """The server of the standard library looks up the name of its own address."""
     monkeypatch.setattr(socket, "getfqdn", None)
     monkeypatch.setattr(socket, "gethostbyaddr", None)
     port = free_port()
@@ -127,7 +129,7 @@ def test_a_port_of_a_pipeline_without_prometheus_serves_nothing_and_says_so(
 
 
 class Collector(HTTPServer):
-    """A collector that keeps what it gets, and answers with a status."""
+    """A collector that records what it receives, and answers with a status."""
 
     status = 200
 
@@ -189,7 +191,7 @@ def test_a_short_run_sends_its_last_values_when_it_ends(
 def test_a_collector_that_is_away_has_one_line_and_one_when_it_is_back(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It would try again for ten seconds.
+    # It would retry for ten seconds.
     monkeypatch.setattr(_OTLPHTTPClient, "_compute_backoff", lambda client, retry: 0.01)
     port, nothing = free_port(), MetricsData(())
     exporter = push.Exporter(f"http://127.0.0.1:{port}")
@@ -215,7 +217,7 @@ def test_a_port_for_grpc_is_quoted_and_named_in_the_advice_and_no_line_is_that_o
         push.Exporter(f"http://127.0.0.1:{port}").export(MetricsData(()))
         assert "BadStatusLine" in caplog.messages[-1]
         assert "usually on port 4318 (4317 is for gRPC)" in caplog.messages[-1]
-    # It gives up at once, without a line that has a reason.
+    # It gives up immediately, without logging a reason.
     monkeypatch.setattr(_OTLPHTTPClient, "_compute_backoff", lambda client, retry: 60)
     push.Exporter(f"http://127.0.0.1:{free_port()}").export(MetricsData(()))
     assert ": Failed to export metrics batch due to timeout, max retries or shutdown. Check" in caplog.messages[-1]

@@ -1,6 +1,5 @@
-"""A real Prometheus scrapes a stream: the numbers, the board's queries and the alerts are asked of it.
-
-It is Debian's package `prometheus`. Without it these tests are skipped, but fail in CI, which installs it.
+"""A real Prometheus scrapes a stream, and answers with the numbers, the board's queries and the alerts. It is Debian's
+package `prometheus`. Without it these tests are skipped, but fail in CI, which installs it.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ RULES = ROOT / "deployment" / "prometheus" / "tidegate.rules.yml"
 
 PATIENCE, SCRAPE = 60.0, 0.05
 
-"""Seconds: how long something may take to come, and from one scrape to the next."""
+"""Seconds: the longest wait for something, and the time between two scrapes."""
 
 QUERIES = [target["expr"] for panel in BOARD["panels"] for target in panel["targets"]]
 
@@ -78,14 +77,14 @@ class Prometheus:
             return content
 
     def is_ready(self) -> bool:
-        """Return True if it answers queries: it listens before, and says 503 until it has opened its database."""
+        """Return True if it answers queries: it listens earlier, but answers 503 until it has opened its database."""
         try:
             return bool(self._answer("/-/ready"))
         except OSError:
             return False
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The samples of an instant query."""
+        """Return the samples of an instant query."""
         asked = urllib.parse.urlencode({"query": expression})
         try:
             data: list[dict[str, Any]] = json.loads(self._answer(f"/api/v1/query?{asked}"))["data"]["result"]
@@ -94,7 +93,7 @@ class Prometheus:
             raise AssertionError(f"{expression}: {error.read().decode()}") from error
 
     def values(self, expression: str) -> list[float]:
-        """The values of the samples."""
+        """Return the values of the samples."""
         return [float(sample["value"][1]) for sample in self.query(expression)]
 
     def becomes(self, expression: str, value: float) -> None:
@@ -102,9 +101,8 @@ class Prometheus:
         wait_until(lambda: self.values(expression) == [value], f"{expression} == {value}", PATIENCE, SCRAPE)
 
     def answers(self, expression: str) -> list[dict[str, Any]]:
-        """Wait until a query has samples, and return them.
-
-        A scrape that takes longer than the time to the next one leaves none: on a busy machine they come and go.
+        """Wait until a query has samples, and return them. A scrape that takes longer than the scrape interval yields
+        none, so on a busy machine they come and go.
         """
         found: list[dict[str, Any]] = wait_until(
             lambda: self.query(expression), f"an answer to {expression}", PATIENCE, SCRAPE
@@ -214,7 +212,7 @@ LABELS = {name.replace(".", "_") for metric in METRICS for name in (*metric.attr
 
 
 def unknown_names(text: str) -> set[str]:
-    """Names of ours in a query that no metric and no label has."""
+    """Return our names in a query that are neither a metric nor a label."""
     return set(re.findall(r"\btidegate_\w+", text)) - set(SERIES) - LABELS
 
 

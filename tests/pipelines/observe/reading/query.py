@@ -1,7 +1,6 @@
-"""A streaming query without a JVM: the offset log, the batches and the commit log of Spark's micro-batches.
-
-As Spark does, a query writes the offsets of a batch before it reads the batch, and its commit afterwards; a query that
-starts again repeats a batch without a commit. Tasks get a pickled reader and a pickled part, as executors do.
+"""A streaming query without a JVM: the offset log, the batches and the commit log of Spark's micro-batches. As Spark
+does, a query writes the offsets of a batch before it reads the batch, and its commit afterwards; a restarted query
+repeats a batch without a commit. Tasks get a pickled reader and a pickled split, as executors do.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from pyspark import cloudpickle
 from tidegate.pipelines.observe.reading.data_source import StreamReader, TidegateFormat
 
 STEPS = ("offset", "planned", "half", "written", "committed")
-"""Steps of a batch, as they are told."""
+"""Steps of a batch, as they are reported."""
 
 Rows = Counter[tuple[object, ...]]
 
 
 @dataclass(frozen=True)
 class Query:
-    """A query that keeps what a view of a pipeline has.
+    """A query that stores the rows of a view of a pipeline.
 
     Args:
         checkpoint: folder of its logs.
@@ -39,14 +38,14 @@ class Query:
     options: dict[str, str]
 
     def reader(self) -> StreamReader:
-        """The reader that Spark would make."""
+        """Return the reader that Spark would create."""
         made = TidegateFormat(self.options)
         reader = made.streamReader(made.schema())
         assert isinstance(reader, StreamReader)
         return reader
 
     def run(self, tell: Callable[[int, str], None] = lambda batch, step: None) -> None:
-        """Read all that is there, and end."""
+        """Read everything there is, and end."""
         for folder in (self.checkpoint / "offsets", self.checkpoint / "commits", self.target):
             folder.mkdir(parents=True, exist_ok=True)
         reader = self.reader()
@@ -74,7 +73,7 @@ class Query:
             number += 1
 
     def total(self, signed: bool = True) -> Rows:
-        """The rows that the target has after all batches; those with `-` take back others if they are signed."""
+        """Return the rows that the target has after all batches; if rows are signed, those with `-` cancel others."""
         total: Rows = Counter()
         for file in sorted(self.target.glob("[0-9]*")):
             for op, *values in json.loads(file.read_text()):
@@ -93,7 +92,7 @@ def _task(pickled: bytes) -> Iterator[list[Any]]:
 
 
 def values_of(rows: pa.Table) -> list[list[Any]]:
-    """Op, and all that identifies a final window and its result, as JSON can hold it."""
+    """Return op and everything that identifies a final window and its result, in a form that fits JSON."""
     return [
         [row.get("op", "+"), *(str(row[name]) for name in rows.column_names if name != "op")]
         for row in rows.to_pylist()

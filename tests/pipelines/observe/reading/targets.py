@@ -1,4 +1,4 @@
-"""Views of a pipeline whose epochs a test makes by hand, and the rows that a reader gets of them."""
+"""Views of a pipeline whose epochs a test runs by hand, and the rows that a reader gets from them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rows_of(target: Target, view: View) -> pa.Table:
 def changes(
     target: Target, start: Reached, end: Reached, counted: Callable[[pa.Table], Counted]
 ) -> tuple[Counted, Counted]:
-    """The rows that came between two moments, and those that left."""
+    """Return the rows that were added between two times, and those that were removed."""
     first, last = (Reached(**asdict(moment)) for moment in (start, end))
     rows = rows_of(target, target.changes(first, last))
     signs = rows["op"].to_pylist()
@@ -49,7 +49,7 @@ def changes(
 
 
 def project(folder: Path, *pipelines: str, warehouse: str = "warehouse", more: str = "") -> Path:
-    """The tidegate.toml of pipelines whose epochs a test makes by hand."""
+    """The tidegate.toml of pipelines whose epochs a test runs by hand."""
     file = folder / "tidegate.toml"
     tables = "".join(f'[pipelines.{name}]\nobject = "m:p"\nstart = "2024-03-01"\n' for name in pipelines)
     file.write_text(f'warehouse = "{warehouse}"\n{more}{tables}')

@@ -1,4 +1,4 @@
-"""Spark's format `tidegate`, called as Spark calls it: options, filters, batches, and what a query is refused."""
+"""Spark's format `tidegate`, called as Spark calls it: options, filters, batches, and which queries are refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def visits_once(tmp_path_factory: pytest.TempPathFactory) -> ByHand:
 
 @pytest.fixture
 def visits(visits_once: ByHand, tmp_path: Path) -> ByHand:
-    """A copy of the pipeline, for a test to change."""
+    """A copy of the pipeline that a test may change."""
     return replace(visits_once, folder=shutil.copytree(visits_once.folder, tmp_path / "visits"))
 
 
@@ -58,14 +58,14 @@ def query_of(made: ByHand, **options: str) -> Query:
 
 
 def final_of(made: ByHand) -> Counter[tuple[Any, ...]]:
-    """The final windows by the functions in memory."""
+    """Return the final windows, computed by the functions in memory."""
     latest = results.latest(made.rows("results"), ("user",))
     rows = results.final(latest, made.head().manifest.watermark)
     return Counter(tuple(values) for _, *values in values_of(rows))
 
 
 def read(made: ByHand, **options: str) -> tuple[pa.Table, int]:
-    """The rows that the tasks yield, and the number of files that they read."""
+    """Return the rows that the tasks yield, and the number of files that they read."""
     format_ = TidegateFormat(options_of(made, **options))
     schema = format_.schema()
     reader = format_.reader(schema)
@@ -93,7 +93,7 @@ def test_each_view_has_the_rows_of_its_table(visits: ByHand) -> None:
 
 
 def test_times_exclude_files_and_keys_exclude_rows(visits: ByHand) -> None:
-    """The log has no statistics of keys, because a key that is forgotten must not be in it."""
+    """The log has no statistics of keys, because a forgotten key must not be in it."""
     _, every = read(visits, view="all")
     for where, users, fewer in (
         ("user = 'zoë'", {"zoë"}, False),
@@ -169,7 +169,7 @@ def test_a_stream_of_some_keys_has_their_corrections(visits: ByHand) -> None:
 
 
 def erase(made: ByHand, key: str) -> int:
-    """Forget a key, as the command does; the number of its epoch."""
+    """Forget a key, as the command does, and return the number of its epoch."""
     with Lease(made.tables, "forget", Clock()):
         epoch = forget(made.tables, made.pipeline, [key], to_millis(at("20:00"))).epoch
     assert epoch is not None
@@ -200,7 +200,7 @@ def test_the_format_of_a_project_finds_its_pipelines_in_another_process(visits: 
 
 
 def test_columns_of_a_frame_may_be_fewer_and_of_other_types(visits: ByHand) -> None:
-    """Spark passes the schema of the frame: that of `schema()`, or the one that a user gives."""
+    """Spark passes the schema of the frame: the result of `schema()`, or the one that a user gives."""
     schema = StructType().add("total", IntegerType()).add("user", "string")
     reader = TidegateFormat(options_of(visits)).reader(schema)
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
@@ -342,7 +342,7 @@ def test_tables_that_were_made_anew_are_not_gone_on_with(visits: ByHand) -> None
 
 
 def test_a_stream_waits_while_a_restore_is_published(visits: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that died in between leaves tables of which some have the restore: the query says what to do."""
+    """If a driver dies in between, only some tables have the restore: the query says what to do."""
     from tidegate.pipelines.ledger.snapshots import restore as module
     from tidegate.pipelines.ledger.snapshots.publish import publish, publish_table
 

@@ -1,4 +1,4 @@
-"""A query follows a pipeline through what users do: late rows reopened, a source that changes, intervals run again."""
+"""A query follows a pipeline through what users do: late rows are reopened, a source changes, intervals are rerun."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_late_rows_that_are_reopened_and_rows_that_change_are_corrections(lake: 
 
 
 def test_a_stream_of_epochs_has_their_counts_of_reopened_rows(lake: Lake, query: Query) -> None:
-    """Late rows have a mark of that name, which is that of an epoch."""
+    """Late rows have a mark with that name, which contains an epoch."""
     follower = Query(query.checkpoint, query.target, {**query.options, "view": "epochs"})
     lake.append(("ann", at("10:00"), 1), ("ann", at("12:30"), 4))
     lake.stream(LOCAL, HOURS)
@@ -62,7 +62,7 @@ def test_a_stream_of_epochs_has_their_counts_of_reopened_rows(lake: Lake, query:
 
 
 def test_a_column_op_of_the_source_is_none_of_ours(lake: Lake, query: Query) -> None:
-    """As change data have it. It may be null, and of any type."""
+    """As change data has it. It may be null, and of any type."""
     columns = pa.schema([*EVENTS, ("op", pa.int32())])
 
     def arrive(*rows: tuple[Any, ...]) -> None:
@@ -81,7 +81,7 @@ def test_a_column_op_of_the_source_is_none_of_ours(lake: Lake, query: Query) -> 
 
 
 def test_an_interval_that_is_run_again_and_those_after_it(lake: Lake, query: Query) -> None:
-    """The run removes its own rows, and those of later intervals are stale until they are run again."""
+    """The run removes its own rows, and those of later intervals are stale until they are rerun."""
 
     def run(start: str, end: str, again: bool = False) -> None:
         lake.backfill(LOCAL, plain, at(start), at(end), again=again)

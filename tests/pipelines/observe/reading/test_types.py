@@ -1,4 +1,4 @@
-"""Views and streams of keys of every type, of several keys, of nested results, and of rows that are no panes."""
+"""Views and streams of keys of every type, of several keys, of nested results, and of rows that are not panes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_windows_of_two_keys_that_may_be_null_are_told_apart(tmp_path: Path, typ
 
 
 def test_rows_of_a_process_function_come_and_leave_with_a_restore(tmp_path: Path) -> None:
-    """Equal rows count as often as they are there."""
+    """Equal rows count as often as they occur."""
     by_hand = ByHand(tmp_path, quiet_pipeline())
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:05"))
     by_hand.epoch(("bob", at("10:30"), 1), watermark=at("11:00"))
@@ -137,7 +137,7 @@ def test_rows_of_a_process_function_come_and_leave_with_a_restore(tmp_path: Path
 
 
 def rows_by_format(folder: Path, **options: str) -> list[dict[str, Any]]:
-    """The rows of the results of pipeline `quiet` that the tasks of the format yield."""
+    """Return the result rows of pipeline `quiet` that the tasks of the format yield."""
     format_ = TidegateFormat({"path": "quiet", "config": str(folder / "tidegate.toml"), **options})
     reader = format_.reader(format_.schema())
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
@@ -155,7 +155,7 @@ def test_rows_of_a_process_function_are_found_by_the_sign_that_their_table_has_n
 
 
 class OwnOp(Quiet):
-    """A process function with a result that has the name of the sign."""
+    """A process function with a result named like the sign column."""
 
     result_type = pa.struct([("op", pa.int64())])
 
@@ -164,7 +164,7 @@ class OwnOp(Quiet):
 
 
 class OwnOpInUpperCase(OwnOp):
-    """The same for Spark, which would not know which of `op` and `OP` a query means."""
+    """The same for Spark, which can't distinguish `op` and `OP` in a query."""
 
     result_type = pa.struct([("OP", pa.int64())])
 

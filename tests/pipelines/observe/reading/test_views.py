@@ -1,7 +1,6 @@
 """The views that Spark's format `tidegate` reads are those of the tables, and a stream of changes adds up to them.
-
-Histories are drawn: epochs of sessions with late firings and retractions, and restores that remove rows or mark them.
-Each moment is compared with the functions that `tidegate results` uses.
+Histories are random: epochs of sessions with late firings and retractions, and restores that remove rows or mark them.
+At each point a view is compared with the functions that `tidegate results` uses.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Rows = Counter[tuple[object, ...]]
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment of a history: how far it was published, and its views by the functions in memory."""
+    """A point of a history: how far it was published, and its views, computed by the functions in memory."""
 
     reached: Reached
     final: Rows
@@ -51,7 +50,9 @@ def counted(rows: pa.Table) -> Rows:
 
 @dataclass(frozen=True)
 class Step:
-    """An epoch with events (user, minute, value) after which the watermark has moved; or a restore so many back."""
+    """An epoch with events (user, minute, value), after which the watermark has advanced; or a restore this many epochs
+    back.
+    """
 
     events: tuple[tuple[str | None, int, int], ...] = ()
     minutes: int = 0
@@ -70,7 +71,7 @@ steps = st.builds(
 
 
 def lived(folder: Path, accumulation: Accumulation, history: Sequence[Step]) -> tuple[ByHand, list[Moment]]:
-    """A pipeline after a history, and each moment of it."""
+    """A pipeline after a history, and each point of it."""
     windows = Windows(
         EventTimeSessionWindows.with_gap(timedelta(minutes=30)),
         allowed_lateness=timedelta(hours=2),
@@ -121,7 +122,7 @@ TWICE_STALE_AND_REMOVED = [
 def test_changes_between_two_moments_add_up_whenever_they_are_read(
     accumulation: Accumulation, history: list[Step]
 ) -> None:
-    """A query that died reads its last batch again when the pipeline has gone on. It gets the same rows."""
+    """A query that died reads its last batch again when the pipeline has moved on, and gets the same rows."""
     _assert_changes_add_up(accumulation, history)
 
 

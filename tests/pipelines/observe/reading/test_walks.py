@@ -1,7 +1,6 @@
-"""Readers follow a pipeline through a random walk: crashes, restores, savepoints, clean-ups, and what others do to it.
-
-After each step some queries read on, some of them die in a batch, and the rest stand still. Then the target of each has
-what its view has, the view is the same for every reader, and a refusal names a way on that works.
+"""Readers follow a pipeline through a random walk: crashes, restores, savepoints, clean-ups, and actions of others.
+After each step some queries continue, some of them die in a batch, and the rest wait. Then the target of each has what
+its view has, the view is the same for every reader, and a refusal names a remedy that works.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ ERASED = re.compile(r'"forgottenThrough", "(\d+)"')
 
 
 class Died(Exception):
-    """The end of a query within a batch."""
+    """Ends a query within a batch."""
 
 
 @dataclass
 class Follower:
-    """A query over a view, and how often it began with an empty target."""
+    """A query over a view, and how often it started with an empty target."""
 
     folder: Path
     options: dict[str, str]
@@ -64,7 +63,7 @@ class Follower:
         return Query(folder / "checkpoint", folder / "target", self.options)
 
     def read_on(self, tell: Callable[[int, str], None] = lambda number, step: None) -> None:
-        """Read what is there; where that is refused, do what the refusal says."""
+        """Read what is there; if that is refused, do what the refusal says."""
         for _ in range(4):
             try:
                 return self.query.run(tell)
@@ -81,12 +80,12 @@ class Follower:
         raise AssertionError("the ways on lead nowhere")
 
     def merged(self, names: list[str]) -> Rows:
-        """The target that the MERGE of the guide keeps."""
+        """Return the target that the MERGE of the guide maintains."""
         kept: dict[Any, tuple[Any, ...]] = {}
         user, window = (names.index(name) for name in ("user", "window_id"))
         for file in sorted(self.query.target.glob("[0-9]*")):
             for op, *row in sorted(json.loads(file.read_text()), key=lambda row: str(row[0]), reverse=True):
-                # Within a batch `-` comes first here, and `+` in its place.
+                # Within a batch `-` comes first here, and `+` replaces it.
                 if op == "+":
                     kept[row[user], row[window]] = tuple(row)
                 else:
@@ -123,7 +122,7 @@ class FollowedWalk(Walk):
         create_backup(self.by_hand.tables, self._place, f"after-{len(self.told)}", NOW + len(self.told))
 
     def _from_backup(self) -> None:
-        """The tables are lost, and come back from the newest backup."""
+        """The tables are lost, and are restored from the newest backup."""
         if list_backups(self._place):
             tables = self.by_hand.tables
             tables.warehouse.delete_folder(tables.path("").rstrip("/"))
@@ -138,7 +137,7 @@ class FollowedWalk(Walk):
             vacuum(self.by_hand.tables, Retention(1, timedelta(0), epochs=timedelta(0)), NOW)
 
     def check(self) -> None:
-        """Compare what every reader has with what the functions say."""
+        """Compare what every reader has with the results of the functions."""
         self._check_readers()
         for follower in self.followers:
             if self.draw.random() < 0.6:
@@ -172,7 +171,7 @@ class FollowedWalk(Walk):
         assert merged == expected, f"{follower.options}, merged: {merged} and not {expected}"
 
     def _read_and_die(self, follower: Follower) -> None:
-        """Let a query die in its next batch, and the pipeline go on before it starts again."""
+        """Let a query die in its next batch, and run the pipeline before the query starts again."""
         last = self.draw.choice(STEPS)
 
         def tell(number: int, step: str) -> None:

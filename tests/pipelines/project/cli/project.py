@@ -1,4 +1,4 @@
-"""A project of its own in a folder, and the command line run on it."""
+"""A project in a separate folder, and the command line run on it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Project:
         return cls(folder, printed, templates)
 
     def rewrite(self, pipeline: str) -> None:
-        """Another version of its code, by the expression that makes the pipeline."""
+        """Write another version of its code, given the expression that creates the pipeline."""
         sys.modules.pop("of_the_project", None)
         imports = "from tests.lake import hourly_pipeline, session_pipeline, timedelta\nfrom tidegate import *\n"
         code = f"{imports}sessions = {pipeline}\n"
@@ -62,17 +62,17 @@ class Project:
 
     @property
     def by_hand(self) -> ByHand:
-        """The project's pipeline, to make epochs of."""
+        """The project's pipeline, to run epochs of."""
         return ByHand(self.folder, templates=self.templates)
 
     def tidegate(self, *arguments: str) -> tuple[int, str]:
-        """Exit code of a command, and all that it printed."""
+        """Return the exit code of a command, and everything that it printed."""
         code = run([*arguments, "--config", str(self.folder / "tidegate.toml")])
         told = self.printed.readouterr()
         return code, told.out + told.err
 
     def says(self, code: int, words: str, *arguments: str) -> str:
-        """Check the exit code of a command, and words of what it prints; return that, its lines joined to one."""
+        """Check the exit code of a command and words in its output; return the output, its lines joined into one."""
         found, told = self.tidegate(*arguments)
         told = " ".join(told.split())
         assert (found, words in told) == (code, True), told

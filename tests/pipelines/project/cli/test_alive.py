@@ -1,4 +1,4 @@
-"""`tidegate alive`: a stream lives as long as its loop turns, with data or without; nothing else counts."""
+"""`tidegate alive`: a stream is alive as long as its loop runs, with or without data; nothing else counts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_no_stream_has_begun(project: Project) -> None:
 def test_a_stream_that_waits_for_data_lives_and_gives_a_sign_at_each_turn(
     streaming: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The signs are made old before each turn, so each turn must have given a new one."""
+    """The heartbeats are made old before each iteration, so each iteration must have written a new one."""
     answers: list[tuple[int, int]] = []
 
     def wait(self: Stream, seconds: float) -> None:
@@ -75,7 +75,7 @@ def test_a_loop_that_hangs_is_told_from_one_that_turns(project: Project) -> None
 
 
 def test_the_sign_of_a_process_that_ended_counts_for_nothing_though_it_is_young(project: Project) -> None:
-    """As after the restart of a container, whose folders stay, and whose processes get the same numbers."""
+    """As after the restart of a container, whose folders remain, and whose processes get the same ids."""
     project_sign = sign(project)
     project_sign.begin()
     child = subprocess.Popen([sys.executable, "-c", ""])

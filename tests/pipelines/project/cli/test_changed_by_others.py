@@ -1,4 +1,4 @@
-"""Remedies that a refusal names after others changed rows of a published table: nothing is lost."""
+"""Remedies that a refusal names after other writers changed rows of a published table: nothing is lost."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def set_back(versions: int) -> Step:
 
 
 def contents(by_hand: ByHand) -> dict[str, list[str]]:
-    """The rows of each table, but for when and in which process they came."""
+    """Return the rows of each table, except when and in which process they were written."""
     gone = {"started_at", "run_id", "phases", "timeline", "epoch", "parent", "kind", "emitted_at"}
     found = {}
     for name in PUBLISHED[:-1]:
@@ -80,7 +80,7 @@ def contents(by_hand: ByHand) -> dict[str, list[str]]:
 
 
 def heed(project: Project, told: str) -> list[str]:
-    """Run the commands that messages name, until a command tells nothing of a change."""
+    """Run the commands that messages name until no command reports a change."""
     run = []
     for _ in range(4):
         found = _COMMAND.search(told)

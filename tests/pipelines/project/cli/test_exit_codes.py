@@ -105,7 +105,7 @@ USAGE: list[tuple[str, str, str]] = [
     ("results sessions --format csv --json", "leave out --sql, --json and --output", ""),
     ("results sessions --sql --dialect duckdb --where a", "add the condition to the query", ""),
 ]
-"""Commands that can't be: what each names, and the remedy."""
+"""Impossible commands: what each message names, and the remedy."""
 
 
 @pytest.mark.parametrize(("command", "named", "remedy"), USAGE)
@@ -152,7 +152,7 @@ def test_a_lease_held_by_another_driver_is_4_and_starts_no_spark(project: Projec
 
 @pytest.mark.parametrize("folder", ["work", "warehouse"])
 def test_a_folder_that_can_not_be_made_is_a_usage_error_that_names_the_setting(project: Project, folder: str) -> None:
-    """A file in its place stops root too."""
+    """A file in its place stops root as well."""
     (project.folder / folder).write_text("")
     project.says(2, f"`{folder}` in tidegate.toml", "backfill", "sessions", *DAY)
 
@@ -185,7 +185,7 @@ def test_what_the_system_lacks_is_1_with_the_way_out_and_the_place(
 
 
 def test_a_lost_library_at_the_end_of_the_process_changes_no_exit_code(tmp_path: Path) -> None:
-    """As after Spark's process was killed: what crashes while Python takes itself down."""
+    """As after Spark's process was killed: something crashes while Python shuts down."""
     script = (
         "import atexit, os, signal, sys\n"
         "from tidegate.pipelines.project.cli import end_process\n"
@@ -239,7 +239,7 @@ def test_listing_snapshots_in_a_process_of_its_own_ends_with_0_in_about_a_second
         used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         assert (done.returncode, done.stderr) == (0, "")
         assert [snapshot["epoch"] for snapshot in json.loads(done.stdout)] == [1]
-    # Seconds of processor time: those of the clock depend on what else the machine does.
+    # Seconds of processor time: wall time depends on what else the machine does.
     assert min(used) < 1.5, used
 
 
@@ -256,7 +256,7 @@ SAME = "dict(events=Count(), total=Sum('value'))"
 
 @pytest.fixture
 def ran(project: Project) -> Project:
-    """A pipeline with an open session, over a source table that is there."""
+    """A pipeline with an open session, over an existing source table."""
     Lake(project.folder).append(("ann", at("10:00"), 1))
     assert EVENTS.names == ["user", "at", "value"]
     project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))

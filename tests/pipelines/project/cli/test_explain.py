@@ -20,7 +20,7 @@ from tidegate.windowing import ContinuousEventTimeTrigger, CountTrigger, Sliding
 
 @pytest.fixture
 def project(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """The project on Spark, which is never started."""
+    """The project on Spark, which never starts."""
     monkeypatch.setattr(session, "start_session", lambda *given: pytest.fail("Spark starts"))
     (project.folder / "tidegate.toml").write_text(SPARK_TOML)
     return project
@@ -117,7 +117,7 @@ def test_it_says_for_each_expression_who_evaluates_it_and_why(
     assert [
         (step["where"], step["does"]) for step in told if step["does"].startswith(("columns[", "where ="))
     ] == expected
-    # The tasks read the files, whoever evaluates.
+    # The tasks read the files, whatever evaluates the SQL.
     assert told[1]["where"] == "Python task"
 
 
@@ -292,7 +292,7 @@ def test_a_trigger_without_an_array_form_is_named_as_the_reason() -> None:
 
 
 def steps(pipeline: Pipeline, where: str) -> list[str]:
-    """Return the texts of a pipeline's steps in one place."""
+    """Return the texts of a pipeline's steps at one place."""
     return [step.does for step in explanation_of(pipeline).steps if step.where == where]
 
 

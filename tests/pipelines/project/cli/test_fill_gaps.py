@@ -1,4 +1,4 @@
-"""`tidegate backfill --fill-gaps`: the intervals that are missing before the given one run first."""
+"""`tidegate backfill --fill-gaps`: the missing intervals before the given one run first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The first commands in a new project: no pipeline named, no source yet, no run yet. Each message names the way on."""
+"""The first commands in a new project: no pipeline named, no source yet, no run yet. Each message names the next
+step.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ def test_a_source_that_does_not_exist_is_refused_before_spark_starts(
 def test_a_pipeline_without_tables_is_told_in_one_way_with_the_setting(
     project: Project, command: tuple[str, ...]
 ) -> None:
-    """A list is empty and no error, so it ends with 0; people read the reason all the same."""
+    """An empty list is not an error, so it ends with 0; people still read the reason."""
     toml = project.folder / "tidegate.toml"
     toml.write_text(f'backups = "{project.folder}/elsewhere"\n{toml.read_text()}')
     code, told = project.tidegate(*command, "sessions")

@@ -1,4 +1,4 @@
-"""`tidegate forget`: files beside the tables lose the key, and copies that may still have it are named."""
+"""`tidegate forget`: other files than tables lose the key too, and copies that may still contain it are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text from the data is text everywhere: no key can command a terminal, forge a row, or become HTML."""
+"""Text from the data is shown as text everywhere: no key can command a terminal, forge a row, or become HTML."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ PARTS = (
     "[bold red]:smile:[/]",
     "ann",
 )
-"""Commands of terminals, HTML, templates and Rich, breaks and turned text."""
+"""Terminal commands, HTML, templates and Rich markup, line breaks, and text whose direction changes."""
 
 HOSTILE = "".join(PARTS)
 MARKUP = ("/blog/[slug]", "/blog/[id]", "[/x]", "[bold]b[/bold]", ":smile:", "a\\[b]")
-"""Keys that people have, and that Rich would take for its markup."""
+"""Keys that people use, and that Rich would mistake for its markup."""
 COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069]")
-"""Characters that may never reach a terminal; line breaks and tabs are asked for apart."""
+"""Characters that may never reach a terminal; line breaks and tabs are tested separately."""
 
 texts = st.lists(st.sampled_from(PARTS) | st.text(max_size=8), max_size=6).map("".join)
 
@@ -78,7 +78,7 @@ def test_text_without_commands_stays_as_it_is(text: str) -> None:
 
 
 def with_hostile_keys(by_hand: ByHand) -> None:
-    """Late rows, and windows that came, went and changed."""
+    """Late rows, and windows that were added, deleted and changed."""
     rows = [(key, at("10:00"), 1) for key in (HOSTILE, *MARKUP)]
     by_hand.epoch(*rows, watermark=at("12:00"))
     by_hand.epoch(*rows, *((key, at("12:00"), 1) for key in (HOSTILE, *MARKUP)), watermark=at("12:10"))
@@ -115,7 +115,7 @@ def test_commands_and_their_errors_show_keys_as_they_are_and_send_no_command_to_
 
 
 class Elements(HTMLParser):
-    """The elements of a page, the names of their attributes, and how often each begins and ends."""
+    """Return the elements of a page, the names of their attributes, and how often each begins and ends."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`tidegate init` makes a project that works as it is printed: its commands, its tests and its DAGs."""
+"""`tidegate init` creates a project that works unchanged: its commands, its tests and its DAGs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILES = [
 
 
 def shell(folder: Path, *lines: str) -> str:
-    """Return what a shell prints that runs these lines, as a person would type them in a folder."""
+    """Return what a shell prints that runs these lines, as a user would type them in a folder."""
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     done = subprocess.run(
         ["bash", "-ec", "\n".join(lines)],
@@ -48,7 +48,7 @@ def test_the_printed_commands_give_windows_and_the_tests_of_the_project_pass(tmp
     printed = [line.strip() for line in told.splitlines() if line.startswith("  ")]
     assert printed[:-2] == ([] if name is None else ["cd 'my project'"])
     windows = shell(tmp_path, *printed)
-    # Of each day the three visits that ended, and those that crossed midnight into a later one.
+    # For each day, the three visits that ended, and those that crossed midnight into a later one.
     assert "final windows of visits (20 of 27)" in windows
     assert "2 passed" in shell(folder, "python -m pytest -q -p no:cacheprovider")
 

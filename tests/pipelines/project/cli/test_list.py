@@ -1,4 +1,4 @@
-"""`tidegate list`: all pipelines of a project with their mode, watermark, lag and last check, and no engine."""
+"""`tidegate list`: all pipelines of a project with their mode, watermark, lag and last check, without an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that only look: runs, why, late summary. And stop, which only asks."""
+"""Commands that only inspect (runs, why, late summary), and stop, which only sends a request."""
 
 from __future__ import annotations
 

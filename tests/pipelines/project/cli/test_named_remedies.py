@@ -38,7 +38,7 @@ def project(project_without_jvm: Project, lake: Lake) -> Project:
 
 
 def heeded(project: Project, told: str, verb: str) -> str:
-    """Run the command of a verb that a message names, with the values that a placeholder stands for; what it prints."""
+    """Run the command for a verb that a message names, with values for its placeholders; return its output."""
     named = re.search(rf"`tidegate ({verb}\b[^`]*)`", " ".join(told.split()))
     assert named is not None, told
     code, said = project.tidegate(*shlex.split(named[1]))

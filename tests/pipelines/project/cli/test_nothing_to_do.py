@@ -1,4 +1,4 @@
-"""A command that finds nothing to do answers without Spark; one that finds work starts it once."""
+"""A command that finds nothing to do answers without Spark; one that finds work starts Spark once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PIPELINES = {"plain": "session_pipeline()", "with SQL": "session_pipeline(where=
 
 @pytest.fixture
 def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the sessions that commands would start; the first of a command ends it."""
+    """The names of the sessions that commands would start; the first session of a command ends it."""
     names: list[str] = []
 
     def start(config: object, name: str) -> None:

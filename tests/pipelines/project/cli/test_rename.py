@@ -22,7 +22,7 @@ RENAME = ("rename", OLD, NEW)
 
 @pytest.fixture
 def begun(project: Project) -> Project:
-    """A project with an epoch, and names that are changed already."""
+    """A project with an epoch, and names that have already been changed."""
     project.by_hand.epoch(("ann", at("08:00"), 1), watermark=at("08:00"))
     edit(project)
     return project

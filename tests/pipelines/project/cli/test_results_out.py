@@ -1,4 +1,4 @@
-"""`tidegate results` finds windows by a condition, and gives all of them to other programs."""
+"""`tidegate results` filters windows by a condition, and exports all of them for other programs."""
 
 from __future__ import annotations
 

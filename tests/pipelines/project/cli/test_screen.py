@@ -1,4 +1,4 @@
-"""Commands show numbers, lags and lists as people read them, and JSON that every parser reads."""
+"""Commands show numbers, lags and lists in readable form, and JSON that every parser reads."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_forgetting_a_key_that_no_row_held_asks_for_its_spelling(project: Projec
 
 
 def test_forgetting_a_key_twice_does_not_ask_for_its_spelling(project: Project) -> None:
-    """The second run can't know that the first came to its end, so it removes the files of older snapshots again."""
+    """The second run can't know that the first one had finished, so it removes the files of older snapshots again."""
     project.by_hand.epoch(("ann", at("10:00"), 5), watermark=at("10:10"))
     project.tidegate("forget", "sessions", "ann", "--yes")
     told = project.says(0, "erased by epoch 3 of sessions", "forget", "sessions", "ann", "--yes")
@@ -94,7 +94,7 @@ def test_forgetting_a_key_twice_does_not_ask_for_its_spelling(project: Project) 
 
 
 def test_json_is_one_document_that_every_parser_reads(capsys: pytest.CaptureFixture[str]) -> None:
-    """JSON has no NaN and no infinity, and what a module of the project prints is no part of the document."""
+    """JSON has no NaN and no infinity, and the output of a project's module is not part of the document."""
 
     @command(of_pipeline=False)
     def show(screen: Screen) -> None:

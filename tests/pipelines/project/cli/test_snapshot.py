@@ -131,7 +131,7 @@ def test_the_views_come_as_queries_that_need_no_catalog(project: Project) -> Non
 
 @pytest.fixture
 def backed(project: Project) -> Project:
-    """A project with an epoch and a place for backups."""
+    """A project with an epoch and a location for backups."""
     (project.folder / "tidegate.toml").write_text(f'backups = "elsewhere"\n{TOML}')
     project.by_hand.epoch(("ann", at("08:00"), 1), watermark=at("08:00"))
     return project
@@ -155,7 +155,7 @@ def test_tables_are_copied_lost_and_brought_back(backed: Project) -> None:
 
 
 def test_a_removal_that_was_interrupted_is_continued_by_the_same_command(backed: Project) -> None:
-    """The backup may be removed because of a key in it."""
+    """The backup may be removed because it contains a key."""
     backed.data("backup", "create", "sessions", "--name", "first")
     place = Path(backed.folder, "elsewhere", "sessions")
     (place / "backups" / "first.json").unlink()

@@ -1,4 +1,4 @@
-"""`tidegate source reset`: a pipeline goes on with a source table that was dropped and created again."""
+"""`tidegate source reset`: a pipeline continues with a source table that was dropped and created again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.pipelines.run import reset_source as reset_module
 NOW = ("stream", "sessions", "--available-now")
 RESET = ("source", "reset", "sessions", "--keep-results")
 OLD = ((8, 1), (9, 2), (10, 4))
-"""Hours of ann's rows in the old table, and their values. With them the watermark is at nine."""
+"""Hours of ann's rows in the old table, and their values. They move the watermark to nine o'clock."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def make_anew(lake: Lake, *rows: tuple[int, int]) -> None:
-    """Another table in its place, with a commit for each row of ann."""
+    """Replace the table by another one, with a commit for each row of ann."""
     shutil.rmtree(lake.path("events"))
     for hour, value in rows:
         lake.append(("ann", at(f"{hour:02d}:00"), value))

@@ -1,4 +1,4 @@
-"""`tidegate stream` as a command: where it starts, and what it says of each epoch. Its engine is Python here."""
+"""`tidegate stream` as a command: where it starts, and what it prints about each epoch. Its engine is Python here."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_signal_while_the_engine_starts_ends_it_before_its_first_epoch_and_giv
 def test_a_stream_with_patience_waits_for_one_that_ends_by_itself_and_then_restores(
     streaming: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run of the schedule that unpausing started has the lease first."""
+    """A scheduled run that unpausing started gets the lease first."""
     streaming.data(*NOW, "--max-files-per-epoch", "1")
     scheduled = Lease(streaming.by_hand.tables, "stream --available-now", system_clock)
     scheduled.__enter__()
