@@ -108,7 +108,7 @@ class Erased(NamedTuple):
 
     @classmethod
     def of(cls, epochs: pa.Table) -> Erased:
-        """Find these epochs in rows of table `epochs`."""
+        """Return the newest erasure and the newest prune among rows of table `epochs`."""
         kinds = {
             kind: pc.max(epochs.filter(pc.equal(epochs["kind"], kind))["epoch"]).as_py() for kind in ("forget", "prune")
         }

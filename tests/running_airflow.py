@@ -1,4 +1,4 @@
-"""One real Airflow for all tests of a run, over a project of several pipelines. Needs no Spark to start."""
+"""One real Airflow for all tests of a run, over a project of several pipelines. It starts without Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tidegate.pipelines.airflow.assets import final_windows_asset
 with DAG("billing", schedule=[final_windows_asset("daily")], is_paused_upon_creation=False):
     EmptyOperator(task_id="bill")
 """
-"""Somebody else's DAG, downstream of ours."""
+"""A DAG that somebody else wrote, downstream of ours."""
 
 READERS = """import json
 from pathlib import Path
@@ -75,10 +75,10 @@ BY_HAND = {
     "catchup": "false",
     "end": "2024-04-01",
     "stream_mode": '"continuous"',
-    # The next leap day: a schedule whose last tick lies after `start` has a run of it made at once.
+    # The next leap day: a schedule whose last tick is after `start` gets a run for it immediately.
     "stream_schedule": '"0 0 29 2 *"',
 }
-"""Nothing starts by itself: a continuous stream has no schedule, and no interval of now is to be run."""
+"""Nothing starts on its own: a continuous stream has no schedule, and no current interval has to run."""
 
 PROJECT = """
 [pipelines.daily]
@@ -162,26 +162,28 @@ QUICK_TO_NOTICE = {
     "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "10",
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "2",
 }
-"""A worker or a scheduler that was killed is found dead after ten seconds, not after five minutes."""
+"""Airflow notices a killed worker or scheduler after ten seconds, not after five minutes."""
 
 
 SELDOM_PARSED = {
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
     "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "3600",
 }
-"""No test changes a DAG file, and to parse one takes a second of the processor."""
+"""No test changes a DAG file, and parsing one takes a second of processor time."""
 
 RUNNING = pytest.StashKey[EmbeddedAirflow]()
 
 
 def engine_of(config: pytest.Config) -> str:
-    """Tasks run on the local engine in `make test`, whose Spark tests are others, and on Spark in `make test-long`."""
+    """Tasks run on the local engine in `make test`, where other tests cover Spark, and on Spark in `make test-long`."""
     return "local" if "not long" in config.getoption("markexpr") else "spark"
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """End Airflow after the last test that needs it: idle, it would take of the processor until the end of the run."""
+    """End Airflow after the last test that needs it: even idle, it would use processor time until the end of the
+    run.
+    """
     if (
         nextitem is not None
         and "airflow" not in getattr(nextitem, "fixturenames", ())
@@ -193,11 +195,9 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[EmbeddedAirflow]:
-    """Airflow with a scheduler, a triggerer, and the DAGs of eight pipelines.
-
-    The tables of `sessions` and `hours` hold two good epochs; `daily`, `live`, `life`, `resting`, `told` and `watched`
-    never ran.
-    Of the stream of `resting` alone a run is made as soon as it is unpaused: that of the last first of a month.
+    """Airflow with a scheduler, a triggerer, and the DAGs of eight pipelines. The tables of `sessions` and `hours`
+    contain two correct epochs; `daily`, `live`, `life`, `resting`, `told` and `watched` never ran. Only the stream of
+    `resting` gets a run as soon as it is unpaused: that of the last first of a month.
     """
     folder = tmp_path_factory.mktemp("project")
     config = write_project(folder, session_lake(), max_lag_minutes="90", retry_delay_seconds="1", **BY_HAND)

@@ -10,7 +10,7 @@ import pandas as pd
 
 
 def sessions(rows: Iterable[tuple[str, datetime, int]], gap: timedelta) -> pd.DataFrame:
-    """One row a session: user, bounds, number of events and total. Sessions that touch are one."""
+    """Return one row per session: user, bounds, number of events and total. Sessions that touch are one."""
     by_user: dict[str, list[tuple[datetime, int]]] = defaultdict(list)
     for user, moment, value in rows:
         by_user[user].append((moment, value))

@@ -1,4 +1,4 @@
-"""Expressions in Spark SQL over the columns of `tests/spark/test_sql.py`, by hand and drawn."""
+"""Expressions in Spark SQL over the columns of `tests/spark/test_sql.py`, hand-written and random."""
 
 from __future__ import annotations
 

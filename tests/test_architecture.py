@@ -1,4 +1,6 @@
-"""The pictures of docs/architecture.md are true: arrows between rooms are imports, and steps name what does them."""
+"""The diagrams of docs/architecture.md are correct: arrows between packages are imports, and steps name what does
+them.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +34,21 @@ Graph = dict[str, set[str]]
 
 
 def drawn(picture: str) -> list[tuple[str, str, str]]:
-    """The arrows of a picture: from, name, to."""
+    """Return the arrows of a diagram: from, name, to."""
     return [(start, label, end) for start, _, label, end in ARROW.findall(picture)]
 
 
 HANDS_ON = {ROOT / "pipelines" / "testing.py"}
-"""Files that only give names of a package to users, as the `__init__` of a top package does."""
+"""Files that only export names of a package to users, as the `__init__` of a top package does."""
 
 MOST_PACKAGES, MOST_FLOORS = 10, 8
-"""Bounds of `tidegate.pipelines`, of which `examples`, written as users write, is no part."""
+"""Bounds of `tidegate.pipelines`; `examples`, written as users write, does not count."""
 
 
 def room_of(module: Path) -> str:
-    """The package of a file below a top package: its first folder, or `ground` for a loose file of `pipelines`."""
+    """Return the package of a file below a top package: its first folder, or `ground` for a loose file of
+    `pipelines`.
+    """
     package, *folders, _ = module.relative_to(ROOT).parts
     return (
         "checks" if package == "expectations" else folders[0] if folders else "ground" if package == "pipelines" else ""
@@ -53,7 +57,7 @@ def room_of(module: Path) -> str:
 
 @cache
 def imported() -> Graph:
-    """The rooms that each room imports. A package's own `__init__` only hands on names."""
+    """Return the packages that each package imports. A package's own `__init__` only re-exports names."""
     graph: Graph = {}
     for package in ("windowing", "pipelines", "expectations"):
         for file in (ROOT / package).rglob("*.py"):
@@ -69,7 +73,7 @@ def imported() -> Graph:
 
 
 def reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
-    """Every room that arrows lead to from one."""
+    """Return every package that arrows lead to from one."""
     seen, left = set[str](), [start]
     while left:
         new = graph.get(left.pop(), set()) - seen
@@ -79,7 +83,7 @@ def reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
 
 
 def missing(arrows: list[tuple[str, str, str]], graph: Graph) -> list[str]:
-    """Arrows that no import stands for."""
+    """Return arrows without an import."""
     return [f"{start} --> {end}" for start, _, end in arrows if end not in graph.get(start, set())]
 
 
@@ -118,7 +122,7 @@ def test_the_picture_and_the_table_have_every_room_of_pipelines() -> None:
 
 
 def floor(graph: Graph, room: str) -> int:
-    """Number of a package's floor: 1 if it imports no other package."""
+    """Return the number of a package's level: 1 if it imports no other package."""
     return 1 + max((floor(graph, other) for other in graph.get(room, set())), default=0)
 
 
@@ -130,7 +134,7 @@ def test_pipelines_has_few_packages_on_few_floors() -> None:
 
 
 def steps_of(life: str) -> dict[str, str]:
-    """The steps that the page of a life lists, each with its text."""
+    """Return the steps that the page of a life lists, each with its text."""
     page = (ROOT / "docs" / f"the-life-of-{life}.md").read_text()
     return dict(re.findall(r"^- \*\*(.+?)\*\*(.*?)(?=^- |\n\n)", page, re.MULTILINE | re.DOTALL))
 
@@ -144,7 +148,7 @@ def test_every_step_of_a_life_names_files_and_what_they_define(life: str) -> Non
 
 
 def made(steps: Mapping[str, str], life: Callable[[], object]) -> list[str]:
-    """The steps of which a life calls nothing that they name, once the steps before them have happened."""
+    """Return the steps for which a life calls nothing that they name, after the steps before them have happened."""
     wanted = {step: {(file, name) for file, names in named(row) for name in names} for step, row in steps.items()}
     files = {str(ROOT / "tidegate" / file): file for row in steps.values() for file, _ in named(row)}
     files |= {str(ROOT / file): file for file in files.values()}

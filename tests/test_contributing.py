@@ -1,4 +1,4 @@
-"""The pages for contributors say what is so: the files that they name exist and define what stands beside them."""
+"""The pages for contributors are correct: the files that they name exist and define the names next to them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def table() -> dict[str, str]:
 
 
 def named(row: str) -> Iterator[tuple[str, list[str]]]:
-    """The files of a row, each with the names that it is said to define."""
+    """Return the files of a row, each with the names that it should define."""
     for file, names in re.findall(FILE + r"(?:\s+\(([^)]*)\))?", row):
         yield file, re.findall(r"`([\w.]+)`", names)
 
@@ -78,7 +78,7 @@ def _targets(node: ast.stmt) -> Iterator[str]:
 
 
 def faults(row: str) -> list[str]:
-    """The statements of a row that are wrong."""
+    """Return the statements of a row that are wrong."""
     wrong = []
     for file, names in named(row):
         if not (ROOT / file).is_file():

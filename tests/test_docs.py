@@ -1,4 +1,4 @@
-"""The guide says what is so: its code runs, its commands exist, its tables name every field, its links lead."""
+"""The guide is correct: its code runs, its commands exist, its tables name every field, its links work."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def rows(page: str) -> str:
 
 
 def items(page: str) -> dict[str, str]:
-    """Each item of the lists of a page, with the items below it, by the code that it begins with."""
+    """Return each list item of a page, with the items below it, by the code that it begins with."""
     text = rows(page)
     found = re.findall(r"^- `([^`]+)`(.*?)(?=^- |^#|^[A-Z`]|\Z)", text, re.DOTALL | re.MULTILINE)
     return {code: " ".join(rest.split()) for code, rest in found}
@@ -64,11 +64,11 @@ def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[t
 
 
 COMMANDS = {**dict(commands()), ("quality", "acknowledge"): acknowledge}
-"""Every command; click lists no command below one that has arguments of its own."""
+"""Return every command; click lists no command below one that has arguments of its own."""
 
 
 def shown(page: Path) -> list[str]:
-    """Every `tidegate ...` in code, inline or in a block."""
+    """Return every `tidegate ...` in code, inline or in a block."""
     text = page.read_text()
     lines = [
         line for block in re.findall(r"^```\n(.*?)^```$", text, re.DOTALL | re.MULTILINE) for line in block.splitlines()
@@ -168,7 +168,7 @@ def test_every_page_that_a_message_names_exists_and_has_the_section() -> None:
 
 @pytest.mark.parametrize("path", sorted(COMMANDS), ids=" ".join)
 def test_the_command_line_page_has_every_command_with_every_option(path: tuple[str, ...]) -> None:
-    # `quality acknowledge` stands below `quality`.
+    # `quality acknowledge` is below `quality`.
     name = " ".join(path[:1] if path == ("quality", "acknowledge") else path)
     (item,) = [
         code + rest for code, rest in items("command-line.md").items() if f"{code} ".startswith(f"tidegate {name} ")
@@ -178,7 +178,7 @@ def test_the_command_line_page_has_every_command_with_every_option(path: tuple[s
 
 
 IN_SPARK = {"consuming.md", "notebook.md"}
-"""Pages whose code needs a session: tests/spark runs it."""
+"""Pages whose code needs a session, which tests/spark runs."""
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ IN_SPARK = {"consuming.md", "notebook.md"}
 def test_python_on_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tidegate.toml").touch()
     monkeypatch.chdir(tmp_path)
-    # As the DAG file of getting-started lies in its project.
+    # As the DAG file of getting-started is placed in its project.
     names: dict[str, object] = {"__file__": str(tmp_path / "dags" / "tidegate_dags.py")}
     for block in blocks(page, "python"):
         if "airflow" in block:

@@ -1,4 +1,4 @@
-"""Every example with `>>>`, in a docstring of `tidegate` or on a page, runs as it stands."""
+"""Every example with `>>>`, in a docstring of `tidegate` or on a page, runs as written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROJECT = '[pipelines.visits]\nobject = "visits:visits"\nstart = 2024-03-01\n'
 
 
 def module_of(file: Path) -> str:
-    """The name under which a file of the package is imported."""
+    """Return the name under which a file of the package is imported."""
     path = file.relative_to(ROOT).with_suffix("")
     parts = path.parts if path.parts[0] == "tidegate" else ("tidegate", *path.parts)
     return ".".join(parts).removesuffix(".__init__")
@@ -33,7 +33,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def run(module: ModuleType, project: Path) -> doctest.TestResults:
-    """Run the examples of a module as if it were the DAG file of a project, where they name such a file."""
+    """Run the examples of a module as if it were a project's DAG file, if they name such a file."""
     return doctest.testmod(module, extraglobs={"__file__": str(project / "dags" / "tidegate_dags.py")})
 
 

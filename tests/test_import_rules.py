@@ -1,4 +1,4 @@
-"""The arrows between the packages are the only imports there are, lazy ones and those within functions included."""
+"""The arrows between the packages are the only imports, including lazy ones and those within functions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ ALLOWED = {
     | {"pandas", "pyarrow", "numpy"},
     "dags": {"tidegate.pipelines"},
 }
-"""Packages that the files of a folder may import beside the standard library; the longest folder that fits counts."""
+"""Packages that the files of a folder may import in addition to the standard library; the longest matching folder
+counts.
+"""
 
 NEEDS_NO = {
     "tidegate": {"pyspark", "great_expectations", "airflow", "deltalake", "pyarrow", "tidegate.windowing"},
@@ -114,10 +116,10 @@ NEEDS_NO = {
     "tidegate.pipelines.run.driver": {"pyspark", "great_expectations", "airflow", "opentelemetry", "prometheus_client"},
     "tidegate.windowing": {"pyspark", "deltalake", "airflow", "great_expectations", "pandas"},
 }
-"""Packages that the import of a module must not load: Airflow parses DAGs, and people wait for help."""
+"""Packages that importing a module must not load: Airflow parses DAGs, and people wait for help."""
 
 LOOSE = 3
-"""So many files at most stand in `pipelines` itself; all others are in rooms."""
+"""The largest number of files in `pipelines` itself; all others are in its packages."""
 
 
 def files(folder: str) -> Iterator[Path]:
@@ -126,7 +128,7 @@ def files(folder: str) -> Iterator[Path]:
 
 @cache
 def imports(file: Path) -> tuple[tuple[int, str], ...]:
-    """Line and full name of every module that a file imports, wherever the statement stands."""
+    """Return line and full name of every module that a file imports, wherever the statement is."""
     return tuple(_imports(file))
 
 
@@ -148,7 +150,7 @@ def _imports(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def is_module(name: str) -> bool:
-    """True if a name below `tidegate` is a file or a folder of ours."""
+    """Return True if a name below `tidegate` is one of our files or folders."""
     path = ROOT.joinpath(*name.split(".")[1:])
     return name.startswith("tidegate.") and (path.with_suffix(".py").is_file() or path.is_dir())
 
@@ -160,7 +162,7 @@ def allowed(file: Path) -> frozenset[str] | set[str]:
 
 
 def top_of(name: str) -> str:
-    """The package that a module belongs to: of ours, its part of `tidegate`."""
+    """Return the package that a module belongs to: for ours, its part of `tidegate`."""
     parts = name.split(".")
     return ".".join(parts[:2]) if parts[0] == "tidegate" else parts[0]
 
@@ -179,7 +181,7 @@ def test_a_package_imports_only_what_its_arrows_allow(package: str) -> None:
 
 
 def arrows(package: Path, room_of: Callable[[Path], str]) -> dict[str, set[str]]:
-    """Return the rooms that each room of a package imports, itself left out."""
+    """Return the packages that each package of a top package imports, except itself."""
     found: dict[str, set[str]] = {}
     for file in sorted(package.rglob("*.py")):
         for _, name in imports(file):
@@ -191,7 +193,7 @@ def arrows(package: Path, room_of: Callable[[Path], str]) -> dict[str, set[str]]
 
 
 def circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
-    """A way through the graph that comes back to where it began; empty if there is none."""
+    """Return a path through the graph that leads back to its start; empty if there is none."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -200,7 +202,7 @@ def circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def room_in_pipelines(file: Path) -> str:
-    """The folder in which a file of `pipelines` stands; a loose file is a room of its own."""
+    """Return the folder of a file of `pipelines`; a loose file counts as a package of its own."""
     return file.relative_to(ROOT / "pipelines").parts[0]
 
 
@@ -232,11 +234,11 @@ DESCRIBES = {
     "pipelines/__init__.py": "hands the name DeltaSource to users",
     "pipelines/run/warm_up.py": "describes a table of its own, so that Spark loads the classes of Delta",
 }
-"""Files outside the room `sources` that may name the source Delta, only to describe a table; and why."""
+"""Files outside of the package `sources` that may name the source Delta, only to describe a table; and why."""
 
 
 def test_only_sources_know_delta_and_others_at_most_describe_a_table() -> None:
-    """Plans, runs and commands go by the protocol of sources, so that another source is one more folder."""
+    """Plans, runs and commands use the protocol of sources, so that another source is just one more folder."""
     delta, naming = "tidegate.pipelines.sources.delta", set[str]()
     for package in ("pipelines", "expectations", "dags"):
         for file in files(package):
@@ -254,7 +256,7 @@ def test_dag_files_import_nothing_but_the_factory() -> None:
 
 
 def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
-    """Names alone are not enough: a room of ours may itself import Spark."""
+    """Names alone are not enough, because one of our own packages may import Spark."""
     light = {
         "tidegate.pipelines",
         "tidegate.pipelines.airflow",
@@ -303,7 +305,7 @@ def test_every_import_is_a_declared_dependency() -> None:
         *(name for extra in project["optional-dependencies"].values() for name in extra),
     ]
     declared = {_distribution(requirement) for requirement in requirements}
-    # The package `airflow` comes in parts, of which apache-airflow brings all.
+    # The package `airflow` is split into parts; apache-airflow installs all of them.
     distributions = packages_distributions() | {"airflow": ["apache-airflow"]}
     folders = ("windowing", "pipelines", "expectations", "dags")
     tops = {name.partition(".")[0] for folder in folders for file in files(folder) for _, name in imports(file)}
@@ -321,11 +323,11 @@ def _distribution(requirement: str) -> str:
 
 
 OF_SPARK = ("pipelines/engine/spark", "pipelines/observe/reading")
-"""Folders that may name a session: Spark's engine, and the format by which Spark reads our tables."""
+"""Folders that may name a session: Spark's engine, and the format with which Spark reads our tables."""
 
 
 def names_sessions(file: Path) -> bool:
-    """True if a file of the product names Spark's session or a module of PySpark."""
+    """Return True if a file of the product names Spark's session or a module of PySpark."""
     if file.relative_to(ROOT).as_posix().startswith(OF_SPARK):
         return False
     return "SparkSession" in file.read_text() or any(top_of(name) == "pyspark" for _, name in imports(file))

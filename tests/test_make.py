@@ -14,7 +14,7 @@ TOOLS = ("sh", "sed", "make", "env")
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A checkout, and a PATH with nothing but a shell; programs are added by the tests."""
+    """A checkout, and a PATH with nothing but a shell; the tests add programs."""
     (tmp_path / "tests" / "store").mkdir(parents=True)
     for file in ("Makefile", "requirements.lock", "tests/store/requirements.lock", "pyproject.toml"):
         shutil.copy(ROOT / file, tmp_path / file)
@@ -45,7 +45,7 @@ def make(machine: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def said(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """Return the output of make, without its closing line."""
+    """Return the output of make, without its last line."""
     assert done.returncode != 0
     return [line for line in done.stderr.splitlines() if not line.startswith("make")]
 

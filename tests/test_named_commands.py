@@ -40,7 +40,7 @@ def named() -> list[tuple[str, str]]:
 
 
 def missing(command: str) -> list[str]:
-    """Return the words of a command that are neither a command nor an option of it."""
+    """Return the words of a command line that are neither commands nor options."""
     found: click.Command = cli
     words = command.split()
     context = click.Context(cli)
@@ -49,7 +49,7 @@ def missing(command: str) -> list[str]:
         if inner is None:
             return [words[0]]
         found, words = inner, words[1:]
-    # A command may have one of its own under a word that is an argument elsewhere, as `quality acknowledge`.
+    # A command may have a subcommand whose name could also be an argument, as `quality acknowledge`.
     found = found.make_context(command, list(words), resilient_parsing=True).command
     options = {name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)}
     given = {word.partition("=")[0] for word in words if word.startswith("--")}

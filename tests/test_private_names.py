@@ -1,4 +1,4 @@
-"""No private name of Spark stands in the product: versions of Spark change them, and Spark Connect has none of them."""
+"""The product uses no private name of Spark: they differ between versions, and Spark Connect has none of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOMS = ("pipelines", "expectations", "windowing", "dags")
 PRIVATE = re.compile(r"_(j[a-z]\w*|sc|gateway)")
 """Attributes of Spark's objects that lead into its JVM."""
 SPARKS = {"spark", "session", "sparkContext", "context", "frame", "SparkContext", "SparkSession", "DataFrame", "Column"}
-"""Names of Spark's objects, of which no attribute may be private."""
+"""Names of Spark's objects, whose private attributes may not be used."""
 OURS = {"self", "cls"}
 
 

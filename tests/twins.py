@@ -1,4 +1,4 @@
-"""Keys that a hash does not tell apart: anybody can make a text with Spark's hash of another one."""
+"""Keys that a hash can't tell apart: anybody can construct a text with the Spark hash of another one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import struct
 _MASK = (1 << 64) - 1
 _P1, _P2, _P4, _P5 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 _SEED = 42
-"""The seed of Spark: that of the hash of a key's first column."""
+"""Spark's seed for the hash of a key's first column."""
 
 
 def twin_of(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Waiting for what another process does: looks at a state, with a deadline."""
+"""Waits for what another process does: polls a state, with a deadline."""
 
 from __future__ import annotations
 

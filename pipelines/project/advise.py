@@ -217,7 +217,8 @@ def advise(
     (distances, *others), partitions = _distances(lateness, asked_of)
     by_lateness = [value for each in others for value in _least(each, _DRAWN)]
     del others
-    # A row is late under a bound only if its distance without one is at least the bound, so these bounds are exact.
+    # A row is late under a bound only if its distance without a bound is at least that bound, so these bounds are
+    # exact.
     distances -= min(present.lateness or 0, _FOR_EVER)
     names = arrivals.partitions
     of_partitions = [_bounds(distances[partitions == number]) for number in range(len(names))]

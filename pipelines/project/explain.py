@@ -247,8 +247,8 @@ def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None, engine: Engin
         steps.append(
             Step(
                 "Python task",
-                f"few rows: every shard reads them (on one machine, they are read once for all) and keeps those of its "
-                f"{group}; many rows: the reading task packs them by it, and {moved}: {shards}",
+                f"if there are few rows, every shard reads them (on one machine, only once) and keeps those of its "
+                f"{group}; otherwise the reading task packs them by it, and {moved}: {shards}",
             )
         )
     if any(choice.files_by_spark is not None for choice in choices or asked):

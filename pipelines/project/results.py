@@ -358,8 +358,8 @@ class ResultQueries:
         if not self.panes:
             return self.latest()
         final_at, timing, watermark = map(self.dialect.name, ("final_at", "timing", "watermark"))
-        # Table `epochs` has null before the first watermark and after the end of input. Only in the second case has an
-        # earlier epoch a watermark, and has a pane fired on time, late, or after a watermark.
+        # Table `epochs` has null before the first watermark and after the end of input. In the second case, an earlier
+        # epoch has a watermark, or a pane has fired on time, late, or after a watermark.
         now, before = self._named(_WATERMARK), self._named(_BEFORE)
         has_ended = f"({before} > 0 OR {timing} <> 'early' OR {watermark} IS NOT NULL)"
         is_final = f"({final_at} <= {now} OR ({now} IS NULL AND {has_ended}))"

@@ -42,7 +42,9 @@ DRAWN = 10
 """Pairs that are tried in every run; each takes one to two seconds."""
 
 PLACES = max(1, int(os.environ.get("TIDEGATE_EXAMPLES", "2000")) // 1000)
-"""Places at which a command of each pair hangs in the long form. It has up to 360, and all of all pairs take days."""
+"""Places at which a command of each pair hangs in the long form. A command has up to 360; all places of all pairs take
+days.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def test_wherever_a_command_hangs_over_another_one_nothing_is_lost(
 @pytest.mark.long
 @pytest.mark.parametrize(("first", "second"), [("optimize", "vacuum"), ("vacuum", "restore")])
 def test_this_does_not_rest_on_a_look_at_the_lease(made: Hung, tmp_path: Path, first: str, second: str) -> None:
-    """Its clock may be wrong, or a process may hang right after the look."""
+    """Its clock may be wrong, or a process may hang right after the check."""
     operations = made.copy(tmp_path / "counted").operations(first)
     with pytest.MonkeyPatch.context() as planted:
         no_lease_is_looked_at(planted)
@@ -147,7 +149,7 @@ def stream(
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """One hour of two users; then bob is silent, and ann goes on."""
+    """One hour of two users; then bob has no input, and ann continues."""
     lake = Lake(tmp_path, Clock(0))
     lake.append(("ann", at("00:10"), 1), ("bob", at("00:20"), 2))
     lake.append(("ann", at("01:10"), 3))
@@ -198,7 +200,7 @@ def test_why_does_not_blame_a_partition_that_came_back_and_is_not_waited_for_yet
     ids=["idle partitions", "a generator that goes on by itself"],
 )
 def test_nobody_can_tell_whether_a_stream_looked_between_two_commits(lake: Lake, watermark: WatermarkStrategy) -> None:
-    """The clock moves event time before the rows of the next commit are judged."""
+    """The clock advances event time before the rows of the next commit are compared with it."""
     sessions = Windows(EventTimeSessionWindows.with_gap(10 * MINUTE), aggregate={"total": Sum("value")})
     often, once, again = (
         hourly_pipeline(name, compute=sessions, watermark=watermark, watermark_by="user")

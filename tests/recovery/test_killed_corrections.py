@@ -1,6 +1,5 @@
-"""kill -9 for real in a correction of a changed source, in a stream and in a backfill; then a start in another process.
-
-The outcome is that of a run that nothing disturbed, and has the windows of one backfill of the source as it is.
+"""A real kill -9 in a correction of a changed source, in a stream and in a backfill; then a start in another process.
+The outcome is that of an undisturbed run, and has the windows of one backfill of the source as it is.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "40"))
 """Number of kills in the long form."""
 
 LONGEST_DELAY = 60
-"""Milliseconds between a step and the kill: it falls into the next steps, too."""
+"""Milliseconds between a step and the kill, which may also fall into later steps."""
 
 COLUMNS = {
     "results": ["user", "window_start", "window_end", "window_id", "pane", "op", "events", "total", "largest"],
@@ -52,7 +51,7 @@ COLUMNS = {
 
 
 def outcome(lake: Lake, pipeline: Pipeline) -> dict[str, list[str]]:
-    """Rows of the tables, without what tells which run wrote them."""
+    """Return the rows of the tables, without what identifies the run that wrote them."""
     tables = {table: lake.rows(pipeline, table) for table in COLUMNS}
     return {
         table: sorted(map(str, rows.select([name for name in COLUMNS[table] if name in rows.column_names]).to_pylist()))
@@ -62,7 +61,7 @@ def outcome(lake: Lake, pipeline: Pipeline) -> dict[str, list[str]]:
 
 @dataclass
 class Killed:
-    """A pipeline that has read a drawn source, which changed then, and the same without kills.
+    """A pipeline that has read a random source, which then changed, and the same without kills.
 
     Args:
         name: name of the pipeline.
@@ -76,7 +75,7 @@ class Killed:
 
     @classmethod
     def of(cls, folder: Path, name: str, run: str, seed: str, changes: int) -> Killed:
-        """Read a drawn source, and let things happen to it."""
+        """Read a random source, and let things happen to it."""
         changing = Changing(Lake(folder / "lake", Clock(to_millis(DAY0) + 3_600_000)), random.Random(seed))
         changing.append()
         changing.settle()
@@ -101,7 +100,7 @@ class Killed:
         return Task(str(lake.folder), self.name, self.run, lake.clock.now, step, epoch, delay)
 
     def beside(self, name: str) -> Lake:
-        """A copy of the lake as it is now."""
+        """A copy of the current lake."""
         lake = Lake(self.changing.lake.folder.parent / name, self.changing.lake.clock)
         shutil.copytree(self.changing.lake.folder, lake.folder)
         return lake

@@ -1,6 +1,5 @@
-"""kill -9 for real, on a driver of its own process; then a start in another process.
-
-Faults that only Spark shows: a driver out of memory, a task that raises, a worker that is killed.
+"""A real kill -9 of a driver in a separate process; then a start in another process. Faults that only occur with Spark:
+a driver out of memory, a task that raises, a worker that is killed.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "100"))
 """Number of kills in the long form."""
 
 LONGEST_DELAY = 400
-"""Milliseconds between a step and the kill: it falls into the next steps, too."""
+"""Milliseconds between a step and the kill, which may also fall into later steps."""
 
 
 def victim(lake: Lake, kind: str, step: str, epoch: int, delay: int = 0) -> int:
-    """Run until the kill; the exit code of the process, 0 where it had ended before."""
+    """Run until the kill; return the exit code of the process, 0 if it had ended before."""
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "tests.recovery.victim", str(lake.folder)),
@@ -61,15 +60,15 @@ def victim(lake: Lake, kind: str, step: str, epoch: int, delay: int = 0) -> int:
 
 
 def assert_taken_over_at_once(lake: Lake, pipeline: Pipeline) -> None:
-    """The lease of a dead process on this host does not have to run out."""
+    """The lease of a dead process on this host does not have to expire."""
     held = read_lease(lake.tables(pipeline))
     assert held is not None
     assert held.expires_at > lake.clock()
     assert not psutil.pid_exists(held.process)
 
 
-# In every run tests/recovery/test_killed_corrections.py kills a stream and a backfill without a JVM, and
-# tests/recovery/test_stream_crashes.py ends a stream after each step.
+# tests/recovery/test_killed_corrections.py always kills a stream and a backfill without a JVM, and
+# tests/recovery/test_stream_crashes.py always ends a stream after each step.
 @pytest.mark.long
 @pytest.mark.parametrize("step", ["operated", "committed", "published late"])
 def test_a_stream_killed_around_its_commit_and_before_the_end_of_its_publishing_loses_and_doubles_nothing(

@@ -1,7 +1,6 @@
-"""A source of another kind goes through the same proofs as a Delta table: the seam holds.
-
-Backfill = stream = restored from a snapshot = crashed anywhere, and all equal the same events in a Delta table. Both
-sources name the very same files: the list has a line for each version of the table.
+"""A source of another kind passes the same tests as a Delta table: the interface is sufficient. Backfill = stream =
+restored from a snapshot = crashed anywhere, and all equal the same events in a Delta table. Both sources name the very
+same files: the list has a line for each version of the table.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ pytestmark = pytest.mark.recovery
 _STALE = "'stale': True"
 
 LISTED = replace(arrivals.PIPELINE, source=ListedFiles("events.list", timestamp="at"))
-"""The pipeline of the recovery tests, over a list in place of a table."""
+"""The pipeline of the recovery tests, over a list instead of a table."""
 
 
 def listed(lake: Lake) -> Lake:
@@ -59,7 +58,7 @@ def listed(lake: Lake) -> Lake:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """A lake with the same events in a table and in a list; no pipeline has run."""
+    """A lake with the same events in a table and in a list; no pipeline has run yet."""
     return listed(source_of(tmp_path_factory.mktemp("source") / "lake", commits=3))
 
 
@@ -72,7 +71,7 @@ def by_table(source: Lake, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 def without_position(left: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Leave out the positions: each source has fields of its own there."""
+    """Leave out the positions, because each source has its own fields there."""
     return {name: rows for name, rows in left.items() if name != "position"}
 
 
@@ -90,7 +89,7 @@ def test_the_events_have_something_of_everything(by_table: dict[str, list[str]])
 
 
 def test_a_stream_over_a_list_leaves_what_it_leaves_over_a_table(lake: Lake, by_table: dict[str, list[str]]) -> None:
-    """Epochs, with versions and counts, results, late rows, rejects and state: row for row."""
+    """Return epochs with versions and counts, results, late rows, rejects and state, row by row."""
     run(LOCAL, lake, pipeline=LISTED)
     assert_as_by_table(lake, by_table)
 
@@ -120,7 +119,7 @@ def test_a_stream_restored_from_any_snapshot_has_the_same_windows(lake: Lake, by
 @pytest.mark.first(1)
 @pytest.mark.parametrize("length", [None, "2h"])
 def test_a_backfill_and_then_a_stream_have_the_windows_of_the_table(lake: Lake, length: str | None) -> None:
-    """The stream takes the rows from the backfill's frontier on, and a second backfill finds nothing to do."""
+    """The stream reads the rows after the backfill's frontier, and a second backfill finds nothing to do."""
     table, end = replace(arrivals.PIPELINE, name="by_table"), DAY0 + timedelta(hours=4)
     for pipeline in (LISTED, table):
         with lake.driver(LOCAL, pipeline) as driver:

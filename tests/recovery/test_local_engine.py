@@ -1,4 +1,6 @@
-"""The processes of the local engine: what is left when one is killed, when the driver is, and when the disk is full."""
+"""The processes of the local engine: what remains when one is killed, when the driver is killed, and when the disk is
+full.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ Children = Callable[[], list[psutil.Process]]
 
 @pytest.fixture
 def children() -> Children:
-    """Return the processes of pools that the test started; other tests of this process may have theirs."""
+    """Return the pool processes that the test started; other tests of this process may have their own."""
 
     def is_of_a_pool(child: psutil.Process) -> bool:
         try:
@@ -142,7 +144,7 @@ def test_the_end_of_the_driver_ends_its_processes(tmp_path: Path, number: signal
         processes = psutil.Process(driver.pid).children(recursive=True)
         assert len(processes) >= 2
         if number is signal.SIGINT:
-            # A terminal sends it to the whole group.
+            # A terminal sends the signal to the whole group.
             os.killpg(driver.pid, number)
         else:
             driver.send_signal(number)
@@ -194,7 +196,7 @@ hours = Pipeline(
 
 
 def test_a_project_runs_where_spark_is_not_installed(tmp_path: Path) -> None:
-    """In a process that can't import it, from an empty folder to results."""
+    """From an empty folder to results, in a process that can't import Spark."""
     lake_of(tmp_path)
     (tmp_path / "tidegate.toml").write_text(
         'engine = "local"\n[pipelines.hours]\nobject = "of_the_project:hours"\nstart = 2024-03-01\n'

@@ -1,4 +1,4 @@
-"""docs/operations/recovery.md names the steps and the protections that there are."""
+"""docs/operations/recovery.md names exactly the existing steps and protections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "operations" / "recovery.md").read_
 
 
 def first_column(section: str) -> list[str]:
-    """The first cells of a section's first table."""
+    """Return the first cells of a section's first table."""
     _, _, text = PAGE.partition(f"## {section}\n")
     rows = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("|")]
     return [row.split("|")[1].strip().strip("`") for row in rows[2:]]

@@ -1,4 +1,4 @@
-"""A renamed pipeline has the tables that it had, wherever the command was killed, and goes on as if nothing was."""
+"""A renamed pipeline has the same tables, wherever the command was killed, and continues as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
 
 @pytest.fixture(scope="module")
 def kept(made: Hung, tmp_path_factory: pytest.TempPathFactory) -> Hung:
-    """The same project, whose pipeline keeps its name, at its end."""
+    """The same project at its end, with a pipeline that keeps its name."""
     project = made.copy(tmp_path_factory.mktemp("kept") / "kept")
     project.does(*COMMANDS["stream"])
     return project
@@ -64,7 +64,7 @@ def name_it(project: Hung, name: str, code: str) -> None:
 
 
 def content(project: Hung, pipeline: Pipeline) -> dict[str, list[str]]:
-    """All that is in the tables, with snapshots, savepoints and checks."""
+    """Return everything in the tables, with snapshots, savepoints and checks."""
     lake = Lake(project.folder)
     tables, found = lake.tables(pipeline), outcome(lake, pipeline)
     found["quality"] = sorted(map(str, lake.rows(pipeline, "quality").to_pylist()))
@@ -75,7 +75,7 @@ def content(project: Hung, pipeline: Pipeline) -> dict[str, list[str]]:
 
 
 def names_in(folder: Path, name: str) -> list[str]:
-    """The log files, and the manifests, in which a name stands."""
+    """Return the log files and the manifests that contain a name."""
     found = [
         str(file)
         for file in folder.rglob("_delta_log/*")
@@ -91,7 +91,7 @@ def _text(file: Path) -> str:
     if file.suffix == ".parquet":
         return str(pq.read_table(file).to_pylist())
     actions = actions_in(file.read_bytes())
-    # Delta's own description of how a table was created is history.
+    # Delta's own record of how a table was created may keep the old name.
     commit_info(actions).pop("operationParameters", None)
     return str(actions)
 
@@ -126,7 +126,7 @@ def test_a_renamed_pipeline_has_its_tables_and_goes_on_exactly(made: Hung, kept:
 
 @pytest.fixture(scope="module")
 def operations(made: Hung, tmp_path_factory: pytest.TempPathFactory) -> int:
-    """The number of mutating operations of the command."""
+    """Return the number of mutating operations of the command."""
     project, hang = made.copy(tmp_path_factory.mktemp("counted") / "counted"), Hang(0, False, lambda: None)
     edit(project)
     with hang.planted():
@@ -135,7 +135,7 @@ def operations(made: Hung, tmp_path_factory: pytest.TempPathFactory) -> int:
 
 
 def killed(made: Hung, folder: Path, operation: int, after: bool) -> list[str]:
-    """Kill the command before or after an operation, give it again, and return what is wrong then."""
+    """Kill the command before or after an operation, run it again, and return what is wrong afterwards."""
     project = made.copy(folder)
     before = content(project, PIPELINE)
     edit(project)
@@ -177,7 +177,7 @@ def test_wherever_a_rename_is_killed_it_is_continued_by_the_same_command(
 
 
 def hung(made: Hung, kept: Hung, folder: Path, operation: int, after: bool) -> list[str]:
-    """Let the command hang for longer than its leases while it is given again and the pipeline runs to its end."""
+    """Let the command hang for longer than its leases while it is run again and the pipeline runs to its end."""
     project, ended = made.copy(folder), list[tuple[int, str]]()
     edit(project)
 
@@ -187,7 +187,7 @@ def hung(made: Hung, kept: Hung, folder: Path, operation: int, after: bool) -> l
 
     hang = Hang(operation, after, meanwhile)
     with hang.planted(), pytest.MonkeyPatch.context() as planted:
-        # A stream needs the main thread.
+        # A stream must run in the main thread.
         planted.setattr(warehouse, "ThreadPoolExecutor", lambda threads: nullcontext(builtins))
         code, told = project.tidegate(*RENAME)
     found = [] if code in (0, 2, 3, 4) else [f"hung with {code}: {told[-400:]}"]
@@ -196,7 +196,7 @@ def hung(made: Hung, kept: Hung, folder: Path, operation: int, after: bool) -> l
     for command in (STREAM, ("quality", NEW)):
         code, told = project.tidegate(*command)
         found += [f"{command} ended with {code}: {told[-400:]}"] if code else []
-    # The clock has moved on, which makes an epoch of its own.
+    # The clock has advanced, which causes an epoch of its own.
     there, expected = rows_of(Lake(project.folder), RENAMED), rows_of(Lake(kept.folder))
     found += map(str, differences(there, expected).items())
     return [f"{hang.where}: {fault}" for fault in found]

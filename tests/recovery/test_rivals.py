@@ -1,8 +1,6 @@
-"""Somebody optimises, vacuums or alters our tables between any two steps of an epoch, or drives them as well.
-
-Either nothing changes, or the epoch ends with a clear error and a way out; no row is ever doubled or lost.
-
-Two drivers of one pipeline: at once, or one that hangs while the other goes on. Only one has a say.
+"""Somebody optimizes, vacuums or alters our tables between any two steps of an epoch, or drives the pipeline as well.
+Either nothing changes, or the epoch ends with a clear error and a remedy; no row is ever doubled or lost. Two drivers
+of one pipeline: both at the same time, or one that hangs while the other continues. Only one of them commits.
 """
 
 from __future__ import annotations
@@ -77,22 +75,24 @@ def run_beside(lake: Lake, act: Act, tables: tuple[str, ...], step: str) -> None
 
 
 MOVED = ("epoch", "timeline", "theirs")
-"""Columns that a restore moves, and one that a rival adds."""
+"""Columns that a restore moves, and one that another writer adds."""
 
 STOPS = {
-    # Any commit to state since the plan, were it harmless, refuses the epoch: OPTIMIZE is the one that doubles rows.
+    # Any commit to state since the plan, even a harmless one, refuses the epoch: OPTIMIZE is the one that doubles rows.
     ("state", optimize): {PLANNED, OPERATED},
     ("state", vacuum): {PLANNED, OPERATED},
     ("state", describe): {PLANNED, OPERATED},
     ("state", add_column): {PLANNED, OPERATED},
-    # What tasks wrote and nobody committed yet is rubbish to VACUUM.
+    # To VACUUM, what tasks wrote and nobody has committed yet is garbage.
     ("published", vacuum): {OPERATED, COMMITTED, RESULTS, LATE},
 }
-"""The steps after which an act on the tables stops the epoch."""
+"""The steps after which an action on the tables stops the epoch."""
 
 
 def is_quick(where: str, act: Act, step: str) -> bool:
-    """Return True for the steps that are in every run: those where the act stops the epoch, and the commit of state."""
+    """Return True for the steps that every run tests: those where the action stops the epoch, and the commit of
+    state.
+    """
     return step == COMMITTED or step in STOPS.get((where, act), ())
 
 
@@ -130,7 +130,7 @@ def test_what_others_do_between_two_steps_changes_nothing_or_stops_the_epoch_wit
 
 
 def follow(lake: Lake, message: str) -> None:
-    """Do what an error tells to do."""
+    """Do what an error says."""
     assert re.search("run (it )?again", message), message
     if told := re.search(r"tidegate restore hours (\d+)", message):
         tables = lake.tables(PIPELINE)
@@ -141,7 +141,7 @@ def follow(lake: Lake, message: str) -> None:
 def test_a_state_commit_that_tries_again_past_another_one_is_noticed(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With retries deltalake commits past a concurrent OPTIMIZE: old rows and new ones, and two manifests."""
+    """With retries, deltalake commits past a concurrent OPTIMIZE: old rows and new ones, and two manifests."""
 
     def with_retries(**properties: Any) -> CommitProperties:
         return CommitProperties(**{**properties, "max_commit_retries": 15})
@@ -202,7 +202,7 @@ PLANNED, OPERATED, COMMITTED, RESULTS, LATE, REJECTS, EPOCHS = STEPS
 
 
 def at_once(lake: Lake, how: str) -> list[tuple[int, str]]:
-    """Two contenders' exit codes and errors, the lesser code first."""
+    """Return the exit codes and errors of two drivers, the smaller code first."""
     started = [
         subprocess.Popen(
             [
@@ -227,7 +227,7 @@ NO_LEASE = "another driver committed to table state after this epoch was planned
     ("step", "code", "told"),
     [
         ("leased", LEASE_HELD, "is being driven by process"),
-        # Two that know of no lease: the commit stops the second.
+        # Two drivers without a lease: the commit stops the second one.
         pytest.param(PLANNED, REFUSED, NO_LEASE, marks=pytest.mark.long),
         pytest.param(OPERATED, REFUSED, NO_LEASE, marks=pytest.mark.long),
     ],
@@ -243,9 +243,8 @@ def test_of_two_that_start_at_once_one_works_and_the_other_publishes_nothing(
 
 
 def hang_over_a_restore(lake: Lake, step: str, still_driven: bool = False) -> Exception | None:
-    """Drive until after a step of the second epoch; while that driver hangs, another restores and goes on to the end.
-
-    What the first one says when it wakes; None where it says nothing.
+    """Drive until after a step of the second epoch; while that driver hangs, another one restores and continues to the
+    end. Return the first one's message when it wakes, or None if there is none.
     """
     planned: list[str] = []
 
@@ -291,9 +290,8 @@ def test_one_that_hung_is_kept_out_by_epochs_that_only_grow_even_without_a_lease
 def test_one_application_for_each_timeline_would_let_a_hung_driver_publish(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted bug: each driver's commits carry the timeline that it began on.
-
-    The driver starts no further epoch, before which it would publish the newest snapshot again, under its own id.
+    """The planted bug: each driver's commits have the timeline that the driver began on. The driver starts no further
+    epoch, because before that it would publish the newest snapshot again, under its own id.
     """
     lake = copy_of(runs.source, tmp_path / "lake")
     monkeypatch.setattr(Lease, "check", lambda self: None)

@@ -1,4 +1,4 @@
-"""Published tables that somebody set back with Delta's own RESTORE: refused, and put back as they were."""
+"""Published tables that somebody set back with Delta's own RESTORE: they are refused, and restored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def set_back(by_hand: ByHand, table: str, versions: int = 2) -> None:
 
 
 def broken(by_hand: ByHand) -> set[tuple[str, str]]:
-    """The rules of `tidegate quality` that don't hold."""
+    """Return the rules of `tidegate quality` that fail."""
     return broken_by_rules(pin(by_hand.tables, by_hand.pipeline))
 
 
@@ -132,7 +132,9 @@ def test_a_compaction_on_top_does_not_hide_it(by_hand: ByHand) -> None:
 
 @pytest.mark.long
 def test_a_table_that_was_set_back_to_a_compaction_is_refused(by_hand: ByHand) -> None:
-    """A walk found it: files with names of a compaction made the RESTORE that added them again look like one."""
+    """Found by a walk: files named like those of a compaction made the RESTORE that added them look like a
+    compaction.
+    """
     hours(by_hand, 8, 9, 10)
     compact(by_hand.tables, "results")
     hours(by_hand, 11)
@@ -162,7 +164,7 @@ def test_any_number_of_commits_on_top_does_not_hide_it(by_hand: ByHand) -> None:
 
 
 def test_an_epoch_is_not_published_on_top_of_it(by_hand: ByHand) -> None:
-    """A stream that is at work looks before each commit, not only at its start."""
+    """A running stream checks before each commit, not only at its start."""
     hours(by_hand, 8, 9, 10)
     before = contents(by_hand)
     set_back(by_hand, "results")
@@ -199,7 +201,7 @@ def test_a_table_that_was_set_back_to_the_snapshot_that_is_restored_is_whole_bef
     (told,) = put_back(by_hand.tables)
     assert "was put back" in told
     if ends:
-        # Nobody gave the later epochs up.
+        # Nobody gave up the later epochs.
         recover(by_hand.tables)
         assert contents(by_hand)["results"] == newest
     restore(by_hand.tables, find_snapshot(by_hand.tables, "2"), NOW)
@@ -257,7 +259,7 @@ def test_a_stray_restore_of_a_quiet_table_is_no_fault(by_hand: ByHand) -> None:
 
 
 def test_without_the_look_rows_vanish(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted bug: the newest epoch of a table is all that is looked at."""
+    """The planted bug: only the newest epoch of a table is checked."""
     hours(by_hand, 8, 9, 10, 11)
     set_back(by_hand, "results")
 

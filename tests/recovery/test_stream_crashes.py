@@ -1,8 +1,7 @@
-"""A stream that crashes after any step and starts again ends as one that never crashed, row for row.
-
-And with any protection of the protocol switched off it does not: each planted bug shows after just the
-steps that it is about. Streams crash without a JVM, where each takes a moment, and in Spark; bugs are planted
-without one, in `make test` each at the first step where it shows, in `make test-long` everywhere.
+"""A stream that crashes after any step and starts again ends like one that never crashed, row by row. With any
+protection of the protocol switched off it does not: each planted bug shows after exactly the steps that it names.
+Streams crash without a JVM, where each takes a moment, and in Spark. Bugs are planted without a JVM, in `make test`
+each at the first step where it shows, in `make test-long` at every step.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.recovery
 
 EPOCHS_BEFORE = 3
-"""The crash is in the epoch after these, which ends a commit that was read by half."""
+"""The crash is in the epoch after these, which ends a commit that was read in part."""
 
 
 class Crashes:
-    """Lakes that crashed after each step, made once; each is copied for the start that comes after.
+    """Lakes that crashed after each step, created once; each is copied for the start that follows.
 
     Args:
         spark: the session, or what stands for it.
@@ -47,7 +46,7 @@ class Crashes:
             crash_after(LOCAL, self._source, STEPS[-1])
             assert self._source.tables(PIPELINE).widen({state.NAME: pa.schema(state.DELTAS)})
             before -= 1
-        # Made without a JVM for both: so that Spark ends the same shows that what stands in for it is right.
+        # Created without a JVM for both: if Spark gives the same outcome, its replacement is correct.
         undisturbed = copy_of(self._source, folder / "undisturbed")
         run(LOCAL, undisturbed)
         self.undisturbed = outcome(undisturbed)
@@ -112,7 +111,7 @@ def test_the_undisturbed_stream_has_something_of_everything(crashes: Crashes) ->
 
 
 IN_SPARK = "operated"
-"""The step of `make test` in Spark: Spark knows of no other."""
+"""The only step that `make test` runs in Spark, because Spark knows no other step."""
 
 
 @pytest.mark.parametrize(
@@ -156,7 +155,7 @@ def test_without_a_protection_a_crash_shows_after_the_steps_that_it_is_about(
 
 
 def layers(lake: Lake) -> tuple[int, int]:
-    """The number of bases that are read in part, and of deltas, in the newest snapshot."""
+    """Return the number of bases that are read in part, and of deltas, in the newest snapshot."""
     files = lake.snapshot(PIPELINE).files
     hashes, marks = (
         sum(file.get(f"min.{each.name}") is not None for file in files) for each in (state.HASH, state.MARK)

@@ -1,6 +1,5 @@
-"""Tables that tidegate 0.1 wrote are read and gone on from: `tables_of_0_1.py` says how they were made.
-
-The same commits run by this code alone are what has to come out in the end.
+"""Tables that tidegate 0.1 wrote are read and continued: `tables_of_0_1.py` says how they were created. The expected
+outcome is that of the same commits run by this code alone.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ pytestmark = pytest.mark.recovery
 
 TABLES = Path(__file__).with_name("tables_of_0_1.tar.xz")
 LATER = to_millis(datetime(2026, 11, 23, tzinfo=UTC))
-"""After the tables were made, so that no lease holds any more."""
+"""After the tables were created, so that every lease has expired."""
 
 BOTH = pytest.mark.parametrize("pipeline", [HOURS, SESSIONS], ids=lambda pipeline: pipeline.name)
 LONG_FOR_HOURS = pytest.mark.parametrize(
@@ -67,7 +66,7 @@ def stream(lake: Lake, rows: tuple[Row, ...]) -> None:
 
 
 def go_on(lake: Lake) -> None:
-    """Stream to the end, over what comes after the upgrade too."""
+    """Stream to the end, including what comes after the upgrade."""
     for pipeline in (HOURS, SESSIONS):
         run(LOCAL, lake, pipeline=pipeline)
     for rows in NEXT:
@@ -75,7 +74,7 @@ def go_on(lake: Lake) -> None:
 
 
 def contents(lake: Lake, pipeline: Pipeline) -> dict[str, list[str]]:
-    """Final windows, and rows that no window took, without what tells of the run."""
+    """Return final windows, and rows that are in no window, without what identifies the run."""
     of_run = ("epoch", "timeline", "emitted_at", "watermark", "stale", "reopened", "rejected_at", "pane", "timing")
     tables = {
         "final": lake.final(pipeline),
@@ -158,7 +157,9 @@ def test_a_backup_from_before_the_upgrade_brings_back_what_0_1_wrote(
 def test_a_backup_that_an_older_version_made_is_restored(
     lake: Lake, fresh: Lake, tmp_path: Path, pipeline: Pipeline, name: str
 ) -> None:
-    """Version 0.2 made two of the tables of 0.1, with `tidegate backup`, before a savepoint with tables was one."""
+    """Version 0.2 backed up two of the tables of 0.1 with `tidegate backup`, before a savepoint with tables was a
+    backup.
+    """
     with tarfile.open(TABLES.with_name("backups_of_0_2.tar.xz")) as packed:
         packed.extractall(tmp_path / "old", filter="data")
     tables = lake.tables(pipeline)
@@ -175,7 +176,7 @@ def test_a_backup_that_an_older_version_made_is_restored(
 
 
 def contents_of_files(folder: Path) -> dict[str, bytes]:
-    """Each file below a folder, without the lease, which ends with its driver."""
+    """Return each file below a folder, without the lease, which ends with its driver."""
     files = (file for file in folder.rglob("*") if file.is_file() and "lease" not in file.parts)
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 

@@ -1,4 +1,4 @@
-"""Whatever is done to a pipeline, its tables hold what comes out from scratch, or a refusal names a way on."""
+"""Whatever is done to a pipeline, its tables equal those computed from scratch, or a refusal names a remedy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_walk_ends_as_a_computation_from_scratch_does(tmp_path: Path, seed: in
 
 
 class CheckedWalk(Walk):
-    """A walk whose tables are held against the rules of `tidegate quality` after each step, until rows are lost."""
+    """A walk whose tables are checked by the rules of `tidegate quality` after each step, until rows are lost."""
 
     def check(self) -> None:
         super().check()
@@ -47,7 +47,7 @@ class CheckedWalk(Walk):
 
 
 def test_a_prune_is_known_after_a_start_from_scratch_was_left_again(tmp_path: Path) -> None:
-    """A longer walk found it: the start from scratch took the prune's row out of table epochs."""
+    """Found by a longer walk: the start from scratch removed the prune's row from table epochs."""
     walk = CheckedWalk(tmp_path / "walk", 4)
     tables = walk.by_hand.tables
     walk._stream()
@@ -63,14 +63,14 @@ def test_a_prune_is_known_after_a_start_from_scratch_was_left_again(tmp_path: Pa
 
 
 class SetBackWalk(CheckedWalk):
-    """A walk on which published tables are set back, and compacted more often than elsewhere."""
+    """A walk on which published tables are set back, and compacted more often than in other walks."""
 
     def _steps(self) -> list[Callable[[], None]]:
         return [*super()._steps(), *[self._published_set_back] * 6, *[self._compact] * 2]
 
 
 class ChangedWalk(CheckedWalk):
-    """A walk on which others change rows of published tables, and what the refusals say is done."""
+    """A walk on which others change rows of published tables, and the remedies in the refusals are applied."""
 
     def _steps(self) -> list[Callable[[], None]]:
         return [*super()._steps(), *[self._changed_by_others] * 12]
@@ -79,14 +79,14 @@ class ChangedWalk(CheckedWalk):
 def test_a_walk_finds_state_that_goes_on_behind_what_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The planted bug: nothing looks at what the published tables know."""
+    """The planted bug: nothing checks what the published tables know."""
     monkeypatch.setattr(recovery, "check_agreement", lambda *ignored: None)
     with pytest.raises(AssertionError, match=r"seed 2, after .*: (windows|late rows|epochs) "):
         Walk(tmp_path / "walk", 2).run(steps=12)
 
 
 def test_a_walk_finds_advice_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted bug: a line that was left is refused, with epoch 0 to go back to, and listed all the same."""
+    """The planted bug: an abandoned lineage is refused, with epoch 0 to go back to, but still listed."""
 
     def settle(self: Losses) -> None:
         if self.texts and not self.accepted:
@@ -99,7 +99,7 @@ def test_a_walk_finds_advice_that_does_not_exist(tmp_path: Path, monkeypatch: py
 
 
 class WindowsWalk(Walk):
-    """A walk of a pipeline with table windows, which others set back, move and remove as well."""
+    """A walk of a pipeline with table windows, which others also set back, move and remove."""
 
     def _steps(self) -> list[Callable[[], None]]:
         return [*super()._steps(), *[self._windows_changed] * 4, *[self._compact] * 2]

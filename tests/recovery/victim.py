@@ -1,4 +1,4 @@
-"""A process that runs a pipeline and is killed, by a signal that nothing can catch, at a step of its own choice.
+"""A process that runs a pipeline and is killed, by a signal that can't be caught, at a step of its own choice.
 
 Usage: victim.py FOLDER RUN STEP EPOCH DELAY CLOCK: RUN is stream, or change (a stream that corrects); SIGKILL comes
 DELAY milliseconds after STEP of the EPOCH-th epoch has been done. CLOCK is the driver's, in epoch milliseconds.

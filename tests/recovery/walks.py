@@ -1,7 +1,6 @@
-"""Random walks over a pipeline's tables: what its commands do, crashes, and what others do to them.
-
-After each step the tables are held against a computation from scratch over the rows that the snapshot has read. A
-refusal counts as right only if it names a way on, and that way is taken, as people would take it.
+"""Random walks over a pipeline's tables: its commands, crashes, and actions of others. After each step the tables are
+compared with a computation from scratch over the rows that the snapshot has read. A refusal counts as correct only if
+it names a remedy, which is then applied as a user would apply it.
 """
 
 from __future__ import annotations
@@ -52,7 +51,9 @@ _WAY = re.compile(r"tidegate restore sessions (\S+?)( --give-up-results)?`")
 
 
 def rows_of(number: int) -> list[Row]:
-    """The rows of a source commit: a session of its own, parts of long ones, and from the third on a late row."""
+    """Return the rows of a source commit: a session of its own, parts of long ones, and from the third commit on a late
+    row.
+    """
     begin = base(number)
     rows = [("ann", begin + timedelta(minutes=number % 20), number), (FORGOTTEN, begin, number)]
     if number % 4:
@@ -68,7 +69,7 @@ def base(number: int) -> datetime:
 
 
 def sessions_until(number: int) -> Counter[tuple[str, int, int]]:
-    """Key, count and sum of each session that has fired after so many commits, from scratch."""
+    """Return key, count and sum of each session that has fired after this many commits, from scratch."""
     found: Counter[tuple[str, int, int]] = Counter()
     rows = [row for commit in range(1, number + 1) for row in rows_of(commit) if row[0] != "cid"]
     for user in sorted({row[0] for row in rows}):
@@ -104,7 +105,7 @@ class Walk:
         self.by_hand, self.draw = ByHand(self.folder), random.Random(self.seed)
 
     def run(self, steps: int) -> None:
-        """Take so many steps, and look at everything after each."""
+        """Take this many steps, and check everything after each."""
         self._stream()
         for _ in range(steps):
             step = self.draw.choice(self._steps())
@@ -132,7 +133,7 @@ class Walk:
         self._epoch(recover(self.by_hand.tables), crash=self.draw.choice(STEPS))
 
     def _epoch(self, parent: Snapshot | None, crash: str = STEPS[-1], **changes: Any) -> None:
-        """Read one or two commits on from a snapshot; up to a step."""
+        """Read one or two commits, continuing from a snapshot; up to a step."""
         done = 0 if parent is None else parent.manifest.positions["events"].version
         last = done + (1 if done == 0 else self.draw.randint(1, 2))
         rows = tuple(row for number in range(done + 1, last + 1) for row in rows_of(number))
@@ -152,7 +153,7 @@ class Walk:
             publish_table(self.by_hand.tables, manifest, table)
 
     def _again(self) -> None:
-        """Run the newest epoch again from its parent, as a backfill runs an interval that was corrected."""
+        """Run the newest epoch again from its parent, as a backfill reruns a corrected interval."""
         head = recover(self.by_hand.tables)
         assert head is not None
         versions = {entry.manifest["epoch"]: entry.version for entry in list_snapshots(self.by_hand.tables)}
@@ -228,7 +229,7 @@ class Walk:
             self.by_hand.tables.open(table).restore(self.draw.choice(versions))
 
     def _changed_by_others(self) -> None:
-        """Somebody changes rows of published tables, and what the refusals say is done."""
+        """Somebody changes rows of published tables, and the remedies in the refusals are applied."""
         for _ in range(self.draw.randint(1, 4)):
             often = [self._deleted, self._published_set_back]
             step = self.draw.choice([*often, self._updated, self._added, self._optimized, self._compact, self._stream])
@@ -254,14 +255,14 @@ class Walk:
         return int(self.draw.choice(sorted({*self.by_hand.rows(table)["epoch"].to_pylist()}) or [0]))
 
     def _torn(self) -> None:
-        """A power loss takes the end of the newest entry of a table's log, or all of it."""
+        """A power loss removes the end of the newest entry of a table's log, or all of it."""
         log = Path(self.by_hand.tables.path(self.draw.choice(ALL)), "_delta_log")
         entry = max(log.glob("*.json"))
         if int(entry.stem) and not (log / f"{entry.stem}.checkpoint.parquet").exists():
             whole = entry.read_bytes()
             entry.write_bytes(whole[: self.draw.choice((0, len(whole) - 20))])
 
-    # --- what people do ------------------------------------------------------------------------
+    # --- what users do -------------------------------------------------------------------------
 
     def _back_to(self, target: str, give_up: bool = False, keep_stale: bool = False) -> None:
         lost: list[str] = []
@@ -273,7 +274,7 @@ class Walk:
         self.lossy = self.lossy or bool(lost)
 
     def _heeding(self, step: Callable[[], None]) -> None:
-        """Take a step; where it is refused, do what the refusal says, at most three times."""
+        """Take a step; if it is refused, do what the refusal says, at most three times."""
         for _ in range(4):
             try:
                 step()
@@ -285,7 +286,7 @@ class Walk:
         raise AssertionError("the ways on lead nowhere")
 
     def _way_on(self, told: str) -> Callable[[], None]:
-        """The first command that a refusal names."""
+        """Return the first command that a refusal names."""
         way = _WAY.search(told)
         assert way is not None, f"no way on: {told}"
         target, give_up = way[1], bool(way[2])
@@ -295,7 +296,7 @@ class Walk:
     # --- what must hold ------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Hold the tables against the rows that the newest snapshot has read."""
+        """Compare the tables with the rows that the newest snapshot has read."""
         manifest = self.by_hand.head().manifest
         done = manifest.positions["events"].version
         rows = {table: self.by_hand.rows(table).to_pylist() for table in ("results", "late", "epochs")}
@@ -332,7 +333,7 @@ class Walk:
 
 
 def in_a_copy(walk: Walk, folder: Path) -> Walk:
-    """A walk that goes on in a copy of the tables."""
+    """A walk that continues in a copy of the tables."""
     shutil.copytree(walk.folder, folder)
     copy = Walk(folder, walk.seed, told=[*walk.told])
     copy.forgotten, copy.pruned, copy.lossy = walk.forgotten, walk.pruned, walk.lossy

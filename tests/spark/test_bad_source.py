@@ -1,7 +1,6 @@
-"""A source that does not fit its pipeline: an error that names what is wrong, and nothing half written.
-
-Spark's own hash of decimal keys is the one that this library computes, up to 38 digits, negative, of any scale. The SQL
-of the page about consuming registers table `windows` in Spark's own catalog, and Spark follows the table.
+"""A source that does not match its pipeline: the error names what is wrong, and nothing is half written. Spark's own
+hash of decimal keys is the one that this library computes, up to 38 digits, negative, of any scale. The SQL of the page
+about consuming registers table `windows` in Spark's own catalog, and Spark follows the table.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def blocks() -> Iterator[Any]:
 
 
 def kept(scope: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """The copy that the query keeps."""
+    """The copy that the query maintains."""
     rows = DeltaTable(str(scope["target"])).to_pyarrow_table().to_pylist()
     return sorted((row["user"], row["window_start"], row["clicks"], row["total"]) for row in rows)
 
@@ -77,7 +77,7 @@ def of(table: pa.Table, *names: str) -> list[tuple[Any, ...]]:
 
 
 class Killing:
-    """Writes a batch as the page does, and then ends the readers of the session, if it is told to."""
+    """Writes a batch as the page does, and then ends the session's readers, if asked to."""
 
     def __init__(self, keep: Callable[[DataFrame, int], None]) -> None:
         self._keep = keep
@@ -97,7 +97,7 @@ class Killing:
 def _kill_readers() -> int:
     killed = 0
     for process in psutil.Process().children(recursive=True):
-        # Some of them end by themselves meanwhile.
+        # Some of them end on their own meanwhile.
         with suppress(psutil.Error, ProcessLookupError):
             if "pyspark" in " ".join(process.cmdline()) and "python" in process.name() and not process.children():
                 os.kill(process.pid, signal.SIGKILL)
@@ -123,7 +123,7 @@ def test_the_examples_of_the_page_run_and_a_correction_goes_through_all_of_them(
     exec(read_less, scope)
     assert {row["user"] for row in scope["march"].collect()} == {"ann"}
     for _ in range(2):
-        # A scheduled job runs the whole block again, over the copy that is there.
+        # A scheduled job runs the whole block again, over the existing copy.
         exec(follow, scope)
     keep = Killing(scope["keep"])
     checkpoint = str(tmp_path / "checkpoint")
@@ -132,7 +132,7 @@ def test_the_examples_of_the_page_run_and_a_correction_goes_through_all_of_them(
 
     def run_on() -> None:
         query = scope["changes"].writeStream.foreachBatch(keep).option("checkpointLocation", checkpoint)
-        # Before Spark 4.2 a query of what is there is one batch, which may be one that failed.
+        # Before Spark 4.2, a query with a single batch of everything there is may repeat a failed batch.
         for _ in range(1 if spark.version >= "4.2" else 2):
             query.trigger(availableNow=True).start().awaitTermination()
 

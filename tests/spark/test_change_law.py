@@ -1,5 +1,4 @@
 """The law of changes over sources that Spark writes: MERGE, deletion vectors, a change feed, overwritten partitions.
-
 Spark writes the source; the pipelines read it without Spark, as their tasks do.
 """
 
@@ -31,13 +30,13 @@ pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 @dataclass
 class SparkChanging(Changing):
-    """A table by hours of the day, with deletion vectors and a change feed, to which Spark lets drawn things happen."""
+    """A table by hours of the day, with deletion vectors and a change feed, on which Spark does random things."""
 
     spark: SparkSession = field(default=cast("Any", None))
 
     @property
     def name(self) -> str:
-        """The table in SQL."""
+        """The table's name in SQL."""
         return f"delta.`{self.lake.path('events')}`"
 
     def create(self, **properties: str) -> None:
@@ -53,7 +52,7 @@ class SparkChanging(Changing):
         self.settle()
 
     def happen(self) -> str:
-        """Let something happen; return its name."""
+        """Let something happen, and return its name."""
         acts: list[Callable[[], None]] = [self.append, self.delete, self.update, self.merge, self.overwrite_hours]
         act = self.draw.choice([*acts, self.replace_hours, self.restore, self.compact, self.rewrite])
         before = self.version
@@ -63,13 +62,13 @@ class SparkChanging(Changing):
         return act.__name__
 
     def rows_of(self, version: int) -> Counter[Seen]:
-        """The rows of a version, with their numbers."""
+        """Return the rows of a version, with their numbers."""
         frame = self.spark.read.format("delta").option("versionAsOf", version).load(self.lake.path("events"))
         rows = frame.select("user", "at", "value").toArrow().cast(EVENTS).to_pylist()
         return Counter((row["user"], row["at"], row["value"]) for row in rows)
 
     def frame(self, count: int) -> DataFrame:
-        """Some drawn rows."""
+        """Return some random rows."""
         return self.spark.createDataFrame(self.drawn(count)).selectExpr("*", "hour(at) AS hour").coalesce(1)
 
     def save(self, frame: DataFrame, mode: str, **options: str) -> None:
@@ -97,7 +96,7 @@ class SparkChanging(Changing):
         )
 
     def overwrite_hours(self) -> None:
-        """Overwrite the partitions of the new rows, as a load of them does."""
+        """Overwrite the partitions of the new rows, as loading them does."""
         self.save(self.frame(5), "overwrite", partitionOverwriteMode="dynamic")
 
     def replace_hours(self) -> None:
@@ -111,7 +110,7 @@ class SparkChanging(Changing):
         self.spark.sql(f"OPTIMIZE {self.name}")
 
     def rewrite(self) -> None:
-        """Write the files with deletion vectors anew, without changing a row."""
+        """Rewrite the files with deletion vectors, without changing a row."""
         self.spark.sql(f"REORG TABLE {self.name} APPLY (PURGE)")
 
 
@@ -147,7 +146,7 @@ def test_after_each_commit_of_a_longer_search_too(spark: SparkSession, tmp_path:
 @pytest.mark.parametrize(
     ("properties", "least"),
     [
-        # With deletion vectors, Spark leaves most commits to the vectors, which are compared in both ways.
+        # With deletion vectors, Spark implements most commits by vectors, which both methods compare.
         ({}, 1),
         ({"enableDeletionVectors": "false"}, 2),
         ({"enableDeletionVectors": "false", "columnMapping.mode": "name"}, 2),

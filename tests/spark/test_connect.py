@@ -1,4 +1,4 @@
-"""Through Spark Connect, a backfill and a stream give the rows that they give with a JVM of their own."""
+"""Through Spark Connect, a backfill and a stream give the same rows as with a JVM of their own."""
 
 from __future__ import annotations
 
@@ -168,7 +168,9 @@ print(json.dumps([[list(row) for row in frame.select("user", "spread", "op").col
 
 
 def arrivals(seed: int, count: int = 300) -> list[tuple[str, datetime, int]]:
-    """A day of events of seven users, at most 50 minutes out of order; the last moves the watermark past all."""
+    """A day of events of seven users, at most 50 minutes out of order; the last event moves the watermark past all
+    others.
+    """
     draw = random.Random(seed)
     rows = [(f"user{draw.randrange(7)}", DAY0 + timedelta(seconds=draw.randrange(86_400)), n) for n in range(count)]
     rows.sort(key=lambda event: event[1] + timedelta(minutes=draw.randrange(50)))
@@ -183,7 +185,7 @@ class Project:
 
     @classmethod
     def made(cls, folder: Path, **spark: str) -> Project:
-        """Make a project with settings of Spark."""
+        """Create a project with Spark settings."""
         folder.mkdir()
         (folder / "jobs.py").write_text(JOBS)
         settings = [f'"spark.{name.replace("_", ".")}" = "{text}"' for name, text in spark.items()]
@@ -193,7 +195,7 @@ class Project:
     def run(
         self, *arguments: str, python: Sequence[str] = ("-m", "tidegate"), **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in the project's folder, with a script in Python that runs it."""
+        """Run a command in the project's folder, with a Python script that runs it."""
         inherited = {name: text for name, text in os.environ.items() if name != "SPARK_REMOTE"}
         return subprocess.run(
             [sys.executable, *python, *arguments, "--json"],
@@ -302,7 +304,7 @@ def test_events_are_exchanged_between_tasks(tmp_path: Path, server: str) -> None
     for project in (in_place, exchanged):
         project.lake.append(*arrivals(2))
     in_place.do("stream", "hours", "--available-now", "--parallelism", "8")
-    # The limit is for millions of rows.
+    # The limit is meant for millions of rows.
     script = "from tidegate.pipelines.project import cli\nfrom tidegate.pipelines.epoch import exchange\n"
     script += "exchange._ROWS_READ_AGAIN = -1\ncli.main()"
     exchanged.do("stream", "hours", "--available-now", "--parallelism", "8", python=("-c", script))
@@ -343,7 +345,7 @@ def test_spark_reads_files_and_evaluates_sql_on_the_server(tmp_path: Path, serve
 
 
 def answered(script: str, project: Project, *arguments: str) -> Any:
-    """The JSON in the last line that a script of a client prints."""
+    """Return the JSON in the last line that a client script prints."""
     path = project.lake.folder / "client.py"
     path.write_text(script)
     command = [sys.executable, str(path), *arguments]
@@ -362,7 +364,7 @@ def answered(script: str, project: Project, *arguments: str) -> Any:
 
 @pytest.mark.long
 def test_the_server_finds_the_format_without_a_call(tmp_path: Path, server: str) -> None:
-    """Its Python has the package that Spark looks for; it runs in a folder of the server, far from any project."""
+    """Its Python has the package that Spark looks for; it runs in a folder of the server, away from any project."""
     project = Project.made(tmp_path / "connect")
     project.lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 5), ("bob", at("23:00"), 1))
     project.do("stream", "spreads", "--available-now", "--engine", "local")
@@ -380,7 +382,7 @@ def test_the_notebook_of_project_gives_the_same_through_the_server(tmp_path: Pat
 
 @pytest.mark.long
 def test_the_format_is_followed_through_the_server(tmp_path: Path, server: str) -> None:
-    """The server's Python needs Tidegate for it, as that of this environment has it."""
+    """The server's Python needs Tidegate for it, as this environment's Python has it."""
     project = Project.made(tmp_path / "connect", remote=server)
     project.lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 5), ("bob", at("23:00"), 1))
     project.do("stream", "spreads", "--available-now", "--engine", "local")

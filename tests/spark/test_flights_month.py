@@ -1,6 +1,5 @@
-"""A month of real flights: both examples equal plain pandas, in one epoch and by the day; its check is quick.
-
-In `make test` four days, in `make test-long` all thirty-one.
+"""A month of real flights: both examples equal plain pandas, in one epoch and day by day; the check is quick. `make
+test` runs four days, `make test-long` all thirty-one.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def _check(pipeline: Pipeline, lake: Lake, flights: pd.DataFrame, end: datetime)
 
 @dataclass(frozen=True)
 class Month:
-    """A pipeline's tables after a month, or the first days of it, by the day."""
+    """Return a pipeline's tables after a month, or its first days, run day by day."""
 
     pipeline: Pipeline
     days: int
@@ -114,7 +113,7 @@ def test_the_quality_run_of_a_month_takes_less_than_a_minute(by_day: Month) -> N
 
 
 def _beside(project: Path, folder: Path) -> Lake:
-    """A lake with tables of its own over the same flights."""
+    """A lake with its own tables over the same flights."""
     lake = Lake(folder)
     (folder / "warehouse").mkdir(parents=True)
     (folder / "warehouse" / "flights").symlink_to(project / "warehouse" / "flights")
@@ -123,7 +122,7 @@ def _beside(project: Path, folder: Path) -> Lake:
 
 @pytest.mark.parametrize("pipeline", [aircraft_duty, airport_hours], ids=lambda pipeline: pipeline.name)
 def test_a_month_streamed_and_reopened_is_the_backfill(spark: SparkSession, lake: Lake, pipeline: Pipeline) -> None:
-    """Flights come when they have landed, and hours before others that left earlier."""
+    """Flights arrive when they have landed, which may be hours before others that departed earlier."""
     load_flights(lake.path("flights"), DAYS)
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=20))
     stream, batch = replace(pipeline, name="stream", watermark=strategy), replace(pipeline, name="batch")

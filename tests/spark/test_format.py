@@ -1,7 +1,6 @@
-"""Spark's format `tidegate`: frames and streams over the tables of a pipeline.
-
-The shards of an epoch become tasks of Spark, which reads no file that it need not. Asked to stop: a stream and a
-backfill end after the epoch at work, whenever that is, and can go on there.
+"""Spark's format `tidegate`: frames and streams over the tables of a pipeline. The shards of an epoch become Spark
+tasks, and Spark reads only the files that it needs. On request, a stream and a backfill end after the current epoch, at
+any time, and can continue from there.
 """
 
 from __future__ import annotations
@@ -157,7 +156,7 @@ def test_arrow_and_numpy_share_the_memory_of_a_worker_and_keep_it(spark: SparkSe
 
 
 def test_a_run_over_what_is_new_lists_no_file_that_was_read_before(spark: SparkSession, lake: Lake) -> None:
-    """A source of years has more files than anybody wants to list every ten minutes."""
+    """A source of several years has more files than should be listed every ten minutes."""
     pipeline = hourly_pipeline()
     lake.append(("a", at("10:30"), 1))
     lake.stream(spark, pipeline)
@@ -210,8 +209,8 @@ def test_state_with_deltas_is_on_spark_what_it_is_without(spark: SparkSession, t
 ROOT = Path(__file__).parents[2]
 
 
-# In every run tests/pipelines/project/cli/test_stream.py sends both signals to the command, without a JVM,
-# and the tests below ask epochs at work to stop.
+# tests/pipelines/project/cli/test_stream.py always sends both signals to the command, without a JVM, and the tests
+# below ask running epochs to stop.
 @pytest.mark.long
 def test_a_command_that_gets_sigterm_ends_its_epoch_publishes_it_and_gives_the_lease_back(tmp_path: Path) -> None:
     project, source = tmp_path / "project", Lake(tmp_path / "project")

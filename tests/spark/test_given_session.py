@@ -1,4 +1,4 @@
-"""A project runs beside a session that exists, which keeps its settings, database, views and functions."""
+"""A project runs in an existing session, which keeps its settings, database, views and functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def session(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session as somebody has made it: in another zone, database, with a view and a function."""
+    """A session as somebody has set it up: in another zone and database, with a view and a function."""
     mine = spark.newSession()
     mine.sql("CREATE DATABASE mine")
     mine.sql("USE mine")
@@ -41,7 +41,7 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def state(session: SparkSession) -> dict[str, Any]:
-    """Everything of a session that a run could change."""
+    """Return everything in a session that a run could change."""
     active = type(session).getActiveSession()
     assert active is not None
     return {
@@ -76,7 +76,7 @@ def test_the_session_is_as_it_was_and_the_windows_are_those_of_the_local_engine(
 
 @pytest.mark.long
 def test_a_setting_of_the_session_counts_in_a_run(session: SparkSession, lake: Lake) -> None:
-    """Notebooks set credentials of a store and the like in their session."""
+    """Notebooks set a store's credentials and the like in their session."""
     lake.append(("ann", at("00:10"), 1))
     session.conf.set("spark.sql.ansi.enabled", "false")
     more = session_pipeline(columns={"user": "user", "value": "CAST(CAST('x' AS INT) IS NULL AS BIGINT) + value"})
@@ -140,7 +140,7 @@ peaks = replace(hourly_pipeline("peaks"), compute=Windows(HOURS, process=Peak())
 @pytest.mark.long
 @pytest.mark.parametrize("command", ["python", "spark-submit"])
 def test_a_job_with_a_session_of_its_own_without_delta_runs_the_projects_code(command: str, lake: Lake) -> None:
-    """The tasks get the modules of the project, which are in no place that they know."""
+    """The tasks get the modules of the project, which are in no folder that they know."""
     lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 7))
     (lake.folder / "tidegate.toml").write_text('[pipelines.peaks]\nobject = "peaks:peaks"\nstart = 2024-03-01\n')
     (lake.folder / "peaks.py").write_text(MODULE)

@@ -1,4 +1,4 @@
-"""Files and columns of a source may be called anything: each row is read once, as part of its own commit."""
+"""Files and columns of a source may have any names: each row is read once, as part of its own commit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORDS = ("part", "sales 2024-01", "50%", "100%25", "ü", "日本", "a+b", "x=1",
 
 
 def names_of(drawn: random.Random, count: int) -> list[str]:
-    """Names of files, some in folders and some of one base name."""
+    """Names of files, some of them in folders, and some with the same base name."""
     found: dict[str, None] = {}
     while len(found) < count:
         folder = drawn.choice(["", "", f"{drawn.choice(WORDS)}/", "d 1/", "d 2/"])
@@ -54,7 +54,7 @@ def counting(name: str, **options: Any) -> Pipeline:
 
 
 def left_by(lake: Lake, pipeline: Pipeline) -> tuple[list[tuple[object, ...]], int, int]:
-    """The windows that hold, late rows, and rows that were read."""
+    """Return the valid windows, late rows, and rows that were read."""
     windows = [(row["window_start"], row["user"], row["n"]) for row in lake.latest(pipeline).to_pylist()]
     counts = lake.rows(pipeline, "epochs")["events_in"].to_pylist()
     return sorted(windows), lake.rows(pipeline, "late").num_rows, sum(counts)
@@ -88,7 +88,7 @@ def test_whatever_files_are_called_each_row_counts_once_and_with_its_own_commit(
     lake.backfill(spark, filled, at("00:00"), at("05:00"))
     assert sum(n for _, _, n in left_by(lake, filled)[0]) == 14
 
-    # A path that is told otherwise than the log has it ends the run, and loses no row.
+    # A path that is reported differently from the log ends the run, and loses no row.
     monkeypatch.setattr(DeltaFiles, "_root", property(lambda reader: "/elsewhere"))
     with pytest.raises(Exception, match="which none of the commits being read added"):
         lake.replay(spark, counting("undecoded", source=source))
@@ -136,7 +136,7 @@ def test_columns_may_be_called_anything_as_key_as_value_and_unused(spark: SparkS
     for hour in (1, 1, 5):
         row = {name: "k" if number % 2 else number for number, name in enumerate(ODD)}
         lake.write(pa.Table.from_pylist([{"at": at(f"0{hour}:00"), **row}], schema=schema))
-    # One late row, and one that is rejected: both are kept with all columns.
+    # One late row and one rejected row: both are kept with all columns.
     lake.write(pa.Table.from_pylist([{"at": at("01:00"), **row}, {"at": None, **row}], schema=schema))
     source = DeltaSource("events", timestamp="at", reader="spark")
     for number, (key, value) in enumerate([("a.b", "[Z]"), ("x`y", "ü.`[")]):
@@ -154,11 +154,11 @@ def test_columns_may_be_called_anything_as_key_as_value_and_unused(spark: SparkS
 def test_a_row_that_was_rejected_for_lying_ahead_is_not_taken_after_optimize(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """OPTIMIZE writes files anew, and a file's time is what rows are held against in event order."""
+    """OPTIMIZE rewrites files, and in event order rows are compared with the time of their file."""
     lake, pipeline = Lake(tmp_path), counting("ahead", max_ahead=timedelta(days=1))
     lake.clock.now = to_millis(at("12:00"))
     ahead = ("ann", at("02:00", 3), 7)
-    # Of two equal rows one lies ahead of its file; the other comes on its day, and is taken.
+    # Of two equal rows one is ahead of its file; the other arrives on its day, and is accepted.
     lake.append_in_files([("ann", at("01:00"), 1), ahead])
     lake.append_in_files([("bob", at("01:00"), 1)])
     lake.backfill(spark, pipeline, at("00:00"), at("00:00", 1))
@@ -193,7 +193,7 @@ def test_a_stream_that_takes_over_leaves_a_row_that_was_rejected_for_lying_ahead
 def test_a_window_that_is_reopened_leaves_a_row_that_was_rejected_for_lying_ahead(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """It is held against its commit when it is read, and against its file's time when it is read again."""
+    """It is compared with its commit when it is read, and with its file's time when it is read again."""
     lake, pipeline = Lake(tmp_path), counting("ahead")
     lake.append(("ann", at("00:30"), 1), ("ann", at("06:10"), 7))
     for time in ("05:30", "09:45"):

@@ -1,4 +1,4 @@
-"""The ports of a session in local mode: nobody on another machine reaches one."""
+"""The ports of a session in local mode: no other machine can reach them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def listening(process: psutil.Process) -> set[tuple[str, int]]:
-    """Addresses and ports at which a process takes connections; none of one that has ended."""
+    """Return the addresses and ports at which a process accepts connections; none for one that has ended."""
     try:
         connections = process.net_connections("tcp")
     except psutil.Error:

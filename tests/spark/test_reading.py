@@ -1,4 +1,4 @@
-"""Whoever reads the source, Arrow in the tasks or Spark: the same windows, late rows, rejects and counts."""
+"""Whether Arrow in the tasks or Spark reads the source: the windows, late rows, rejects and counts are the same."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ MESSY = pa.schema(
         ("tags", pa.list_(pa.string())),
     ]
 )
-"""Columns of a source in which nothing is as one would wish; `extra` comes with a later version."""
+"""Columns of a source with every kind of irregularity; `extra` is added by a later version."""
 
 
 def messy_rows(seed: int, rows: int = 300) -> pa.Table:
-    """Rows of three days with nulls, times before 1970, after 9999 and ahead of now, and duplicates of time."""
+    """Rows of three days with nulls, times before 1970, after 9999 and in the future, and duplicate times."""
     drawn = random.Random(seed)
     found = []
     for _ in range(rows):
@@ -107,7 +107,7 @@ COUNTED = ("events_in", "on_time", "late", "rejected", "dropped", "watermark")
 
 
 def assert_same_rows(lake: Lake, pair: Sequence[Pipeline]) -> None:
-    """Both have the same results, late rows and rejects, whenever they were put out, and some of each."""
+    """Both have the same results, late rows and rejects, whenever they were emitted, and some of each."""
     for table in ("results", "late", "rejects"):
         given, expected = (
             sorted(repr({**row, "emitted_at": None}) for row in lake.rows(pipeline, table).to_pylist())
@@ -179,7 +179,7 @@ def test_both_give_the_same(
     pair = [pipeline_of("auto", source, compute, **options), pipeline_of("spark", source, compute, **options)]
     for pipeline in pair:
         lake.backfill(spark, pipeline, DAY0, DAY0 + timedelta(days=1))
-    # Stragglers, a new column, then the stream takes over and meets late rows.
+    # Late rows and a new column, then the stream takes over and meets late rows.
     wider = messy_rows(3).append_column("extra", pa.array(range(300)))
     write_deltalake(lake.path("events"), wider, mode="append", schema_mode="merge")
     for pipeline in pair:

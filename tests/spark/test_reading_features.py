@@ -1,4 +1,4 @@
-"""Tables that Spark wrote with features of Delta: Arrow reads the same rows as Spark does, with the same status."""
+"""Tables that Spark wrote with Delta features: Arrow reads the same rows as Spark does, with the same status."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.long, pytest.mark.spark]
 Make = Callable[["SparkSession", str], None]
 
 _AT = "timestamp_millis(1709251200000 + id * 61000)"
-"""Event time of the row `id`: a row a minute from DAY0 on."""
+"""Return the event time of the row `id`: a row per minute from DAY0 on."""
 
 
 def table(path: str) -> str:
@@ -164,7 +164,7 @@ def wall_clock(spark: SparkSession, path: str) -> None:
     rows = pa.table(
         {"user": ["u"] * len(moments), "at": pa.array(moments, pa.timestamp("us")), "value": range(len(moments))}
     )
-    # Spark would take Arrow's wall-clock times for instants.
+    # Spark would mistake Arrow's wall-clock times for instants.
     write_deltalake(path, rows)
 
 
@@ -184,7 +184,7 @@ def pipeline_of(columns: dict[str, str] | None = None, **source: Any) -> Pipelin
 
 
 def rows_and_counts(spark: SparkSession, lake: Lake, pipeline: Pipeline) -> tuple[list[str], dict[str, int]]:
-    """Return the usable rows of a table as texts, and the number of rows by status."""
+    """Return the usable rows of a table as strings, and the number of rows by status."""
     with lake.driver(spark, pipeline) as driver:
         source = OpenInput.open(driver.engine, driver.tables, pipeline)
         files = of_version(source, source.log.head, None)
@@ -200,7 +200,7 @@ def rows_and_counts(spark: SparkSession, lake: Lake, pipeline: Pipeline) -> tupl
 
 
 def _texts(rows: pa.Table) -> list[str]:
-    """Return rows as sorted texts; times and dates as numbers, since Python has not all of them."""
+    """Return rows as sorted strings; times and dates are numbers, because Python can't represent all of them."""
     columns = {}
     for name, values in zip(rows.column_names, rows.columns, strict=True):
         if pa.types.is_date(values.type):
@@ -237,9 +237,10 @@ LONG = {
     "a partition as key and as event time",
 }
 """Cases for make test-long. The table mapped by name has deletion vectors and a partition too; a table with checkpoints
-v2 is read as a plain one; tests/pipelines/sources/test_partition_values.py has the partition values of every type, and
-tests/pipelines/sources/test_stored_fields.py the times of all zones, test_stored_fields.py beside it CHAR and VARCHAR.
-tests/property/test_delta_features.py draws files of narrower types and partitions by key and by event time."""
+v2 is read like a plain one. tests/pipelines/sources/test_partition_values.py has the partition values of every type,
+and tests/pipelines/sources/test_stored_fields.py the times of all zones, CHAR and VARCHAR.
+tests/property/test_delta_features.py draws files of narrower types and partitions by key and by event time.
+"""
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.long if case in LONG else ()) for case in CASES])

@@ -1,6 +1,5 @@
-"""Rows with a time that Python can't hold, at any depth of a value, are rejected by every reader; all else goes on.
-
-A project of somebody else's uses the command line and the DAGs of the installed package.
+"""Rows with a time that Python can't hold, at any depth of a value, are rejected by every reader; everything else
+works. A separate project uses the command line and the DAGs of the installed package.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ globals().update(project_dags(Path(__file__).parent.parent / "tidegate.toml"))
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The interpreter of an environment that has the wheel, and no checkout; other packages are those of this one."""
+    """The interpreter of an environment that has the wheel and no checkout; other packages are those of this one."""
     folder = tmp_path_factory.mktemp("environment")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "wheels")]
     subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -110,7 +109,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     (site,) = (folder / "env" / "lib").glob("python*/site-packages")
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(site)
-    # A path in a .pth file is searched, but no .pth file in it is read: the editable install stays out.
+    # A path in a .pth file is searched, but no .pth file in it is read, so the editable install is not used.
     (site / "others.pth").write_text(sysconfig.get_path("purelib"))
     return str(folder / "env" / "bin" / "python")
 

@@ -1,4 +1,4 @@
-"""SQL that runs as Arrow compute gives the values, the types and the errors that Spark gives."""
+"""SQL that runs as Arrow compute gives Spark's values, types and errors."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ SCHEMA = pa.schema(
 
 
 def edge_rows() -> pa.RecordBatch:
-    """Return rows with drawn edge values in every column."""
+    """Return rows with random edge cases in every column."""
     random_ = random.Random(15)
     prices = [Decimal(text) for text in ("0.00", "-0.01", "1.50", "9999999999.99", "-9999999999.99", "3.00")]
     ratios = [Decimal(text) for text in ("0.000", "0.001", "-99.999", "99.999", "1.500")]
@@ -166,7 +166,7 @@ def edge_rows() -> pa.RecordBatch:
     columns = []
     for field in SCHEMA:
         edges = values[field.name]
-        # Each edge at least once, then drawn ones.
+        # Each edge case at least once, then random ones.
         drawn_values = [*edges, *random_.choices(edges, k=ROWS - len(edges))]
         random_.shuffle(drawn_values)
         columns.append(pa.array(drawn_values, field.type))
@@ -174,7 +174,7 @@ def edge_rows() -> pa.RecordBatch:
 
 
 def unlike(values: pa.Array) -> list[str]:
-    """Return values as text in which any two that differ look different: NaN is one value, and -0.0 is not 0.0."""
+    """Return values as text in which any two different values differ: NaN is one value, and -0.0 is not 0.0."""
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
     elif pa.types.is_date(values.type):
@@ -183,7 +183,7 @@ def unlike(values: pa.Array) -> list[str]:
 
 
 class Comparison:
-    """Our programs and Spark over the same rows."""
+    """Our programs and Spark, over the same rows."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.rows = edge_rows()
@@ -253,17 +253,17 @@ class Comparison:
             return None, str(error)[:300]
 
     def lonely_failures(self, expression: str, program: Node) -> Iterator[str]:
-        """Yield the expression if a row fails for us, and not for Spark."""
+        """Yield the expression if a row fails for us but not for Spark."""
         from pyspark.sql import functions as F
 
         _, failing = self.ours(program)
-        # One query for a row that fails, since Spark tells of the first only.
+        # One query for each failing row, because Spark reports only the first one.
         for number in failing[:1]:
             if self._succeeds(expression, number) and self.taken([F.expr(expression)], number)[0] is not None:
                 yield f"{expression}: fails only for us, row {self.rows.slice(number, 1).to_pylist()}"
 
     def _succeeds(self, expression: str, row: int) -> bool:
-        """Return True if Spark's driver can evaluate an expression over a row that it holds itself, without a job."""
+        """Return True if Spark's driver can evaluate an expression over a local row, without a job."""
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
@@ -280,7 +280,7 @@ class Comparison:
 
 @pytest.fixture(scope="module")
 def comparison(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
-    """The comparison, in which Spark interprets: compiling hundreds of expressions takes longer than all else."""
+    """The comparison, with Spark interpreting: compiling hundreds of expressions takes longer than everything else."""
     interpreting = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     before = {name: spark.conf.get(name, None) for name in interpreting}
     for name, value in interpreting.items():
@@ -383,7 +383,7 @@ def test_no_function_that_spark_has_is_taken_for_unknown(spark: SparkSession) ->
             taken += [name] if "does not have" in str(error) else []
     assert len(names) > 400
     for name in taken:
-        # Functions that return tables, which no expression can call.
+        # Functions that return tables, which an expression can't call.
         with pytest.raises(AnalysisException) as refused:
             spark.range(1).selectExpr(f"{name}(id)")
         assert refused.value.getCondition() in ("NOT_A_SCALAR_FUNCTION", "UNRESOLVED_ROUTINE")

@@ -1,4 +1,4 @@
-"""A command that fails says so in one line and ends with its own exit code, whatever becomes of Spark's process."""
+"""A command that fails says so in one line and ends with its own exit code, whatever happens to Spark's process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ WORKING = "from tests.lake import session_pipeline\nsessions = session_pipeline(
 
 @dataclass
 class Command:
-    """`tidegate` in a process of its own, whose Spark is looked at while it runs."""
+    """`tidegate` in a separate process, whose Spark is watched while it runs."""
 
     folder: Path
     arguments: tuple[str, ...]
@@ -81,7 +81,7 @@ class Command:
         self._looking.start()
 
     def java(self) -> list[psutil.Process]:
-        """Its processes that are Spark's."""
+        """Return its processes that belong to Spark."""
         try:
             children = psutil.Process(self.process.pid).children(recursive=True)
             return [child for child in children if "java" in child.name()]
@@ -89,7 +89,7 @@ class Command:
             return []
 
     def end(self) -> tuple[int, list[str]]:
-        """Its exit code, and the lines on its stderr."""
+        """Return its exit code, and the lines on its stderr."""
         _, told = self.process.communicate(timeout=DEADLINE_SECONDS)
         self._looking.join()
         return self.process.returncode, told.splitlines()
@@ -118,7 +118,7 @@ def test_a_function_that_raises_in_an_epoch_is_told_in_one_line_and_no_setting_i
     tmp_path: Path,
 ) -> None:
     project(tmp_path, USING_IT)
-    # The tasks import it from where the command did.
+    # The tasks import it from the same place as the command.
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "failing.py").write_text(FAILING)
     command = Command(tmp_path, ("stream", "sessions", "--available-now"))
@@ -134,7 +134,7 @@ def test_a_function_that_raises_in_an_epoch_is_told_in_one_line_and_no_setting_i
 
 
 def has_unread_commands(java: psutil.Process) -> bool:
-    """Return True if a socket of the process holds bytes that it has not read."""
+    """Return True if a socket of the process holds unread bytes."""
     ports = {connection.laddr.port for connection in java.net_connections("tcp")}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
@@ -153,7 +153,7 @@ def test_sparks_process_killed_at_work_ends_the_stream_with_1_and_one_line(tmp_p
         assert line, command.end()
     (java,) = command.java()
     if when == "in a call":
-        # What a killed process has not read resets the connection: py4j reports that otherwise than its end.
+        # Bytes that a killed process has not read reset the connection, which py4j reports differently from its end.
         java.suspend()
         lake.append(("cat", at("16:00"), 1))
         wait_until(lambda: has_unread_commands(java), "a command for Spark", DEADLINE_SECONDS)

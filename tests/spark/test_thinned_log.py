@@ -1,4 +1,4 @@
-"""Spark reads tables whose logs have gaps between older snapshots, and its VACUUM takes nothing from them."""
+"""Spark reads tables whose logs have gaps between older snapshots, and its VACUUM removes nothing that they need."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files(by_hand: ByHand) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize(
     "vacuumed",
-    # tests/pipelines/ledger/snapshots/test_old_snapshots.py has the vacuum of deltalake in every run.
+    # tests/pipelines/ledger/snapshots/test_old_snapshots.py always tests deltalake's vacuum.
     [(), pytest.param(ALL, marks=pytest.mark.long)],
     ids=["no table", "all tables"],
 )

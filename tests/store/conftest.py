@@ -1,4 +1,4 @@
-"""Fixtures of the object store: one server and one proxy for all tests, a bucket for each."""
+"""Fixtures of the object store: one server and one proxy for all tests, and a bucket for each test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def all_through(server: S3Server) -> Iterator[Proxy]:
 
 @pytest.fixture
 def proxy(all_through: Proxy) -> Iterator[Proxy]:
-    """The proxy before the server; it fails nothing until a test says so."""
+    """The proxy in front of the server; it injects no faults until a test asks for them."""
     all_through.set(Plan())
     all_through.failed.clear()
     yield all_through
@@ -41,7 +41,7 @@ def proxy(all_through: Proxy) -> Iterator[Proxy]:
 
 @pytest.fixture(autouse=True)
 def quick_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the first command on a warehouse write small objects to see if its store keeps conditions."""
+    """Let the first command on a warehouse write small objects to test whether its store supports conditions."""
     monkeypatch.setattr(conditional_writes, "SIZE", 1)
     monkeypatch.setattr(conditional_writes, "ROUNDS", 1)
 

@@ -1,4 +1,4 @@
-"""A command for a test of hosts: it drives a pipeline, by its lease alone, until somebody asks it to end."""
+"""A command for a test of hosts: it drives a pipeline, just by holding its lease, until it is asked to end."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""A host of its own for a test: a name and process ids of its own, on which a worker starts a command and is gone.
+"""A separate host for a test, with its own name and process ids, on which a worker starts a command and dies.
 
 Run as: HOST CONFIG PIPELINE RUN COMMAND..., by `unshare`. It prints the handle of the run as JSON, and is the first
 process of the host: all others end with it.

@@ -1,4 +1,4 @@
-"""Hosts of the tests: each has its own copy of a project, all of whose shared things are in a bucket."""
+"""Hosts of the tests: each has its own copy of a project, and everything shared is in a bucket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AWAY = "away"
 
 
 def project(folder: Path, bucket: str, endpoint: str) -> Path:
-    """A host's own copy of the project, all of whose shared things are in a bucket; its tidegate.toml."""
+    """Create a host's own copy of the project, with everything shared in a bucket; return its tidegate.toml."""
     folder.mkdir()
     options = "".join(f'{key} = "{value}"\n' for key, value in options_of(endpoint).items())
     text = f'warehouse = "s3://{bucket}/wh"\n[pipelines.visits]\nobject = "a:b"\nstart = 2024-03-01\n'

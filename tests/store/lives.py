@@ -28,7 +28,7 @@ from tests.lake import session_pipeline
 from tests.recovery.arrivals import PIPELINE as hours
 from tidegate import AfterCount, AfterWatermark
 
-# By arrays, and by the row operator, because the trigger counts.
+# By arrays, and, because the trigger counts, by the row operator.
 visits = session_pipeline(name="visits", parallelism=2, max_parallelism=8)
 visits = replace(visits, compute=replace(visits.compute, trigger=AfterWatermark(early=AfterCount(3))))
 """
@@ -49,7 +49,7 @@ MARKS = {
     *("path", "file", "report", "docs", "timing", "at", "committed_at", "created_at", "checked_at"),
     *("quiet", "size", "bytes", "files", "time", "check_id"),
 }
-"""Fields of answers that tell of the run and not of the data."""
+"""Fields of answers that describe the run and not the data."""
 
 _WITHOUT_ROWS = re.compile(r"(without rows|no rows) for [\d.]+ \w+")
 
@@ -85,7 +85,7 @@ LIFE: tuple[tuple[str, ...], ...] = (
 
 @dataclass
 class Life:
-    """A project in a folder of its own; its warehouse may be elsewhere.
+    """A project in a separate folder, whose warehouse may be in another place.
 
     Args:
         folder: the project's folder.
@@ -120,7 +120,7 @@ class Life:
         return Lake(self.folder, Clock(), self.warehouse, self.options)
 
     def tidegate(self, printed: pytest.CaptureFixture[str], *arguments: str, json_too: bool = True) -> tuple[int, str]:
-        """Run a command; its exit code and all that it printed."""
+        """Run a command; return its exit code and everything that it printed."""
         asked = ("--json",) if json_too else ()
         code = run([*arguments, *asked, "--config", str(self.file)])
         shown = printed.readouterr()
@@ -129,7 +129,7 @@ class Life:
     def answers(
         self, printed: pytest.CaptureFixture[str], pipeline: str, without: Collection[str] = ()
     ) -> Iterator[tuple[str, Any]]:
-        """Run the commands of a life, but some, and yield each with its answer, without the marks of the run."""
+        """Run the commands of a life, except some, and yield each with its answer, without what identifies the run."""
         for command in LIFE:
             if set(command) & set(without):
                 continue
@@ -140,7 +140,7 @@ class Life:
 
 
 def scrubbed(answer: Any) -> Any:
-    """Return an answer without the fields that tell of the run."""
+    """Return an answer without the fields that describe the run."""
     if isinstance(answer, dict):
         return {name: scrubbed(value) for name, value in answer.items() if name not in MARKS}
     if isinstance(answer, str):
@@ -169,7 +169,7 @@ def upload(server: S3Server, folder: Path, bucket: str, key: str) -> None:
 
 @contextmanager
 def modules_of_projects() -> Iterator[None]:
-    """Within it the modules of each project are found, and forgotten at its end."""
+    """In this context each project's modules can be imported; they are forgotten at the end."""
     with pytest.MonkeyPatch.context() as planted:
         planted.setattr(sys, "path", [*sys.path])
         planted.delitem(sys.modules, MODULE, raising=False)
@@ -178,12 +178,12 @@ def modules_of_projects() -> Iterator[None]:
 
 
 def rows_left(life: Life, pipeline: str) -> dict[str, list[str]]:
-    """Return what a pipeline's tables hold, row for row, without the marks of the runs."""
+    """Return the content of a pipeline's tables, row by row, without what identifies the runs."""
     from tests.recovery.arrivals import outcome
 
     with pytest.MonkeyPatch.context() as planted:
         planted.syspath_prepend(str(life.folder))
         value = load_config(life.file).load(f"{MODULE}:{pipeline}", "object")
     left = outcome(life.lake, value, ("processing_time", "watermark_lag_ms"))  # type: ignore[arg-type]
-    # A position has the clock of the run.
+    # A position contains the clock of the run.
     return {table: rows for table, rows in left.items() if table != "position"}

@@ -11,18 +11,17 @@ from werkzeug.serving import make_server
 
 
 class KeptAlive(MotoRequestHandler):
-    """Moto's handler, with connections that stay open between requests, as a real server's do."""
+    """Moto's handler, with connections that stay open between requests, as with a real server."""
 
     protocol_version = "HTTP/1.1"
-    # Answers are small and written in pieces: without it, each waits 40 ms for the client's acknowledgement.
+    # Answers are small and written in pieces: without this option, each waits 40 ms for the client's acknowledgement.
     disable_nagle_algorithm = True
 
 
 class OneConditionAtATime:
-    """Moto's application, which looks at a condition and then writes: another writer may come between.
-
-    A store that does so loses commits, and is rightly refused (`tests/store/test_commits.py`). Bodies are read before
-    anybody waits, so that a slow writer keeps nobody from writing.
+    """Moto's application, which checks a condition and then writes, so that another writer may come in between. Such a
+    store loses commits, and is rightly refused (`tests/store/test_commits.py`). Bodies are read before anybody waits,
+    so that a slow writer does not block others.
     """
 
     def __init__(self, application: Any) -> None:
@@ -40,7 +39,7 @@ class OneConditionAtATime:
 
 if __name__ == "__main__":
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    # Moto's own server chooses the service by each request, and looks through its folder of services each time.
+    # Moto's own server selects the service for each request, and searches its folder of services each time.
     application = OneConditionAtATime(create_backend_app("s3"))
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=KeptAlive)
     print(server.server_port, flush=True)

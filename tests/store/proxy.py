@@ -1,7 +1,6 @@
-"""A proxy before the S3 server: it counts requests, and fails some of them as networks and stores do.
-
-A fault happens before the request reaches the server, or after it: then the server has done it and the client doesn't
-know.
+"""A proxy in front of the S3 server: it counts requests, and makes some of them fail as networks and stores do. A fault
+happens before the request reaches the server, or after it; then the server has executed the request, and the client
+doesn't know.
 """
 
 from __future__ import annotations
@@ -57,12 +56,12 @@ class Request:
 
     @property
     def is_conditional(self) -> bool:
-        """Return True if the server must refuse the request for an object that exists, or for another version of it."""
+        """Return True if the server must refuse the request for an existing object, or for another version of it."""
         return bool({"if-none-match", "if-match"} & self.headers.keys())
 
 
 class Fault(Enum):
-    """Ways to fail a request; those that end in AFTER let the server do it first."""
+    """Ways to fail a request; with those that end in AFTER the server executes it first."""
 
     PRECONDITION_FAILED = "412"
     INTERNAL_ERROR = "500"
@@ -74,11 +73,11 @@ class Fault(Enum):
     CUT_AFTER = "cut after"
     CUT_WITHIN = "cut within the answer"
     SLOW = "slow"
-    """The request is done, later."""
+    """The request is executed, but late."""
 
     @property
     def reaches_server(self) -> bool:
-        """Return True if the server does the request."""
+        """Return True if the server executes the request."""
         return self in _DONE
 
     def fits(self, request: Request) -> bool:
@@ -97,7 +96,7 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The faults of a proxy, as data that goes to its process.
+    """The faults of a proxy, as data that is sent to its process.
 
     Args:
         seed: of the draws.
@@ -123,7 +122,7 @@ class Plan:
 
 
 class _Faults:
-    """The choice of a fault for each request."""
+    """Chooses a fault for each request."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -137,7 +136,7 @@ class _Faults:
             if self._writes >= plan.outage_after:
                 return Fault.CUT
             self._writes += request.is_write
-            # The server does the last write, and nobody hears of it.
+            # The server executes the last write, but nobody is told.
             return Fault.CUT_AFTER if self._writes == plan.outage_after and request.is_write else None
         if plan.fault is not None and self._left and self._is_meant(request) and plan.fault.fits(request):
             self._left -= 1
@@ -200,7 +199,7 @@ class _Service:
             stream.close()
 
     def _control(self, body: bytes) -> bytes:
-        """Take a new plan, if one came, and hand out what happened since the last call."""
+        """Apply a new plan, if there is one, and report what happened since the last call."""
         happened = {"requests": [asdict(request) for request in self.requests], "failed": self.failed}
         self.requests, self.failed = [], []
         if body:
@@ -212,7 +211,7 @@ class _Service:
 
 @dataclass
 class Proxy:
-    """A running proxy: a process of its own, because deltalake keeps Python's lock during some of its requests.
+    """A running proxy: a separate process, because deltalake holds Python's lock during some of its requests.
 
     Args:
         port: its port on the loopback interface.
@@ -228,7 +227,7 @@ class Proxy:
         return f"http://127.0.0.1:{self.port}"
 
     def set(self, plan: Plan) -> None:
-        """Fail requests from now on as a plan says."""
+        """Make requests fail from now on as a plan says."""
         self._call(json.dumps({**asdict(plan), "fault": plan.fault and plan.fault.value}).encode())
 
     def requests(self) -> list[Request]:

@@ -1,6 +1,5 @@
-"""An S3 server in memory, which tests start themselves: moto's, from an environment of its own.
-
-Moto needs an older python-dateutil than Airflow, so `make env` builds `.venv/store` for it.
+"""An S3 server in memory, which tests start themselves: moto's, in a separate environment. Moto needs an older
+python-dateutil than Airflow, so `make env` builds `.venv/store` for it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from urllib.parse import quote
 from tests.waiting import wait_until
 
 KEY, SECRET = "AKIATIDEGATETEST0001", "tidegate/Test+Secret/0123456789abcdefghi"
-"""Credentials of tests; moto accepts any. Tests search for the second in all that a run leaves behind."""
+"""Credentials of tests; moto accepts any. Tests search for the secret in everything that a run leaves behind."""
 
 _SIGNED = f"AWS4-HMAC-SHA256 Credential={KEY}/20240301/eu-central-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 
@@ -48,12 +47,12 @@ class S3Server:
         return f"http://127.0.0.1:{self.port}"
 
     def make_bucket(self, name: str) -> None:
-        """Make an empty bucket."""
+        """Create an empty bucket."""
         place = "<CreateBucketConfiguration><LocationConstraint>eu-central-1</LocationConstraint>"
         self._ask("PUT", name, f"{place}</CreateBucketConfiguration>".encode())
 
     def keys(self, bucket: str, prefix: str = "") -> list[str]:
-        """Return the keys of a bucket's objects, in the order of the server."""
+        """Return the keys of a bucket's objects, in the server's order."""
         keys, after = [], ""
         while True:
             answer = self._ask("GET", f"{bucket}?list-type=2&prefix={quote(prefix)}&start-after={quote(after)}")
@@ -76,18 +75,18 @@ class S3Server:
         return {key: self.read(bucket, key) for key in self.keys(bucket)}
 
     def put_back(self, bucket: str, content: dict[str, bytes]) -> None:
-        """Let a bucket hold these objects and no others."""
+        """Make a bucket contain exactly these objects."""
         for key in set(self.keys(bucket)) - content.keys():
             self.delete(bucket, key)
         for key, value in content.items():
             self.write(bucket, key, value)
 
     def read(self, bucket: str, key: str) -> bytes:
-        """Return what an object holds."""
+        """Return the content of an object."""
         return self._ask("GET", f"{bucket}/{quote(key)}")
 
     def _ask(self, method: str, path: str, content: bytes | None = None) -> bytes:
-        # Moto lets nobody read without a signature, and takes any. A form, which is what urllib says without a type,
+        # Moto rejects reads without a signature, but accepts any signature. A form, which is urllib's default type,
         # would be parsed.
         headers = {"Content-Type": "application/octet-stream", "Authorization": _SIGNED}
         request = urllib.request.Request(f"{self.endpoint}/{path}", content, headers, method=method)
@@ -108,7 +107,7 @@ def place_of(endpoint: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Versity(S3Server):
-    """A versitygw over a folder: a second implementation, for checks by hand (docs/operations/object-stores.md).
+    """A versitygw over a folder: a second implementation, for tests by hand (docs/operations/object-stores.md).
 
     Args:
         folder: holds a folder for each bucket.
@@ -122,7 +121,7 @@ class Versity(S3Server):
     def keys(self, bucket: str, prefix: str = "") -> list[str]:
         root = self.folder / bucket
         names = (str(file.relative_to(root)) for file in root.rglob("*") if file.is_file())
-        # It keeps parts of uploads in a folder of its own.
+        # It stores parts of uploads in a separate folder.
         return sorted(name for name in names if name.startswith(prefix) and not name.startswith(".sgwtmp"))
 
     def write(self, bucket: str, key: str, content: bytes) -> None:
@@ -136,7 +135,7 @@ class Versity(S3Server):
 
 @contextmanager
 def running_server() -> Iterator[S3Server]:
-    """Start a server on a free port; it ends with the body. TIDEGATE_TEST_VERSITYGW names a versitygw to take."""
+    """Start a server on a free port; it ends with the body. TIDEGATE_TEST_VERSITYGW names a versitygw to use."""
     if program := os.environ.get("TIDEGATE_TEST_VERSITYGW"):
         with _running_versity(program) as versity:
             yield versity
@@ -156,7 +155,7 @@ def running_server() -> Iterator[S3Server]:
 
 @contextmanager
 def _running_versity(program: str) -> Iterator[Versity]:
-    # Not needed by the server that tests have otherwise.
+    # The server that tests normally use doesn't need it.
     from tests.deployment.native import free_port
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,6 @@
-"""Artifacts on disk and in a bucket: what is written is read, changes of two hosts both stay, and old files go."""
+"""Artifacts on disk and in a bucket: what is written can be read, changes by two hosts are both kept, and old files are
+removed.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ def test_changes_that_two_hosts_make_at_the_same_moment_both_stay(artifacts: Art
 
 @pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.INTERNAL_ERROR_AFTER])
 def test_a_change_that_the_store_made_and_did_not_answer_counts_once(proxy: Proxy, bucket: str, fault: Fault) -> None:
-    """As the list of Data Docs does it: an entry that is there already is not added again."""
+    """As the list of Data Docs does it: an existing entry is not added again."""
     artifacts = in_bucket(bucket, proxy.endpoint)
     artifacts.write("list", b'["a"]')
     proxy.set(Plan(fault=fault, kind="PUT", pattern="list"))
@@ -122,7 +124,7 @@ def test_old_runs_and_reports_are_removed_once_a_day_and_a_run_at_work_stays(art
     assert clean_artifacts(artifacts, 0, now + 40 * DAY) == 0
     assert clean_artifacts(artifacts, 30, now + 29 * DAY) == 0
     if isinstance(artifacts, ArtifactsInFolder):
-        # The marker of the cleaning has the time of this machine, and the test is in the future.
+        # The clean-up's marker has the time of this machine, and the test is in the future.
         os.utime(artifacts.folder / "cleaned", ((now + 29 * DAY) / 1000,) * 2)
         assert clean_artifacts(artifacts, 30, now + 29 * DAY + DAY // 2) == 0, "not again on this day"
         os.utime(artifacts.folder / names[0], ((now + 20 * DAY) / 1000,) * 2)
@@ -172,7 +174,7 @@ def test_artifacts_are_in_the_warehouse_of_a_store_and_else_in_the_work_folder(t
 
 
 def two_hosts(tmp_path: Path, bucket: str, server: S3Server) -> tuple[Path, Path]:
-    """Two folders with a project of the same tables, whose artifacts are in a bucket; their tidegate.toml."""
+    """Two folders with a project of the same tables, whose artifacts are in a bucket; return their tidegate.toml."""
     files = []
     for name in ("first", "second"):
         file = write_project(tmp_path / name)
@@ -184,7 +186,7 @@ def two_hosts(tmp_path: Path, bucket: str, server: S3Server) -> tuple[Path, Path
 
 
 def shown(file: Path) -> tuple[bool, list[bool], set[str]]:
-    """Return if the page of a host shows checks and reports of the pipeline, and the pages of the checks."""
+    """Return whether the page of a host shows checks and reports of the pipeline, and the pages of the checks."""
     overview = pipeline_overview(file, "sessions")
     listed = (docs_page(file, "sessions", "index.html") or b"").decode()
     pages = set(re.findall(r'href="(check-[^"]+)"', listed))
@@ -193,7 +195,7 @@ def shown(file: Path) -> tuple[bool, list[bool], set[str]]:
 
 
 def test_pages_of_one_host_are_shown_by_another(server: S3Server, bucket: str, tmp_path: Path) -> None:
-    """Short form of the next test, without Great Expectations and plots."""
+    """The short form of the next test, without Great Expectations and plots."""
     files = two_hosts(tmp_path, bucket, server)
     assert [shown(file) for file in files] == [(False, [False], set())] * 2
     manifest = SimpleNamespace(pipeline="sessions", epoch=2, timeline=1, watermark=0)

@@ -1,8 +1,7 @@
-"""Backups within a bucket, between buckets, and between a bucket and a folder.
-
-A branch in a bucket: the store copies its objects by itself, and it runs, is promoted and is deleted there. Views of a
-pipeline over a bucket, and a query that follows them: each task reads the bucket by itself. A look at a table in a
-bucket that nobody committed to is one request, however many entries its log has.
+"""Backups within a bucket, between buckets, and between a bucket and a folder. A branch in a bucket: the store copies
+its objects itself, and the branch runs, is promoted and is deleted there. Views of a pipeline over a bucket, and a
+query that follows them: each task reads the bucket itself. Checking a table in a bucket without new commits takes one
+request, however many entries its log has.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def test_tables_in_a_bucket_come_back_object_by_object(
 def test_a_pipeline_in_a_bucket_is_renamed_within_it(
     server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if the command was killed before the copy was compared, and again before the old tables were removed."""
+    """Even if the command was killed before the copy was compared, and again before the old tables were removed."""
     lake = begun(server, proxy, bucket, source_of(tmp_path / "disk", commits=0), tmp_path, epoch=1)
     old, pipeline = lake.tables(PIPELINE), replace(PIPELINE, name="hours_by_user")
     new, before = lake.tables(pipeline), outcome(lake)
@@ -154,7 +153,7 @@ def begun(server: S3Server, proxy: Proxy, bucket: str, disk: Lake, folder: Path,
 
 
 def objects(server: S3Server, bucket: str) -> dict[str, bytes]:
-    """The pipeline's objects, without the lease, which is nobody's after a loss."""
+    """Return the pipeline's objects, without the lease, which nobody holds after a loss."""
     keys = server.keys(bucket, f"wh/{PIPELINE.name}/")
     return {key: server.read(bucket, key) for key in keys if "/lease/" not in key}
 

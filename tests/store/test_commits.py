@@ -76,7 +76,7 @@ def test_a_store_that_refuses_the_first_of_both_requests_keeps_the_condition(
 def test_a_store_that_looks_and_then_writes_is_refused(
     warehouse: Warehouse, server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It keeps the condition for one writer after the other, and not for writers at the same moment."""
+    """It enforces the condition for consecutive writers, but not for concurrent ones."""
     create, main = ObjectFiles.create, threading.current_thread()
 
     def racy(files: ObjectFiles, path: str, content: bytes) -> bool:
@@ -155,18 +155,18 @@ def test_a_commit_that_the_store_did_and_did_not_answer_counts_once(
 
 
 def run_until_done(start: Callable[[], None], tries: int = 60) -> int:
-    """Run again after each error, as Airflow would; return the number of runs."""
+    """Run again after each error, as Airflow would, and return the number of runs."""
     for number in range(tries):
         try:
             start()
         except LeaseHeld:
-            # What this process could not give back must not keep it from its next run.
+            # What this process could not release must not keep it from its next run.
             raise
         except Refused as refused:
             if "another driver committed" not in str(refused):
                 raise
         except Exception as error:
-            # A command ends with exit code 1 then, and Airflow tries again.
+            # A command then ends with exit code 1, and Airflow retries it.
             if not (isinstance(error, TidegateError) or is_system_failure(error)):
                 raise
         else:

@@ -1,4 +1,4 @@
-"""Files of a warehouse in a bucket: what is written is read, by few requests; a store that fails is no damage."""
+"""Files of a warehouse in a bucket: what is written can be read, with few requests; a failing store does no damage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ QUICK = {"max_retries": "1", "retry_timeout": "5s", "timeout": "1s", "backoff_co
 
 @pytest.fixture
 def warehouse(proxy: Proxy, bucket: str) -> Warehouse:
-    """A warehouse behind the proxy; its requests so far are forgotten."""
+    """A warehouse behind the proxy, whose earlier requests are not counted."""
     proxy.requests()
     return Warehouse(f"s3://{bucket}/wh", options_of(proxy.endpoint))
 
@@ -177,7 +177,7 @@ def test_a_table_whose_store_does_not_answer_is_not_called_damaged(proxy: Proxy,
 
 
 def test_other_threads_run_while_a_store_is_slow(warehouse: Warehouse, proxy: Proxy) -> None:
-    """Among them that which renews the lease."""
+    """Including the thread that renews the lease."""
     folder, beats, ended = warehouse.path("t"), [time.monotonic()], threading.Event()
     warehouse.write_parquet(folder, "a.parquet", ROWS)
 
@@ -217,7 +217,7 @@ def test_options_are_sorted_for_the_library_of_our_own_files() -> None:
 
 
 def test_a_server_that_tests_start_keeps_a_condition(server: S3Server, bucket: str) -> None:
-    """Without it, tests of the fence would show nothing."""
+    """Without it, tests of the fence would prove nothing."""
     from obstore.exceptions import AlreadyExistsError
     from obstore.store import S3Store
 
@@ -254,7 +254,7 @@ ROOT = "lake of é, a+b=c & d~'(e);@!$"
 
 @pytest.fixture(scope="module")
 def brought(server: S3Server) -> Brought:
-    """Copies a folder into a bucket, below a folder of its own."""
+    """Copies a folder into a bucket, below a separate folder."""
     server.make_bucket("drawn-sources")
 
     def bring(folder: Path) -> Warehouse:

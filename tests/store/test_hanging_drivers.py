@@ -1,4 +1,4 @@
-"""Drivers over a bucket that hang while another host goes on, and hosts whose clocks differ."""
+"""Drivers over a bucket that hang while another host continues, and hosts whose clocks differ."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_one_that_hung_while_another_restored_changes_nothing_when_it_wakes(
 
 
 def other_host(lake: Lake, folder: Path, ahead: int) -> Lake:
-    """The same lake on a host whose clock is ahead by so many milliseconds."""
+    """The same lake on a host whose clock is this many milliseconds ahead."""
     folder.mkdir()
     return Lake(folder, Clock(lake.clock.now + ahead), lake.warehouse, lake.options)
 
@@ -65,7 +65,9 @@ def other_host(lake: Lake, folder: Path, ahead: int) -> Lake:
 def test_hosts_whose_clocks_differ_by_more_than_a_lease_lasts_lose_and_double_nothing(
     lake: Lake, undisturbed: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int
 ) -> None:
-    """A host that is ahead takes the lease of one at work, which ends with 4; a host that is behind waits."""
+    """A host whose clock is ahead takes over the lease of a running driver, which ends with 4; a host that is behind
+    waits.
+    """
     monkeypatch.setattr(LeaseRow, "is_running_here", property(lambda row: True))
     other = other_host(lake, tmp_path / "there", ahead)
     refusals: list[TidegateError] = []
@@ -91,7 +93,7 @@ def attempt(work: Callable[[], object], refusals: list[TidegateError]) -> None:
 def test_a_process_that_was_stopped_and_continued_after_another_one_worked_ends_by_itself(
     lake: Lake, undisturbed: Lake, tmp_path: Path, step: str
 ) -> None:
-    """By SIGSTOP and SIGCONT: none of its threads renews the lease meanwhile."""
+    """By SIGSTOP and SIGCONT, so none of its threads renews the lease meanwhile."""
     given = [str(lake.folder), lake.warehouse, lake.options, lake.clock.now, step]
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.store.test_hanging_drivers", json.dumps(given)], cwd=ROOT, stderr=subprocess.PIPE
@@ -102,7 +104,7 @@ def test_a_process_that_was_stopped_and_continued_after_another_one_worked_ends_
         assert process.poll() is None, process.communicate()[1].decode()
         arrivals.run(LOCAL, other_host(lake, tmp_path / "there", TIME_TO_LIVE + 1))
         process.send_signal(signal.SIGCONT)
-        # After its commit it may find that all is done.
+        # After its commit it may find that everything is done.
         assert process.wait(60) in (0, LEASE_HELD, REFUSED)
     finally:
         process.kill()

@@ -1,4 +1,4 @@
-"""Commands on a host with a name, process ids and folders of its own, and the store between it and this one."""
+"""Commands on a host with its own name, process ids and folders, and only the store between it and this one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def interpreter(tmp_path: Path) -> str:
 
 
 def unshared() -> list[str]:
-    """The command that gives a process a host name and process ids of its own; without the right to it, a skip."""
+    """The command that gives a process its own host name and process ids. Without the right to do so, the test is
+    skipped.
+    """
     command = ["unshare", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if os.geteuid():
         command[1:1] = ["--user", "--map-root-user"]
@@ -51,7 +53,9 @@ def unshared() -> list[str]:
 
 @contextmanager
 def host(config: Path, number: int, *command: str) -> Iterator[tuple[subprocess.Popen[str], Run]]:
-    """A host whose worker has started a command as a try of the task, and died; the host, and the run from here."""
+    """A host whose worker started a command as a try of the task, and died; return the host, and the run as seen from
+    here.
+    """
     environment = {
         **os.environ,
         "HOME": str(config.parent),
@@ -181,7 +185,7 @@ def test_a_driver_on_a_host_of_its_own_is_ended_or_taken_over_from_another(
 
 
 def end_supervisor(machine: subprocess.Popen[str]) -> None:
-    """Kill the supervisor on a host, and nothing else."""
+    """Kill only the supervisor on a host."""
     import psutil
 
     below = psutil.Process(machine.pid).children(recursive=True)

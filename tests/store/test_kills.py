@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.recovery, pytest.mark.long]
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("TIDEGATE_TEST_KILLS", "100"))
 LONGEST_DELAY = 400
-"""Milliseconds between a step and the kill: it falls into the next steps, too."""
+"""Milliseconds between a step and the kill, which may also fall into later steps."""
 
 IMPORTED_LATE = (
     "obstore.store",
@@ -53,7 +53,7 @@ def both(server: S3Server, proxy: Proxy, bucket: str, folder: Path, commits: int
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[subprocess.Popen[str]]:
-    """A process that has imported all that victims need, and forks one for each line that it reads."""
+    """A process that has imported everything that victims need, and forks one for each line that it reads."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.store.test_kills"],
         stdin=subprocess.PIPE,
@@ -68,7 +68,7 @@ def nursery() -> Iterator[subprocess.Popen[str]]:
 
 
 def victim(nursery: subprocess.Popen[str], lake: Lake, step: str, epoch: int, delay: int) -> int:
-    """Stream in a process of its own until the kill; its exit code, 1 if the store's faults ended it before."""
+    """Stream in a separate process until the kill; return its exit code, 1 if the store's faults ended it before."""
     assert nursery.stdin is not None
     assert nursery.stdout is not None
     told = [str(lake.folder), lake.warehouse, lake.options, lake.clock.now, step, epoch, delay]
@@ -116,7 +116,7 @@ def test_a_stream_killed_a_hundred_times_over_a_failing_store_loses_and_doubles_
     for _ in range(2 * KILLS):
         delay = draw.choice((0, draw.randrange(LONGEST_DELAY)))
         killed += victim(nursery, lake, draw.choice(STEPS), draw.randrange(1, 4), delay) == -signal.SIGKILL
-        # The proxy would take long to tell of all requests at the end.
+        # Reporting all requests at the end would take the proxy long.
         proxy.requests()
         if killed == KILLS:
             break
@@ -130,14 +130,13 @@ def test_a_stream_killed_a_hundred_times_over_a_failing_store_loses_and_doubles_
 
 
 def main(folder: str, warehouse: str, options: dict[str, str], clock: int, step: str, epoch: int, delay: int) -> None:
-    """Stream, and end this process by a signal that nothing can catch after a step of an epoch."""
+    """Stream, and end this process after a step of an epoch, by a signal that can't be caught."""
     arrivals.run(LOCAL, Lake(Path(folder), Clock(clock), warehouse, options), killing_after(step, epoch, delay))
 
 
 def fork_victims() -> None:
-    """Fork a victim for each line of JSON, and print its exit code.
-
-    This process itself opens no table, so no thread of a library is lost in a child.
+    """Fork a victim for each line of JSON, and print its exit code. This process itself opens no table, so no thread of
+    a library is lost in a child.
     """
     for name in IMPORTED_LATE:
         import_module(name)

@@ -1,4 +1,4 @@
-"""The store is gone after some write of a command, as after kill -9: the same command, given again, does its work."""
+"""The store fails after some write of a command, as after kill -9: the same command, run again, does its work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.pipelines.ledger.lease import LeaseRow
 pytestmark = [pytest.mark.recovery, pytest.mark.long, pytest.mark.timeout(3600)]
 
 POINTS = int(os.environ.get("TIDEGATE_TEST_OUTAGES", "4"))
-"""Drawn writes of each command after which the store is gone."""
+"""Random writes of each command after which the store fails."""
 
 BEFORE = (
     ("stream", "hours", "--available-now", "--max-files-per-epoch", "2"),
@@ -65,7 +65,7 @@ def test_a_command_that_the_store_left_in_the_middle_does_its_work_when_it_is_gi
         return life.tidegate(capsys, *command)
 
     def left() -> dict[str, Any]:
-        """Return what is there after the next run of the stream, without the numbers of epochs and timelines."""
+        """Return the tables after the next run of the stream, without the numbers of epochs and timelines."""
         assert tidegate("stream", "hours", "--available-now")[0] == 0
         rows = {
             table: sorted(re.sub(r"'(timeline|epoch)': \d+", "", row) for row in rows)
@@ -86,7 +86,7 @@ def test_a_command_that_the_store_left_in_the_middle_does_its_work_when_it_is_gi
             for key in server.keys(bucket, "wh/hours/"):
                 server.delete(bucket, key)
         content = server.content(bucket)
-        # The command that was killed has this process, which lives on.
+        # The killed command runs in this process, which survives.
         monkeypatch.setattr(LeaseRow, "is_alive", lambda row, now: False)
         proxy.requests()
         code, text = tidegate(*COMMANDS[name])

@@ -1,4 +1,4 @@
-"""The secret of a store is in nothing that a run leaves behind, prints or shows; and where a secret may come from."""
+"""A store's secret is in nothing that a run leaves behind, prints or shows; and where a secret may come from."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SPARK_WITH_A_SECRET = f"""[spark]
 """
 _PLACES = ("AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP", "AWS_CONFIG_FILE")
 COMMANDS = ("optimize", "quality", "report", "reopen")
-"""Commands that are left out: they take long, and are in the long form."""
+"""Commands that are left out because they take long; the long form has them."""
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_the_secret(server: S3Server, bucket: str, folder: Path) -> Iterator[str]:
-    """Yield each file and each object that has the secret, in its bytes or in a value of a table."""
+    """Yield each file and each object that contains the secret, in its bytes or in a value of a table."""
     files = [(str(file), file.read_bytes()) for file in folder.rglob("*") if file.is_file()]
     objects = [(key, server.read(bucket, key)) for key in server.keys(bucket)]
     for name, content in (*files, *objects):
@@ -156,7 +156,7 @@ def test_names_that_tell_no_secret_mask_nothing() -> None:
 def test_airflows_logs_and_fields_show_no_secret_of_tidegate_toml(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a task that reads tables itself: Airflow knows only the secrets of its connections otherwise."""
+    """In a task that reads tables itself; otherwise Airflow knows only the secrets of its connections."""
     masked_by_airflow: list[str] = []
     monkeypatch.setattr("airflow.sdk.log.mask_secret", masked_by_airflow.append)
     importlib.reload(airflow)
@@ -213,7 +213,7 @@ def test_the_most_particular_place_gives_the_key(tmp_path: Path, monkeypatch: py
 def test_the_default_profile_counts_for_a_bucket_of_s3_without_any_other_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """deltalake reads it, so our own files must be read by its key too."""
+    """deltalake uses this key, so our own files must be read with it too."""
     (tmp_path / "credentials").write_text("[default]\naws_access_key_id = DEFAULT\naws_secret_access_key = s\n")
     (tmp_path / "config").write_text("[default]\nregion = eu-west-3\nendpoint_url = http://127.0.0.1:9\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
@@ -249,7 +249,7 @@ def test_an_endpoint_without_encryption_has_to_be_allowed(monkeypatch: pytest.Mo
 def test_variables_of_another_store_are_not_mixed_with_the_key_and_the_endpoint_of_tidegate_toml(
     server: S3Server, proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The libraries send the token of the environment with any key, and prefer its endpoint for S3 to any other."""
+    """The libraries send the environment's token with any key, and prefer its endpoint for S3 to any other."""
     monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
     warehouse = Warehouse(f"s3://{bucket}/wh", complete(options_of(proxy.endpoint)))
@@ -308,7 +308,7 @@ def test_a_profile_without_a_key_of_its_own_is_refused_with_the_way_out(
 
 @pytest.fixture
 def by_connection(monkeypatch: pytest.MonkeyPatch, server: S3Server, bucket: str, tmp_path: Path) -> Life:
-    """A project whose tidegate.toml names an Airflow connection, and nothing else of the store."""
+    """A project whose tidegate.toml names an Airflow connection, and nothing else about the store."""
     connection = {
         "conn_type": "aws",
         "login": KEY,
@@ -376,7 +376,7 @@ def test_a_command_gets_a_connection_by_its_environment_and_no_one_can_read_it(
 def test_a_run_with_spark_shows_no_secret_on_a_command_line_and_leaves_none_in_a_file(
     server: S3Server, bucket: str, tmp_path: Path
 ) -> None:
-    """Neither the key of the store nor that in a setting of Spark; its scratch files are looked at, too."""
+    """Neither the key of the store nor the one in a Spark setting; its scratch files are searched, too."""
     disk = source_of(tmp_path / "disk", commits=2)
     upload(server, Path(disk.path("events")), bucket, "here/events")
     life = Life(tmp_path / "project", f"s3://{bucket}/here", options_of(server.endpoint))

@@ -1,4 +1,4 @@
-"""Commands on hosts that share no disk: one host runs a command, another one follows it, ends it, or takes over."""
+"""Commands on hosts that share no disk: one host runs a command, and another one follows it, ends it, or takes over."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sharing(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 class FarRun:
-    """A run on another host, written by hand: its supervisor's copying without its processes."""
+    """A run on another host, written by hand: what its supervisor copies, without its processes."""
 
     def __init__(self, config: Path, folder: Path, number: int = 1, ends: Callable[[], None] = lambda: None) -> None:
         self.files = FolderOfRun(folder)
@@ -188,7 +188,7 @@ def test_a_request_to_end_comes_to_the_supervisor_through_the_store_unless_a_lat
 def test_a_task_that_airflow_gave_up_ends_no_command_of_its_host_that_a_task_on_another_host_follows(
     here: Path, interpreter: str
 ) -> None:
-    """Airflow ends it as soon as its worker, which was cut off, reaches it again."""
+    """Airflow ends it as soon as its worker, which was cut off, can reach it again."""
     task = operator(here, interpreter, "stream", "wait")
     task._try = 1
     run = task._run_of(task.submit_job(in_airflow(1)))
@@ -216,7 +216,7 @@ def interpreter(tmp_path: Path) -> str:
 def test_the_task_on_another_worker_takes_the_outcome_of_the_command_that_the_first_one_started(
     code: int, has_handle: bool, here: Path, interpreter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if the first worker died before Airflow had the handle: the files of the earlier try say where it runs."""
+    """Even if the first worker died before Airflow had the handle: the files of the earlier try say where it runs."""
     far = FarRun(here, tmp_path / "away")
     far.write("working far away\n")
     far.copying.beat()
@@ -252,7 +252,9 @@ def test_the_task_on_another_worker_takes_the_outcome_of_the_command_that_the_fi
     ids=str,
 )
 def test_a_note_that_no_supervisor_of_ours_wrote_is_passed_over(noted: bytes | str, here: Path, tmp_path: Path) -> None:
-    """Whoever may write to the artifacts could name a process of this host, which the task would end with itself."""
+    """Whoever may write to the artifacts could name a process of this host, which the task would then kill when it
+    ends.
+    """
     far = FarRun(here, tmp_path / "away")
     far.copying.beat()
     hosts = Hosts.of(str(here), "visits")

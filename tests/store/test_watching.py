@@ -1,6 +1,5 @@
-"""A watcher and the test of a connection on an object store: what they see, and how many requests they take.
-
-Requests of an epoch on an object store: their number does not grow with history, and the docs say what they cost.
+"""A watcher and the test of a connection on an object store: what they see, and how many requests they take. Requests
+of an epoch on an object store: their number does not grow with the history, and the docs say what they cost.
 """
 
 from __future__ import annotations
@@ -114,7 +113,9 @@ DEAR = {"PUT", "POST", "COPY", "LIST"}
 
 
 def requests_of_epochs(server: S3Server, proxy: Proxy, bucket: str, folder: Path, commits: int) -> list[Counter[str]]:
-    """Stream a source of small commits, one an epoch, in which each epoch fires windows; the requests of each epoch."""
+    """Stream a source of small commits, one per epoch, in which each epoch fires windows; return the requests of each
+    epoch.
+    """
     disk = arrivals.Lake(folder / "disk")
     for number in range(commits):
         moment = DAY0 + timedelta(hours=number)
@@ -135,7 +136,7 @@ def requests_of_epochs(server: S3Server, proxy: Proxy, bucket: str, folder: Path
 
 
 def spent(counts: list[Counter[str]]) -> tuple[float, float]:
-    """Return the mean number of writes and of reads of an epoch."""
+    """Return the mean number of writes and of reads per epoch."""
     total = sum(counts, Counter[str]())
     writes = sum(number for kind, number in total.items() if kind in DEAR)
     return writes / len(counts), (total.total() - writes) / len(counts)
@@ -147,7 +148,7 @@ def spent(counts: list[Counter[str]]) -> tuple[float, float]:
 def test_requests_of_an_epoch_do_not_grow_with_history_and_are_those_of_the_docs(
     server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path, commits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Renewals of the lease, which come by time and not by epoch, have a row of their own in the docs.
+    # Renewals of the lease happen by time and not by epoch, so they have a separate row in the docs.
     monkeypatch.setattr("tidegate.pipelines.ledger.lease.TIME_TO_LIVE", 24 * 3_600_000)
     counts = requests_of_epochs(server, proxy, bucket, tmp_path, commits)
     early, late = spent(counts[10:20]), spent(counts[-10:])

@@ -1,4 +1,4 @@
-"""All commands on a warehouse and a source in a bucket: the answers and the rows that they give on disk."""
+"""All commands on a warehouse and a source in a bucket: their output and their rows are the same as on disk."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ODD = "été 2024/a+b=c & ~d'(e)"
-"""A folder as people name it: with spaces, other letters, and characters that a URL writes otherwise."""
+"""A folder as users name it: with spaces, non-English letters, and characters that a URL encodes."""
 
 SLOW_COMMANDS = ("setup", "quality", "report")
-"""Commands that import much or ask Java: they are in the long form."""
+"""Commands that import much or need Java: they are in the long form."""
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_source_in_a_bucket_fills_a_warehouse_on_disk(server: S3Server, bucket
 def test_tables_that_an_older_version_wrote_on_disk_go_on_in_a_bucket(
     server: S3Server, bucket: str, tmp_path: Path
 ) -> None:
-    """Copied file by file: no manifest, log or savepoint names the place where it was."""
+    """Copied file by file: no manifest, log or savepoint contains its location."""
     with tarfile.open(test_upgrading.TABLES) as packed:
         packed.extractall(tmp_path, filter="data")
     upload(server, tmp_path / "warehouse", bucket, ODD)

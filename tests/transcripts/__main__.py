@@ -12,7 +12,7 @@ from tests.transcripts.runner import Outcome, run_case
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the cases of files; 1 if any failed."""
+    """Run the cases of files, and return 1 if any failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.transcripts", description=__doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="case files (tests/conformance/*.json)")
     parser.add_argument("--operator", choices=("row", "columnar"), default="row", help="which operator to drive")

@@ -53,7 +53,7 @@ class AssignerChecks:
         check_fields(f"check {index}", check, {"ts", "processing_time", "gap", "windows"})
         context = Clocks(current_processing_time=check.get("processing_time", 0))
         self._gap.gap = check.get("gap", 0)
-        # As an operator does: the stagger is drawn when the first element comes.
+        # Like an operator: the stagger is drawn when the first element arrives.
         self._assigner = self._assigner.staggered(context.current_processing_time)
         windows = self._assigner.assign_windows(None, check["ts"], context)
         expect_equal(f"windows of check {index}", check["windows"], [window_text(window) for window in windows])
@@ -68,7 +68,7 @@ def run_window_start(case: dict[str, Any], options: Options) -> None:
 
 
 def run_intersects(case: dict[str, Any], options: Options) -> None:
-    """Run literal checks of windows that overlap, touch, or do neither; both ways around."""
+    """Run literal checks of windows that overlap, touch, or neither, in both directions."""
     check_fields(case["id"], case, CASE_FIELDS | {"checks"})
     for check in case["checks"]:
         check_fields("check", check, {"a", "b", "intersects", "cover"})

@@ -1,6 +1,6 @@
 """The public objects that a case describes: assigner, trigger, evictor, windows.
 
-The fields of a description are parameters of the object's factory, which refuses a field that it does not know.
+The fields of a description are parameters of the object's factory, which refuses unknown fields.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class DynamicGap:
-    """The gap of the element that is being fed."""
+    """Return the gap of the current element."""
 
     def __init__(self) -> None:
         self.gap = 0
@@ -55,7 +55,7 @@ class DynamicGap:
 
 
 def delta(old: Any, new: Any) -> float:
-    """The distance that cases mean: new value minus old value."""
+    """Return the distance that cases mean: new value minus old value."""
     return float(new - old)
 
 
@@ -93,7 +93,7 @@ _EVICTORS: dict[str, Callable[..., Evictor]] = {
     "delta": partial(DeltaEvictor.of, delta=delta),
 }
 _PARAMETERS = {"count": "max_count", "max": "max_count", "of": "nested", "evict_after": "do_evict_after"}
-"""Parameters whose name is not that of the field."""
+"""Parameters whose names differ from the field's."""
 
 
 def _made(what: str, factories: Mapping[str, Callable[..., T]], raw: dict[str, Any]) -> T:
@@ -105,7 +105,7 @@ def _made(what: str, factories: Mapping[str, Callable[..., T]], raw: dict[str, A
 
 
 def build_assigner(raw: dict[str, Any], gap: DynamicGap) -> WindowAssigner:
-    """The assigner of a case."""
+    """Return the assigner of a case."""
     rest = dict(raw)
     time = rest.pop("time", "event")
     if time not in ("event", "processing"):
@@ -120,19 +120,19 @@ def build_assigner(raw: dict[str, Any], gap: DynamicGap) -> WindowAssigner:
 
 
 def build_trigger(raw: dict[str, Any] | None) -> Trigger | None:
-    """The trigger of a case; None stands for the assigner's default."""
+    """Return the trigger of a case; None stands for the assigner's default."""
     if raw is None:
         return None
     return _made("trigger", _TRIGGERS, raw | {"of": build_trigger(raw["of"])} if "of" in raw else raw)
 
 
 def build_evictor(raw: dict[str, Any] | None) -> Evictor | None:
-    """The evictor of a case, or None."""
+    """Return the evictor of a case, or None."""
     return None if raw is None else _made("evictor", _EVICTORS, raw)
 
 
 def build_windows(raw: dict[str, Any], gap: DynamicGap) -> Windows:
-    """The windows of a case's `operator`."""
+    """Return the windows of a case's `operator`."""
     check_fields("operator", raw, {"assigner", "trigger", "evictor", "allowed_lateness", "late_output", "function"})
     evictor, function = build_evictor(raw["evictor"]), raw["function"]
     shared: dict[str, Any] = {

@@ -1,7 +1,6 @@
-"""The columnar operator element by element, so that harness and transcripts can drive it as any operator.
-
-Each element is a source commit of its own, which makes late panes those that Flink fires. Every step
-takes the state in and gives it out again as rows.
+"""The columnar operator element by element, so that harness and transcripts can drive it like any operator. Each
+element is a source commit of its own, so that late panes fire as in Flink. Every step takes the state as rows and
+returns it as rows.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class ColumnarByElement:
             raise MissingTimestamp
         outcome = self._run([(key, value, timestamp)], [(self._watermark, False)])
         if any(row.late_firing for row in self.state_rows()):
-            # The element fires what it came too late for; timers wait for the next watermark.
+            # A late element fires immediately; timers wait for the next watermark.
             self._run([], [(self._watermark, True)])
         for late in outcome.late.to_pylist():
             start, end = late["window_start"], late["window_end"]
@@ -70,17 +69,17 @@ class ColumnarByElement:
             self.output.append(LateElement(key, value, timestamp, late["reason"], window, late["watermark"]))
 
     def process_watermark(self, watermark: Millis, side: str | None = None) -> None:
-        """Move event time, never back, and fire what is due."""
+        """Advance event time, never back, and fire what is due."""
         self._run([], [(watermark, True)])
         self._watermark = max(self._watermark, watermark)
         self.output.append(WatermarkRecord(self._watermark))
 
     def process_processing_time(self, clock: Millis, within: bool = False) -> None:
-        """Move the clock, never back."""
+        """Advance the clock, never back."""
         self._clock = max(self._clock, clock)
 
     def end_commit(self) -> None:
-        """Nothing is left to do: every element is a commit of its own."""
+        """Nothing is left to do, because every element is a commit of its own."""
 
     def take_output(self) -> list[Record]:
         """Return the output since the last call."""
@@ -88,11 +87,11 @@ class ColumnarByElement:
         return records
 
     def state_rows(self) -> Iterator[StateRow]:
-        """Everything the operator remembers."""
+        """Return everything that the operator remembers."""
         return self._schema.from_table(self._state)
 
     def restore_state(self, rows: Iterable[StateRow]) -> None:
-        """Take in rows; the operator must be new."""
+        """Load rows; the operator must be new."""
         self._state = self._schema.to_table(rows, DEFAULT_MAX_PARALLELISM)
 
     def restore_time(self, watermark: Millis, processing_time: Millis) -> None:
@@ -101,7 +100,7 @@ class ColumnarByElement:
 
     @property
     def timers(self) -> InternalTimerService:
-        """Timers and clocks, as the row operator would hold them."""
+        """Return timers and clocks, as the row operator would hold them."""
         return self._by_row().timers
 
     @property
@@ -114,7 +113,7 @@ class ColumnarByElement:
         return self._by_row().num_state_entries()
 
     def _by_row(self) -> WindowOperator:
-        """The row operator with this state: it also proves that it can take it over."""
+        """Return the row operator with this state, which also proves that it can take over the state."""
         operator = WindowOperator(self._windows, panes=self._panes)
         operator.restore_time(self._watermark, self._clock)
         operator.restore_state(self.state_rows())
@@ -145,7 +144,7 @@ class ColumnarByElement:
         interval = early_interval(self._windows) or 0
         for i, result in enumerate(results):
             if result.timing is Timing.EARLY:
-                # The first of a window is the timer that it had, each other lies an interval later.
+                # The first timer of a window is the one that it had; the others follow at intervals.
                 timers = due[result.key, result.window]
                 results[i] = result._replace(timer=timers[0])
                 due[result.key, result.window] = [timers[0] + interval, *timers]

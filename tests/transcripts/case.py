@@ -1,4 +1,4 @@
-"""One case at work: strict reading of its fields, expected errors, and how a difference is told."""
+"""A running case: strict reading of its fields, expected errors, and the description of differences."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CASE_FIELDS = {"id", "source", "kind", "note", "tags"}
 
 
 class Mismatch(Exception):
-    """A case that does not hold: what was expected and what came."""
+    """A case that fails: what was expected, and the actual value."""
 
     def __init__(self, where: str, expected: object, came: object) -> None:
         super().__init__(f"{where}: expected {expected}, came {came}")
@@ -67,20 +67,20 @@ class Options:
         if not self.restore_every_step:
             return value
         made = make()
-        # As a snapshot comes back from a manifest.
+        # As a snapshot is read back from a manifest.
         made.restore(json.loads(json.dumps(value.snapshot())))
         return made
 
 
 def check_fields(what: str, given: dict[str, Any], known: Iterable[str]) -> None:
-    """Raise Mismatch for a field that the runner does not know: it must not pass unread."""
+    """Raise Mismatch for an unknown field, which must not be ignored."""
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise Mismatch(what, f"fields the runner knows ({sorted(known)})", f"unknown fields {unknown}")
 
 
 def only_field(what: str, step: dict[str, Any], known: Iterable[str]) -> str:
-    """The one field of a step that says what it does."""
+    """Return the one field of a step that says what it does."""
     names = [name for name in step if name in set(known)]
     if len(names) != 1:
         raise Mismatch(what, f"one of {sorted(known)}", sorted(step))
@@ -94,7 +94,7 @@ def expect_equal(where: str, expected: Any, came: Any) -> None:
 
 
 def run_expecting(error: dict[str, Any] | None, at: object, act: Callable[[], None]) -> bool:
-    """Run one step; whether it raised the error the case expects there.
+    """Run one step, and return whether it raised the error that the case expects there.
 
     Raises:
         Mismatch: an error came that was not expected, or the expected one did not.

@@ -20,11 +20,11 @@ VALUE, GAP = "value", "gap"
 
 _INPUT = pa.schema([(VALUE, pa.int64()), (GAP, pa.int64())])
 _AGGREGATES: dict[str, Aggregate] = {"sum": Sum(VALUE), "reduce_sum": Sum(VALUE), "count": Count()}
-"""The functions of cases that are aggregates; the others see elements in the order of their arrival."""
+"""The functions of cases that are aggregates; the others see elements in order of arrival."""
 
 
 def build_columnar(windows: Windows, operator: dict[str, Any], key: KeySchema | None) -> OperatorHarness:
-    """A harness for a case's windows.
+    """Return a harness for a case's windows.
 
     Raises:
         Skipped: the planner takes the row operator for them, or the function is no aggregate.

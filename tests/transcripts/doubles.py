@@ -44,7 +44,7 @@ def window_of(raw: Any) -> Window:
 
 
 def window_text(window: Window) -> Any:
-    """A window as cases write it."""
+    """Return a window as cases write it."""
     return list(window) if isinstance(window, TimeWindow) else "global"
 
 
@@ -67,7 +67,7 @@ class ScriptedAssigner(WindowAssigner):
 
 
 class ScriptedMergingAssigner(ScriptedAssigner, MergingWindowAssigner):
-    """As above, with windows that merge by touching or as the last `set_merge` says."""
+    """As above, with windows that merge if they touch, or as the last `set_merge` says."""
 
     def __init__(self, event_time: bool, touching: bool) -> None:
         super().__init__(event_time)

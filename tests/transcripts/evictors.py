@@ -1,4 +1,4 @@
-"""Cases of kind `evictor`: what the function sees of a window, and what stays."""
+"""Cases of kind `evictor`: what the function sees of a window, and what remains."""
 
 from __future__ import annotations
 

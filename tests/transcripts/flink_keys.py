@@ -1,4 +1,4 @@
-"""Key groups as Flink itself gives them, for cases that say where a key goes."""
+"""Flink's own key groups, for cases that say where a key belongs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _UINT64 = 2**64
 
 
 def intersection(a: range, b: range) -> range | None:
-    """The groups in both, or None."""
+    """Return the groups in both, or None."""
     return range(max(a.start, b.start), min(a.stop, b.stop)) or None
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """Half as much again as `parallelism`, up to a power of two, from 128 to 32768."""
+    """Return one and a half times `parallelism`, rounded up to a power of two, from 128 to 32768."""
     wanted = parallelism + parallelism // 2
     return min(max(1 << (wanted - 1).bit_length(), DEFAULT_MAX_PARALLELISM), MAX_KEY_GROUPS)
 
 
 def flink_key_group(key: str | int | bool, max_parallelism: int, *, long: bool = False) -> int:
-    """The key group that Flink itself gives a key: cases name subtasks by it.
+    """Return the key group that Flink itself assigns to a key; cases name subtasks by it.
 
     Args:
         key: a string, an integer or a boolean.

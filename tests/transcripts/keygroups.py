@@ -45,7 +45,7 @@ _SPARK_TYPES = {
 
 
 def flink_group(key: Any, max_parallelism: int) -> int:
-    """Flink's key group of a key as cases write it: text, int, boolean, or `{"long": n}`."""
+    """Return Flink's key group of a key as cases write it: text, int, boolean, or `{"long": n}`."""
     if isinstance(key, dict):
         check_fields("key", key, {"long"})
         return flink_key_group(key["long"], max_parallelism, long=True)
@@ -53,7 +53,7 @@ def flink_group(key: Any, max_parallelism: int) -> int:
 
 
 def run_key_groups(case: dict[str, Any], options: Options) -> None:
-    """Run literal checks: each answers what its other fields ask."""
+    """Run literal checks, each of which has the answer to its other fields."""
     check_fields(case["id"], case, CASE_FIELDS | {"checks", "expect_error"})
     walk(case, case["checks"], _check)
 

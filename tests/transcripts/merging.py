@@ -51,9 +51,8 @@ def _merging(raw: dict[str, Any]) -> MergingWindowAssigner:
 
 
 class StateWindows:
-    """The set of windows in flight, and beside it the state window of each as Flink names them.
-
-    A merge keeps the state window with the smallest start: Flink leaves open which of them stays.
+    """The set of windows in flight, with the state window of each as Flink names them. A merge keeps the state window
+    with the smallest start, because Flink leaves open which of them remains.
     """
 
     def __init__(self, assigner: MergingWindowAssigner, restored: Iterable[tuple[TimeWindow, TimeWindow]] = ()) -> None:
@@ -61,7 +60,7 @@ class StateWindows:
         self.in_flight = MergingWindowSet(assigner, self.of)
 
     def add(self, window: TimeWindow, on_merge: Callable[[Merge, list[TimeWindow]], None]) -> TimeWindow:
-        """Add a window; each merge is told with the state windows of its sources, of which the first stays."""
+        """Add a window; each merge is reported with the state windows of its sources, the first of which remains."""
         addition = self.in_flight.plan(window)
         for merge in addition.merges:
             states = sorted(self.of.pop(source) for source in merge.sources)
@@ -72,12 +71,12 @@ class StateWindows:
         return addition.window
 
     def retire(self, window: TimeWindow) -> None:
-        """Forget a window."""
+        """Remove a window."""
         self.in_flight.retire(window)
         del self.of[window]
 
     def persisted(self) -> list[tuple[TimeWindow, TimeWindow]]:
-        """The pairs (window, state window) that Flink's snapshot keeps."""
+        """Return the pairs (window, state window) that Flink's snapshot contains."""
         return [(window, self.of[window]) for window in self.in_flight]
 
 

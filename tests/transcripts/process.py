@@ -85,10 +85,8 @@ class OperatorCase:
         self.restored = True
 
     def compare(self, where: str, expected: list[dict[str, Any]], records: list[Record]) -> None:
-        """Compare outputs in order.
-
-        A restore reads keys in another order than they came in, and subtasks work side by side: then
-        the order is fixed for each key only.
+        """Compare outputs in order. A restore reads keys in another order than they came in, and subtasks run in
+        parallel: then the order is fixed only within each key.
         """
         for output in expected:
             check_fields(where, output, {"value", "ts", "watermark", "side", "key"})
@@ -104,7 +102,7 @@ class OperatorCase:
             expect_subsequence(f"of key {key} {where}", expected, of_key)
 
     def probe(self, where: str, probe: dict[str, Any]) -> None:
-        """Look inside after a step; process functions have no probes."""
+        """Inspect the operator afterwards; process functions have no probes."""
 
 
 def _of_other_key(record: Record, key: str) -> bool:
@@ -114,7 +112,7 @@ def _of_other_key(record: Record, key: str) -> bool:
 
 
 def _text(record: Record, expected: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """A record as cases write it; a change of status is not listed."""
+    """Return a record as cases write it; a change of status is not listed."""
     if isinstance(record, ElementResult):
         text = {"value": record.value, "ts": record.timestamp}
         return text | {"key": record.key} if any("key" in output for output in expected) else text

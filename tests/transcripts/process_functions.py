@@ -30,7 +30,7 @@ _FIELDS: dict[str, set[str]] = {
     "reregister": {"delay", "until"},
     "acts": {"again", "until"},
 }
-# Values of cases are of any JSON type, and keys of one case may have different ones.
+# Values of cases have any JSON type, and the keys of a case may have different ones.
 _SEEN = ValueStateDescriptor("seen", pa.string())
 
 

@@ -1,4 +1,4 @@
-"""Runs one case: its kind picks who reads it, and anything unexpected is a failure."""
+"""Runs one case: its kind decides who reads it, and anything unexpected is a failure."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class Outcome:
 
 
 def run_case(case: dict[str, Any], options: Options) -> Outcome:
-    """Run a case. A kind or field that the runner does not know is a failure, never a skip."""
+    """Run a case. An unknown kind or field is a failure, never a skip."""
     name = str(case.get("id", "case without id"))
     run = KINDS.get(case.get("kind", ""))
     if run is None:
         return Outcome(name, "failed", f"unknown kind {case.get('kind')!r}; the runner knows {sorted(KINDS)}")
     try:
         with warnings.catch_warnings():
-            # Windows that nothing cleans are what some cases are about.
+            # Some cases are about windows that nothing cleans up.
             warnings.simplefilter("ignore", UnboundedStateWarning)
             run(case, options)
     except Skipped as reason:

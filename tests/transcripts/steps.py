@@ -23,7 +23,7 @@ class Clocks:
 
 
 def built(case: dict[str, Any], build: Callable[[], T]) -> T | None:
-    """Return the value of `build`; None if it raised the error that the case expects at build."""
+    """Return the value of `build`, or None if it raised the error that the case expects."""
     made: list[T] = []
     if run_expecting(case.get("expect_error"), "build", lambda: made.append(build())):
         return None
@@ -47,7 +47,9 @@ def walk(case: dict[str, Any], steps: Iterable[T], act: Callable[[int, T], None]
 def walk_steps(
     case: dict[str, Any], fields: Mapping[str, Iterable[str]], act: Callable[[str, str, dict[str, Any]], None]
 ) -> None:
-    """Walk over the steps of a case, each with the field that says what it does; `fields` are those beside it."""
+    """Iterate over the steps of a case, each with the field that says what it does; `fields` are the other allowed
+    fields.
+    """
 
     def checked(index: int, step: dict[str, Any]) -> None:
         where = f"step {index}"
@@ -74,13 +76,13 @@ def by_step(case: dict[str, Any], field: str) -> dict[int, list[dict[str, Any]]]
 
 
 def expect_same(where: str, expected: Sequence[Any], came: Sequence[Any]) -> None:
-    """Raise Mismatch unless both hold the same, in any order."""
+    """Raise Mismatch unless both contain the same items, in any order."""
     if Counter(map(_frozen, expected)) != Counter(map(_frozen, came)):
         raise Mismatch(where, list(expected), list(came))
 
 
 def expect_subsequence(where: str, expected: Sequence[Any], came: Sequence[Any]) -> None:
-    """Raise Mismatch unless `came` is `expected` with some left out, in the same order."""
+    """Raise Mismatch unless `came` is `expected` with some items left out, in the same order."""
     rest = iter(expected)
     if not all(any(item == wanted for wanted in rest) for item in came):
         raise Mismatch(f"order {where}", list(expected), list(came))

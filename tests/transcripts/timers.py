@@ -35,7 +35,7 @@ def run_timer_service(case: dict[str, Any], options: Options) -> None:
 
 
 class Subtask:
-    """One timer service with the context of its keys, which notes what fires and does what the case says."""
+    """One timer service with the context of its keys, which records what fires and does what the case says."""
 
     def __init__(self, case: TimerCase, number: int) -> None:
         self.case = case
@@ -79,12 +79,12 @@ def _timer_text(case: TimerCase, time: Millis, slot: Slot) -> dict[str, Any]:
 
 
 def count(queue: TimerQueue, namespace: Any) -> int:
-    """The number of timers in one namespace, over all keys."""
+    """Return the number of timers in one namespace, over all keys."""
     return sum(1 for _, slot in queue if slot[1] == namespace)
 
 
 def poll(queue: TimerQueue) -> tuple[Millis, Slot]:
-    """Take out one timer of the smallest time; there must be one."""
+    """Remove one timer with the smallest time; there must be one."""
     timer = next(iter(queue))
     queue.remove(*timer)
     return timer
@@ -104,7 +104,7 @@ class TimerCase:
         self.subtasks = [Subtask(self, 0)]
 
     def raw_key(self, key: Any) -> Any:
-        """A key as the case writes it."""
+        """Return a key as the case writes it."""
         return self.keys.get(key, key)
 
     def step(self, where: str, kind: str, step: dict[str, Any]) -> None:
@@ -127,7 +127,7 @@ class TimerCase:
             case "current":
                 self._expect_current(where, raw)
             case "next_wakeup":
-                # The earliest call of the clock that was asked for, restored timers included.
+                # Return the earliest call of the clock that was requested, including restored timers.
                 wakeups = [time for s in self.subtasks if (time := s.service.processing_time.peek()) is not None]
                 expect_equal(f"next_wakeup at {where}", raw, min(wakeups, default=None))
             case "snapshot_restore":

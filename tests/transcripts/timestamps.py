@@ -22,10 +22,10 @@ from tidegate.windowing.watermarks import (
 
 
 class TimestampsAndWatermarksOperator:
-    """Assigns timestamps, and emits watermarks at the strategy's interval. Source: Flink's operator of this name.
+    """Assigns timestamps, and emits watermarks at the strategy's interval.
 
-    Elements go on first, then the watermark that follows from them. Watermarks and status from before are ignored, but
-    for the end of time.
+    Source: Flink's operator of this name. Elements are passed on first, then the watermark that follows from them.
+    Watermarks and status of the input are ignored, except for the end of time.
     """
 
     def __init__(self, strategy: WatermarkStrategy) -> None:
@@ -67,7 +67,7 @@ class TimestampsAndWatermarksOperator:
 
 
 class LastEventMinusOne(WatermarkGenerator):
-    """The user-defined generator that cases call `periodic`: it may regress."""
+    """The user-defined generator that cases call `periodic`: it may go back."""
 
     def __init__(self) -> None:
         self._last: Millis | None = None

@@ -1,4 +1,4 @@
-"""Cases of kind `trigger`: one trigger alone, with one key."""
+"""Cases of kind `trigger`: a single trigger with one key."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TriggerCase:
 
     def _on_element(self, raw: dict[str, Any]) -> str:
         window = self._enter(window_of(raw["window"]))
-        # Flink shows triggers the smallest timestamp where an element has none.
+        # Flink shows triggers the smallest timestamp if an element has none.
         timestamp = MIN_TIMESTAMP if raw["ts"] is None else raw["ts"]
         return self.trigger.on_element(raw["value"], timestamp, window, self.context).name
 

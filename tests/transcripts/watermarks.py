@@ -24,7 +24,7 @@ STATUS = {True: "idle", False: "active"}
 
 
 def build_strategy(raw: dict[str, Any]) -> WatermarkStrategy:
-    """The strategy of a case's `generator`."""
+    """Return the strategy of a case's `generator`."""
     match raw["type"]:
         case "bounded_out_of_orderness":
             check_fields("generator", raw, {"type", "delay", "idle_timeout"})
@@ -176,7 +176,7 @@ def _input_status(where: str, valve: StatusWatermarkValve, status: str, channel:
 
 
 def record_text(record: WatermarkRecord | IdleRecord) -> Any:
-    """A record of time as cases write it."""
+    """Return a time record as cases write it."""
     return record.timestamp if isinstance(record, WatermarkRecord) else STATUS[record.idle]
 
 

@@ -42,7 +42,7 @@ def run_window_operator(case: dict[str, Any], options: Options) -> None:
         | {"operator", "steps", "expect", "probes", "ordered_within_step", "expect_error", "also_with_evictor"},
     )
     _run(case, case["operator"], options)
-    # The columnar operator has run what it can of the case: an evictor needs every element.
+    # The columnar operator has run what it supports of the case: an evictor needs every element.
     if "also_with_evictor" in case and options.operator == "row":
         _run(case, case["operator"] | {"evictor": case["also_with_evictor"]}, options)
 
@@ -97,11 +97,11 @@ class WindowCase(OperatorCase):
 
     def compare(self, where: str, expected: list[dict[str, Any]], records: list[Record]) -> None:
         came = [output for record in records if (output := _output(record)) is not None]
-        # What an element causes has one order; timers of the same time may fire in any.
+        # The output of an element has a fixed order; timers of the same time may fire in any order.
         if self.case.get("ordered_within_step") or not any("timer" in output for output in (*expected, *came)):
             expect_equal(where, expected, came)
         expect_same(where, expected, came)
-        # Subtasks work side by side, so only the order within one of them is fixed.
+        # Subtasks run in parallel, so the order is fixed only within one of them.
         for key in {repr(output["key"]) for output in came if "timer" in output}:
             timers = [output["timer"] for output in came if "timer" in output and repr(output["key"]) == key]
             expect_equal(f"order of timers of key {key} {where}", sorted(timers), timers)
@@ -119,7 +119,7 @@ class WindowCase(OperatorCase):
                     expect_equal(f"{name} {where}", value, getattr(self.harness, _PROBES[name]))
 
     def _probe_contents(self, where: str, expected: Any) -> None:
-        """The number of windows that hold something; or, given a list, what they hold."""
+        """Return the number of windows with contents or, given a list, their contents."""
         rows = [row for subtask in self.harness.subtasks for row in subtask.state_rows()]
         held = [
             {"key": row.key, "window": window_text(row.window), "values": _values(row.contents[0])}
@@ -150,7 +150,7 @@ class WindowCase(OperatorCase):
 
 
 def _output(record: object) -> dict[str, Any] | None:
-    """A record as cases write it."""
+    """Return a record as cases write it."""
     if isinstance(record, WindowResult):
         output = {
             "key": record.key,
@@ -172,5 +172,5 @@ def _plain(value: Any) -> Any:
 
 
 def _values(contents: Any) -> list[Any]:
-    """Elements of a state row's contents, or the one value that they were reduced to."""
+    """Return the elements of a state row's contents, or the one value that they were reduced to."""
     return [element["value"] for element in contents] if isinstance(contents, list) else [contents]

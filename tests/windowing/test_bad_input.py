@@ -1,4 +1,4 @@
-"""Bad input: the typed error, with the field, the value and the way out."""
+"""Bad input: the typed error, with the field, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_every_error_is_a_windowing_error() -> None:
 
 
 def test_an_aggregate_function_alone_is_the_result_and_wrapped_it_is_a_column() -> None:
-    """Both ways out of an AggregateFunction among named aggregates."""
+    """Both remedies for an AggregateFunction among named aggregates."""
 
     class MedianOf(Aggregate):
         columns = ("n",)

@@ -1,8 +1,6 @@
-"""Count windows, tumbling and sliding, as Flink's countWindow.
-
-Deduplication keeps the first element of each key by event time, whatever the order of arrival, cuts and restores.
-Values of user code against declared types: what is meant goes in, and nothing is cast without a word. Times and
-durations as text for people.
+"""Count windows, tumbling and sliding, as Flink's countWindow. Deduplication keeps the first element of each key by
+event time, whatever the order of arrival, epochs and restores. Values of user code against declared types: values are
+converted as meant, and nothing is cast silently. Times and durations as readable text.
 """
 
 from __future__ import annotations
@@ -102,7 +100,7 @@ ROW = pa.struct([("id", pa.int64())])
 
 
 def first_of(elements: list[tuple[str, int]], within: int | None) -> list[tuple[str, int, int]]:
-    """By sorting all elements: key, time and number of each one that no earlier one of its key hides."""
+    """Return, by sorting all elements, key, time and number of each one that no earlier element of its key hides."""
     since: dict[str, int] = {}
     found = []
     for time, number, key in sorted((time, number, key) for number, (key, time) in enumerate(elements)):
@@ -121,7 +119,7 @@ def test_the_first_elements_are_those_of_a_sort_by_time(
     elements: list[tuple[str, int]], within: int | None, data: st.DataObject
 ) -> None:
     run = keyed_process_harness(KeepFirst(ROW, within), time_sorted=True)
-    # The watermark stays behind all that still comes, and restores come anywhere.
+    # The watermark stays behind everything that is still to come, and restores come anywhere.
     for number, (key, time) in enumerate(elements):
         run.element(key, {"id": number, "more": "x"}, time)
         behind = min([time for _, time in elements[number + 1 :]], default=MAX_TIMESTAMP) - 1

@@ -1,6 +1,5 @@
-"""Each aggregate in both its forms: one value at a time, and groups of values as arrays.
-
-Sums do not depend on the cut: doubles keep what rounding leaves, integers and decimals may wrap on the way.
+"""Each aggregate in both its forms: one value at a time, and groups of values as arrays. Sums do not depend on the
+division into groups: doubles keep what rounding loses, integers and decimals may overflow on the way.
 """
 
 from __future__ import annotations
@@ -67,7 +66,9 @@ INPUT = pa.schema(
 
 
 def results(aggregate: Aggregate, *elements: dict[str, Any]) -> list[Any]:
-    """The result over elements at times 0, 1, 2 and so on, one by one, as one group, and merged of two."""
+    """Return the result over elements at times 0, 1, 2 and so on: one by one, as one group, and merged from two
+    groups.
+    """
     function = aggregate.bind(INPUT)
     assert isinstance(function, VectorisedAggregate)
     rows = [dict.fromkeys(INPUT.names) | element for element in elements]
@@ -100,7 +101,7 @@ def results(aggregate: Aggregate, *elements: dict[str, Any]) -> list[Any]:
 
 
 def only(found: list[Any]) -> Any:
-    """The one result that every way gives."""
+    """Return the one result that all ways give."""
     texts = {repr(result + 0.0 if isinstance(result, float) else result) for result in found}
     assert len(texts) == 1, texts
     return found[0]
@@ -383,7 +384,7 @@ def test_the_way_out_goes_on_from_the_snapshot_that_the_sum_could_not_leave(oper
         before.element("a", {"x": None, "n": TOP, "d": None, "wide": None}, time)
     now = harness(operator, wide_total=Sum("wide"))
     now.restore(before.snapshot(), drop={"acc_total"})
-    # The window that is open has lost its sum, and the next one has the wider sum.
+    # The open window has lost its sum, and the next one has the wider sum.
     assert result(now, "wide", [Decimal(TOP)]) == {"wide_total": None}
     for time in (100, 101):
         now.element("a", {"x": None, "n": TOP, "d": None, "wide": Decimal(TOP)}, time)

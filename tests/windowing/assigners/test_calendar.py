@@ -23,7 +23,7 @@ START_OF_YEARS, END_OF_YEARS = -62_135_596_800_000, 253_402_300_800_000
 
 
 class At:
-    """An assigner's context: only a clock."""
+    """An assigner's context with nothing but a clock."""
 
     def __init__(self, clock: Millis = 0) -> None:
         self.current_processing_time = clock
@@ -91,11 +91,11 @@ AT_NIGHT = [
     "Asia/Beirut",
     "Pacific/Apia",
 ]
-"""Zones whose clocks have moved at midnight or a few minutes after it."""
+"""Zones whose clocks change at midnight or a few minutes after it."""
 
 
 def changes_of(zone: str, year: int) -> list[Millis]:
-    """Return the instants of a year at which the clocks of a zone move, and its start."""
+    """Return the instants of a year at which the clocks of a zone change, and the start of the year."""
 
     def offset(instant: Millis) -> timedelta | None:
         return from_millis(instant).astimezone(ZoneInfo(zone)).utcoffset()

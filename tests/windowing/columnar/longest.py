@@ -12,7 +12,7 @@ from tidegate.windowing.aggregates import Groups, VectorisedAggregate
 
 
 class Longest(VectorisedAggregate):
-    """The length of the longest text of a column, 0 of nothing but nulls."""
+    """The length of the longest text of a column, or 0 if it has only nulls."""
 
     accumulator_type = pa.int64()
     result_type = pa.struct([("longest", pa.int64())])
@@ -44,6 +44,6 @@ class Longest(VectorisedAggregate):
 
 
 class LongestInParts(Longest):
-    """The same; it says that parts of a window merge exactly."""
+    """The same, but it says that parts of a window merge exactly."""
 
     merges_exactly = True

@@ -1,6 +1,5 @@
-"""Promises of the columnar operator to its callers, beside its equality with the row operator.
-
-Windows rest if no element has their key and nothing of them becomes due.
+"""Promises of the columnar operator to its callers, in addition to its equality with the row operator. Windows are left
+alone if no element has their key and nothing in them becomes due.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def operator_of(windows: Windows) -> tuple[ColumnarOperator, pa.Table]:
 
 
 def elements(*events: tuple[str, int], commit: int = 0) -> Elements:
-    """Events of (key, time); the value is the time, the name the key."""
+    """Events of (key, time); the value is the time, the name is the key."""
     keys, times = [key for key, _ in events], [time for _, time in events]
     return Elements(
         timestamps=np.array(times, np.int64),
@@ -190,7 +189,7 @@ KEY_VALUES: list[tuple[pa.DataType, list[Any]]] = [
 
 
 def operator_by_key(windows: Windows, key: KeySchema) -> tuple[ColumnarOperator, pa.Table]:
-    """An operator, and its state before everything."""
+    """An operator, and its initial state."""
     panes = PanePolicy(windows.accumulation, retract_merged=True, coalesce_late=True)
     schema = state_schema(windows, key, None, panes)
     return ColumnarOperator(windows, schema, panes, GROUPS), schema.to_table([], GROUPS)

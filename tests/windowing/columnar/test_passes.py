@@ -1,4 +1,4 @@
-"""The memory in use at once is bounded for all windows and keys."""
+"""The memory in use at one time is bounded for all windows and keys."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ HOT_KEY = Elements(
         (SlidingEventTimeWindows(60, 7), 0, 9),
         (SlidingEventTimeWindows(60, 90), 0, 1),
         (SlidingEventTimeWindows(150, 1), 1, 150),
-        # In a slice an element is once.
+        # In a slice each element occurs once.
         (SlidingEventTimeWindows(150, 1), 0, 1),
         (CumulateEventTimeWindows(60, 6), 0, 10),
     ],

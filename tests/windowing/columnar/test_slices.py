@@ -1,4 +1,4 @@
-"""Window slices: which windows share them, and what becomes of them when the code changes."""
+"""Window slices: which windows share them, and what happens to them when the code changes."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_slices_go_on_as_whole_windows_would_where_the_code_changes(then: Window
 
 
 def test_the_sums_of_doubles_have_the_same_bits() -> None:
-    """Cents, numbers of many sizes and signs, and hundreds of numbers a window."""
+    """Cents, numbers of many sizes and signs, and hundreds of numbers per window."""
     draw = np.random.default_rng(5)
     numbers = np.where(draw.random(4000) < 0.5, draw.integers(-9999, 9999, 4000) / 100, draw.normal(0, 1e9, 4000) ** 3)
     times = draw.integers(0, 5000, 4000)

@@ -38,12 +38,12 @@ class Given(WindowAssigner):
 
 
 class GivenMerging(Given, MergingWindowAssigner):
-    """As `Given`, and windows that touch merge."""
+    """Like `Given`, but adjacent windows merge."""
 
 
 @dataclass(eq=False)
 class Scripted(Trigger):
-    """Does with an element what a test says, and fires by no timer."""
+    """Does with an element what a test says, and never fires by a timer."""
 
     element: Callable[[Window, TriggerContext], TriggerResult] = lambda window, ctx: CONTINUE
     state: ValueStateDescriptor = field(default=ValueStateDescriptor("cell", pa.int64()))
@@ -66,7 +66,7 @@ class Scripted(Trigger):
 
 @dataclass(frozen=True)
 class KeepAll(Evictor):
-    """Evicts nothing: contents are kept as an evictor needs them."""
+    """Evicts nothing, but makes the operator keep contents as an evictor needs them."""
 
     def evict_before(
         self, elements: list[TimestampedValue], window: Window, ctx: EvictorContext
@@ -98,5 +98,5 @@ class CountThem(AggregateFunction):
 
 
 def named(value: object) -> str:
-    """Its repr without where in memory a function lies."""
+    """Return its repr without the memory address of a function."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))

@@ -1,6 +1,5 @@
-"""Promises of every assigner, in both time domains. In the manner of Flink's tests of window assigners.
-
-Promises of every evictor, before and after the function, in both time domains.
+"""Promises of every assigner, in both time domains, modelled on Flink's tests of window assigners. Promises of every
+evictor, before and after the function, in both time domains.
 """
 
 from __future__ import annotations
@@ -95,13 +94,13 @@ TIMES = [0, 1, 9, 10, 12, -1, -10, 1_711_846_799_999, 1_711_846_800_000]
 
 @dataclass
 class At:
-    """An assigner's context: only a clock."""
+    """An assigner's context with nothing but a clock."""
 
     current_processing_time: Millis = 0
 
 
 def windows_at(assigner: WindowAssigner, time: Millis) -> list[TimeWindow]:
-    """The windows of an element at a time, of whichever domain."""
+    """Return the windows of an element at a time of either domain."""
     timestamp, clock = (time, 0) if assigner.is_event_time else (None, time)
     windows = assigner.assign_windows({"x": 1}, timestamp, At(clock))
     assert all(isinstance(window, TimeWindow) for window in windows)
@@ -240,7 +239,7 @@ def distance(element: int, last: int) -> float:
 
 @dataclass(frozen=True)
 class DropOdd(Evictor):
-    """A user's evictor: odd values go, from the middle of a window too."""
+    """A user's evictor: it removes odd values, including those in the middle of a window."""
 
     do_evict_after: bool = False
 
@@ -279,7 +278,7 @@ AFTER: list[Evictor] = [
 EVICTORS = BEFORE + AFTER
 ASSIGNERS: list[WindowAssigner] = [TumblingEventTimeWindows.of(100), TumblingProcessingTimeWindows.of(100)]
 ELEMENTS = [(4, 1), (7, 5), (2, 2), (8, 8), (3, 9), (5, 7), (6, 6)]
-"""(value, timestamp), two to a firing."""
+"""(value, timestamp), two for each firing."""
 WINDOW = TimeWindow(0, 100)
 
 

@@ -1,6 +1,5 @@
-"""Code that nobody knows gets the safe answer to every question about it, unless it answers itself.
-
-Every public trigger, assigner, evictor and aggregate is among those that the contracts test, and in the guide.
+"""Unknown code gets the safe answer to every question about it, unless it gives its own answer. Every public trigger,
+assigner, evictor and aggregate is tested by the contracts, and is in the guide.
 """
 
 from __future__ import annotations
@@ -85,14 +84,14 @@ SAFE: dict[type, dict[str, Any]] = {
     AggregateFunction: {"sees_order": True, "has_array_form": False, "merges_exactly": False},
     WatermarkGenerator: {"reads_events": True, "moves_by_clock": True},
 }
-"""Each fact of each base, and the answer that can do no harm."""
+"""Each fact of each base class, and the answer that can do no damage."""
 
 CONTRACT: dict[type, set[str]] = {
     WindowAssigner: {"assign_windows", "get_default_trigger", "is_event_time", "merges", "is_global", "column_of_gaps"}
     | {"stagger_offset", "staggered", "with_stagger"},
     Trigger: {"on_element", "on_event_time", "on_processing_time", "can_merge", "on_merge", "clear", "states"},
     Term: {"element", "event_time", "processing_time", "wakeups", "own_states", "parts", "merged", "reset"}
-    # Hooks and the answer of a trigger, which follow from those of the term.
+    # Hooks of a trigger and its answer, which follow from those of the term.
     | {"on_element", "on_event_time", "on_processing_time", "can_merge", "on_merge", "clear", "states"}
     | {"may_lose_data"},
     Evictor: {"evict_before", "evict_after"},
@@ -100,7 +99,7 @@ CONTRACT: dict[type, set[str]] = {
     | {"create_accumulator", "add", "add_at", "get_result", "merge"},
     WatermarkGenerator: {"on_event", "on_periodic_emit", "on_periodic_emits", "snapshot", "restore"},
 }
-"""The members that say what a value does; others ask about facts alone."""
+"""The members that say what a value does; others ask only about facts."""
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "may_lose_data": {"event_time": True, "lateness": 0},
@@ -211,7 +210,7 @@ def answers(base: type, value: Any) -> dict[str, Any]:
 
 
 def subclassed(value: Any, *methods: str, **members: Any) -> Any:
-    """The value as one of a user's subclass that overrides methods, with other members beside."""
+    """Return the value as an instance of a user's subclass that overrides methods and has other members."""
     overridden = {method: getattr(type(value), method) for method in methods}
     body = {
         name: property(lambda self, inner=inner: inner.fget(self))  # type: ignore[misc]
@@ -255,7 +254,7 @@ def test_a_subclass_that_overrides_a_method_and_its_own_subclass_get_every_safe_
 @pytest.mark.parametrize(("base", "value", "method"), CHANGED, ids=named)
 def test_a_subclass_that_overrides_nothing_keeps_the_answers(base: type, value: Any, method: str) -> None:
     changed = subclassed(value, added=lambda self: None)
-    # As texts: a bound method equals one of the same object alone, and reasons name the class.
+    # As strings: a bound method equals only one of the same object, and reasons name the class.
     assert repr(answers(base, changed)).replace("Own", type(value).__name__) == repr(answers(base, value))
 
 
@@ -267,7 +266,7 @@ def test_a_subclass_that_answers_itself_is_believed(base: type, value: Any, meth
 
 
 class Cached(TumblingEventTimeWindows):
-    """Overrides a method with an object that is no plain function."""
+    """Overrides a method with an object that is not a plain function."""
 
     assign_windows = lru_cache(TumblingEventTimeWindows.assign_windows)
 
@@ -303,7 +302,7 @@ def test_a_subclass_of_a_complete_class_of_the_user_gets_the_safe_answers_too() 
 
 @dataclass(frozen=True, slots=True)
 class Relabelled(EventTimeTrigger):
-    """A dataclass with slots, which Python makes twice, and which overrides a method."""
+    """A dataclass with slots, which Python creates twice, and which overrides a method."""
 
     label: str = "x"
 
@@ -329,7 +328,7 @@ class Declared(Mixed):
 
 
 class FromDeclared(Declared):
-    """Overrides one more hook of a class of the user's own, whose answer stands."""
+    """Overrides one more hook of a user's class, whose answer stays valid."""
 
     def on_processing_time(self, time: Any, window: Any, ctx: Any) -> Any:
         return EventTimeTrigger.on_processing_time(self, time, window, ctx)
@@ -353,7 +352,7 @@ KINDS: dict[str, tuple[type, Iterable[object]]] = {
     "evictors": (Evictor, test_assigners.EVICTORS),
     "aggregates": (Aggregate, AGGREGATES.values()),
 }
-"""The base class of each page's parts, and the values that tests of every part run with."""
+"""The base class of each page's parts, and the values that tests of every part use."""
 
 
 def public(base: type) -> set[type]:

@@ -1,6 +1,5 @@
-"""Promises of every trigger, on fixed and on merging windows, in both time domains.
-
-In the manner of Flink's trigger tests: state entries and timers are asserted, not only results.
+"""Promises of every trigger, on fixed and on merging windows, in both time domains. As in Flink's trigger tests, state
+entries and timers are asserted, not only results.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def difference(old: int, new: int) -> float:
 
 @dataclass(frozen=True)
 class EveryOther(Trigger):
-    """A user's trigger with state and `on_merge`: fires with every other element."""
+    """A user's trigger with state and `on_merge` that fires for every other element."""
 
     seen: ValueStateDescriptor = field(default=ValueStateDescriptor("seen", pa.bool_()))
 
@@ -70,7 +69,7 @@ class EveryOther(Trigger):
         return True
 
     def on_merge(self, window: Window, ctx: OnMergeContext) -> None:
-        """The merged window begins anew."""
+        """The merged window starts again."""
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
         ctx.get_partitioned_state(self.seen).clear()
@@ -140,7 +139,7 @@ def play(run: OperatorHarness, restores: bool = False) -> list[Any]:
         run.watermark(clock)
         if restores:
             run.restore(run.snapshot(), parallelism=3)
-        # Timers of different keys that are due together fire in any order.
+        # Timers of different keys that are due at the same time fire in any order.
         seen.append(sorted((r.key, r.window, r.value, r.pane, r.timing.value) for r in run.results()))
     return seen
 

@@ -1,4 +1,4 @@
-"""The answers of user code decide how its windows run: by row, commits whole, with warnings of losses."""
+"""The answers of user code decide how its windows run: by row, with whole commits, with warnings about losses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tidegate.windowing.triggers import Trigger
 
 @dataclass(frozen=True)
 class Counted(Aggregate):
-    """An aggregate of one's own, which counts."""
+    """A user's aggregate, which counts."""
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         return CountThem()
@@ -128,7 +128,7 @@ def test_a_generator_of_one_s_own_sees_every_event_and_may_move_by_the_clock() -
 
 
 class Doubled(GapColumn):
-    """Computes another gap from the column."""
+    """Computes a different gap from the column."""
 
     def __call__(self, element: Any) -> int:
         return 2 * super().__call__(element)
@@ -146,7 +146,7 @@ def test_a_gap_that_is_computed_from_a_column_is_not_the_column() -> None:
 
 
 class Reading(AfterCount):
-    """A term of the user's that looks at elements as a trigger does."""
+    """A user's term that looks at elements as a trigger does."""
 
     def on_element(self, element: Any, timestamp: Any, window: Any, ctx: Any) -> Any:
         return super().on_element(element["n"], timestamp, window, ctx)
@@ -170,7 +170,7 @@ def test_columns_are_read_by_triggers_that_get_the_element(trigger: Trigger, rea
 
 @dataclass(frozen=True)
 class Shifted(TumblingEventTimeWindows):
-    """Windows that a draw shifts by some milliseconds, without a word of it in the offset of the stagger."""
+    """Windows that a draw shifts by some milliseconds, which the stagger's offset doesn't mention."""
 
     def staggered(self, clock: int) -> Shifted:
         return replace(self, offset=self.offset + clock % 7)
@@ -178,7 +178,7 @@ class Shifted(TumblingEventTimeWindows):
 
 @dataclass(frozen=True)
 class Rounded(TumblingEventTimeWindows):
-    """Windows whose restored offset is another one than the drawn one."""
+    """Windows whose restored offset differs from the drawn one."""
 
     def staggered(self, clock: int) -> Rounded:
         return self if self.stagger_offset is not None else replace(self, stagger_offset=3)
@@ -189,7 +189,7 @@ class Rounded(TumblingEventTimeWindows):
 
 @dataclass(frozen=True)
 class Third(TumblingEventTimeWindows):
-    """Windows with a rule of the user's own for the draw, which the offset keeps."""
+    """Windows with a user's own rule for the draw, which the offset keeps."""
 
     def staggered(self, clock: int) -> Third:
         return self if self.stagger_offset is not None else self.with_stagger(self.size // 3)

@@ -1,4 +1,4 @@
-"""The row operator takes an epoch as the columnar one does, whatever it computes."""
+"""The row operator runs an epoch like the columnar one, whatever it computes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SCHEMA = pa.schema([("n", pa.int64())])
 
 
 def elements(*rows: tuple[int, str, int], commits: list[int] | None = None, sides: list[str] | None = None) -> Elements:
-    """Elements of (time, user, n); `sides` makes them those of two inputs."""
+    """Elements of (time, user, n); `sides` makes them elements of two inputs."""
     values = pa.array([n for _, _, n in rows], pa.int64())
     return Elements(
         timestamps=np.array([time for time, _, _ in rows], np.int64),
@@ -66,7 +66,7 @@ def run(compute: Compute, state: StateSchema, given: Elements, timeline: Timelin
 
 
 class Clocks(KeyedProcessFunction):
-    """Yields the clock that each element is seen at, and sends odd numbers aside."""
+    """Yields the clock at which each element is seen, and sends odd numbers to a side output."""
 
     result_type = pa.struct([("clock", pa.int64())])
     side_outputs = {"odd": pa.struct([("n", pa.int64())])}  # noqa: RUF012
@@ -131,7 +131,7 @@ def test_a_commit_may_come_in_parts_and_ends_with_its_last() -> None:
 
 @pytest.mark.parametrize("rows_of_a_pass", [None, 1, 2, 9])
 def test_elements_after_the_end_of_an_epoch_in_event_order_fire_nothing_after_it(rows_of_a_pass: int | None) -> None:
-    """They are there where open windows are computed again. None takes them by row."""
+    """They exist where open windows are recomputed. None computes them by row."""
     windows = Windows(TumblingEventTimeWindows.of(10), aggregate=AggregateColumns.of({"n": Count()}, SCHEMA))
     state = state_schema(windows, KEY, None, PANES)
     given = elements((1, "ann", 1), (12, "ann", 2), (15, "bob", 2), (25, "ann", 3), (47, "bob", 3))
@@ -179,7 +179,7 @@ def test_the_global_window_has_no_bounds() -> None:
 
 
 class Aside(ProcessWindowFunction):
-    """Sends everything aside."""
+    """Sends everything to a side output."""
 
     result_type = pa.struct([("n", pa.int64())])
 

@@ -1,6 +1,5 @@
-"""Joins equal a nested loop over all elements, whatever the order, cuts and restores.
-
-Counters of operators, and the warning for state that nothing cleans.
+"""Joins equal a nested loop over all elements, whatever the order, epochs and restores. Counters of operators, and the
+warning about state that nothing cleans up.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ def rows(join: WindowJoin, elements: list[Element]) -> Counter[Any]:
 
 
 def came(harness: OperatorHarness) -> Counter[Any]:
-    """Return key, left and right number and time of the rows that were emitted."""
+    """Return key, left and right number and time of the emitted rows."""
     found: Counter[Any] = Counter()
     for row in harness.records():
         assert not isinstance(row, LateElement)
@@ -136,7 +135,7 @@ def test_a_join_equals_a_nested_loop_whatever_the_order_watermarks_and_restores_
     total: Counter[Any] = Counter()
     for number, (side, key, time) in enumerate(elements):
         harness.element(key, number, time, side)
-        # As far as the watermark of either side may go without making a later element of it late.
+        # Return how far the watermark of either side may advance without making a later element late.
         for one in ("left", "right"):
             rest = [later for of_side, _, later in elements[number + 1 :] if of_side == one]
             harness.watermark(min(rest, default=1000) - 1, one)

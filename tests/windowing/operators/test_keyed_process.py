@@ -23,7 +23,7 @@ COUNT = ValueStateDescriptor("count", pa.int64())
 
 
 class SetTimers(KeyedProcessFunction):
-    """An element is a list of (domain, time, delete); timers tell when and by which clock they fired."""
+    """An element is a list of (domain, time, delete); timers report when and by which clock they fired."""
 
     def process_element(self, value: list[tuple[str, int, bool]], ctx: ProcessContext) -> None:
         timers = ctx.timer_service()
@@ -196,7 +196,7 @@ LIMIT = ValueStateDescriptor("limit", pa.int64())
 
 
 class Limited(KeyedCoProcessFunction):
-    """The left input sets a key's limit, the right one is held against it; a timer lifts the limit."""
+    """The left input sets a key's limit, the right one is compared with it; a timer removes the limit."""
 
     def process_element1(self, value: int, ctx: ProcessContext) -> None:
         ctx.get_state(LIMIT).update(value)
@@ -286,7 +286,7 @@ def test_a_restore_at_any_point_changes_nothing(steps: list[Any], data: st.DataO
     for step in steps:
         feed(straight, step)
         feed(restored, step)
-        # Timers of several keys that are due together fire in any order.
+        # Timers of several keys that are due at the same time fire in any order.
         assert by_key(restored.records()) == by_key(straight.records())
         if data.draw(st.booleans()):
             restored.restore(restored.snapshot())

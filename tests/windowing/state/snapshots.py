@@ -1,9 +1,7 @@
 """The scenarios of the frozen snapshots, and how one is written to and read from a Parquet file.
 
-    python -m tests.windowing.state.snapshots
-
-writes those of the present format version that are not there yet. Files that are there are frozen: a
-snapshot that was once taken must be restored by all later code, with the results that it then had.
+python -m tests.windowing.state.snapshots writes the missing ones of the current format version. Existing files are
+frozen: all later code must restore a snapshot that was once taken, with the results that it had then.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ def aggregated(**functions: Any) -> AggregateColumns:
 
 
 class Everything(KeyedProcessFunction):
-    """One state of each kind, and a timer in each domain; a timer tells what is remembered."""
+    """One state of each kind, and a timer in each domain; a timer emits what is remembered."""
 
     last = ValueStateDescriptor("last", pa.int64(), StateTtlConfig(10_000))
     all = ListStateDescriptor("all", pa.float64())
@@ -165,7 +163,7 @@ SCENARIOS: dict[str, Callable[[], OperatorHarness]] = {
 
 
 def before(name: str) -> OperatorHarness:
-    """Run a scenario up to the moment of its snapshot."""
+    """Run a scenario up to its snapshot."""
     run = SCENARIOS[name]()
     for step in range(24):
         run.processing_time(step)

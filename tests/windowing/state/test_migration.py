@@ -1,7 +1,6 @@
-"""A restore into other code takes over some state, and refuses other state by the name of the field.
-
-A snapshot leaves out state whose time to live has passed, so state does not grow with every key there ever was.
-Snapshots that were once taken are restored by this code, with the results that they then had.
+"""A restore into other code takes over some state, and refuses other state by the name of the field. A snapshot leaves
+out state whose time to live has passed, so state does not grow with every key that ever existed. This code restores
+snapshots that were once taken, with the results that they had then.
 """
 
 from __future__ import annotations
@@ -314,7 +313,7 @@ def test_of_a_list_or_map_only_the_entries_that_live_stay(kind: str) -> None:
 
 
 class Timed(Keeps):
-    """Sets a timer with each element, too."""
+    """Also sets a timer for each element."""
 
     def process_element(self, value: Any, ctx: Any) -> Iterable[Any]:
         ctx.timer_service().register_event_time_timer(500)
@@ -388,7 +387,7 @@ def test_reduced_states_of_windows_that_merge_live_as_long_as_the_newer_one() ->
 
 
 class Pages(KeyedProcessFunction):
-    """Puts each page, and shows the order of those that it finds."""
+    """Stores each page, and emits the order of those that it finds."""
 
     seen = MapStateDescriptor("seen", pa.string(), pa.int64(), StateTtlConfig(10))
 
@@ -430,7 +429,7 @@ def test_the_same_state_is_still_written_as_the_same_rows(name: str) -> None:
     frozen = read(Path(__file__).parent / "version_1" / f"{name}.parquet")
     taken = before(name).snapshot()
     order = [(column, "ascending") for column in ("key_group", "namespace", "side", "window_start", "window_end")]
-    # Columns may be added, and those that were frozen hold what they held.
+    # Columns may be added, and frozen ones keep their contents.
     added = set(taken.rows.column_names) - set(frozen.rows.column_names)
     assert all(column.startswith(REST) for column in added)
     assert taken.rows.drop_columns(sorted(added)).sort_by(order).equals(frozen.rows.sort_by(order))

@@ -1,4 +1,4 @@
-"""The transcript runner must not let anything pass unread."""
+"""The transcript runner must not ignore anything that it does not read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CASES: list[dict[str, Any]] = [
 PASSING = {case["kind"]: case for case in reversed(CASES) if "expect_error" not in case}
 STEPPED = {kind: case for kind, case in PASSING.items() if case.get("steps") or case.get("checks")}
 
-# Kinds of which no visible case exists, written after FORMAT.md.
+# Kinds without a visible case, written after FORMAT.md.
 STAGGER = {
     "id": "stagger",
     "source": "WindowStaggerTest#testWindowStagger",

@@ -112,7 +112,7 @@ SCRIPTS: dict[str, tuple[Trigger, list[tuple[str, Any, list[int]]]]] = {
         [("feed", [1, 1], [2]), ("feed", [1], []), ("clock", 10, [3]), ("feed", [1, 1, 1], [])],
     ),
 }
-"""Steps of the values of elements, of watermarks and of the clock, with what fires at each."""
+"""Steps: the values of elements, watermarks and the clock, with what fires at each."""
 
 
 @pytest.mark.parametrize(("trigger", "steps"), SCRIPTS.values(), ids=SCRIPTS)
@@ -233,7 +233,7 @@ def test_a_continuous_event_time_trigger_refuses_an_element_without_a_timestamp(
 
 
 class Twice(ProcessWindowFunction):
-    """Declares one state of a window and one of its key by the same name."""
+    """Declares one state of a window and one of its key with the same name."""
 
     def process(self, key: Any, ctx: Any, elements: Any) -> Any:
         return ()
@@ -250,7 +250,7 @@ def test_two_states_of_one_name_are_refused_when_the_windows_are_made() -> None:
 
 
 def test_a_count_in_the_last_moment_of_a_window_of_the_clock_is_early() -> None:
-    """Drawn lives found it: the pane was late, and the one at the end of the window, after it, was on time."""
+    """Found by random lives: the pane was late, and the one at the end of the window, after it, was on time."""
     trigger = ProcessingTimeoutTrigger.of(CountTrigger.of(2), 100)
     run = window_harness(Windows(TumblingProcessingTimeWindows.of(10), trigger, aggregate={"events": Count()}))
     run.processing_time(9)

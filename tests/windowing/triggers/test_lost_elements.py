@@ -1,4 +1,4 @@
-"""A trigger that says it loses nothing loses nothing, and what others lose is counted, over a restore too."""
+"""A trigger that claims to lose nothing loses nothing, and what others lose is counted, even across a restore."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Unknown(Trigger):
 
 
 class Emptying(Unknown):
-    """A trigger that empties its windows and shows nothing."""
+    """A trigger that empties its windows without emitting anything."""
 
     def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
         return TriggerResult.PURGE

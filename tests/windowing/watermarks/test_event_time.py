@@ -1,4 +1,4 @@
-"""Event time of a source: aligned over partitions, idle by the source's log, the same under any cut."""
+"""Event time of a source: aligned over partitions, idle by the source's log, and independent of epochs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_partition_is_idle_once_no_commit_carried_it_for_longer_than_the_timeo
 
 
 def test_a_backlog_makes_nobody_idle() -> None:
-    """Commits that lie close together may be read whenever it may be: their own times count."""
+    """Commits that are close together may be read at any time: only their own times count."""
     event_time = EventTime(IDLE)
     commit(event_time, 1_000, a=500, b=400)
     commit(event_time, 1_050, a=600)
@@ -91,7 +91,7 @@ def test_where_all_are_idle_the_largest_counts() -> None:
 
 
 def test_the_order_in_which_partitions_go_idle_does_not_matter() -> None:
-    """Flink's valve would not tell of `a` where the last to go idle is one that had come back and was behind."""
+    """Flink's valve would not emit `a` if the last input to become idle had come back and was behind."""
     event_time = EventTime(IDLE)
     commit(event_time, 1_000, a=500, b=300, c=100)
     commit(event_time, 1_090, a=500, b=300)
@@ -106,7 +106,7 @@ def test_the_order_in_which_partitions_go_idle_does_not_matter() -> None:
     "looks", [(1_199,), (200, 400, 401, 1_199), range(1, 1_400, 7)], ids=["once", "at calls", "often"]
 )
 def test_time_that_goes_on_by_itself_is_never_ahead_of_the_clock(clock: int, looks: Iterable[int]) -> None:
-    """It follows once more than the wait has passed since the last commit, in whole intervals."""
+    """It follows as soon as more than the wait has passed since the last commit, in whole intervals."""
     event_time = EventTime(WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(2, 1_000))
     assert commit(event_time, clock, a=500) == 497
     assert commit(event_time, clock + 3, a=700) == 697
@@ -117,7 +117,7 @@ def test_time_that_goes_on_by_itself_is_never_ahead_of_the_clock(clock: int, loo
 
 
 def test_a_month_of_pause_is_one_step_for_time_that_goes_on_by_itself() -> None:
-    """At the default interval it is 13 million periodic calls."""
+    """At the default interval these are 13 million periodic calls."""
     calls: list[int] = []
 
     class Counted(BoundedOutOfOrdernessWithIdleAdvance):
@@ -145,7 +145,7 @@ def test_time_that_goes_on_by_itself_does_so_before_a_commit_that_is_read_in_par
 
 
 class Counting(WatermarkGenerator):
-    """One's own: the watermark is the last event's time and a millisecond for every call since."""
+    """A user's generator: the watermark is the last event's time plus a millisecond for every call since."""
 
     def __init__(self) -> None:
         self.last, self.calls = 0, 0

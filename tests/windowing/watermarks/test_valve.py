@@ -125,7 +125,7 @@ def feed_outputs(multiplexer: WatermarkOutputMultiplexer, updates: list[tuple[st
 
 
 def test_when_all_outputs_are_idle_the_watermark_stays() -> None:
-    """Flink 1.20; the valve, and Flink from 2.2 on, go to the largest."""
+    """Flink 1.20; the valve, and Flink from 2.2 on, use the largest."""
     output = RecordingOutput()
     combined = multiplexer(output, "a", "b")
     feed_outputs(combined, [("a", True, 5), ("b", True, 2), ("a", True, "idle"), ("b", True, "idle")])

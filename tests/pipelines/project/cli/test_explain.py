@@ -303,8 +303,8 @@ def test_the_steps_of_aligned_windows_over_files_that_the_tasks_read() -> None:
             "Spark will read it if it uses a feature or type of Delta that only Spark reads"
         ),
         (
-            "few rows: every shard reads them (on one machine, they are read once for all) and keeps those of its "
-            "key group, pmod(xxhash64(key), 128); many rows: the reading task packs them by it, and Spark moves the "
+            "if there are few rows, every shard reads them (on one machine, only once) and keeps those of its "
+            "key group, pmod(xxhash64(key), 128); otherwise the reading task packs them by it, and Spark moves the "
             "packs: 4 shards, or more if a shard would exceed 2,500,000 rows or 768 MiB"
         ),
         "fetch all columns of late rows from their file",
