@@ -356,7 +356,7 @@ def _key_figures(summaries: Sequence[dict[str, Any]], changes: Changes | None, d
     if changes is None:
         rows.append(("--days 2", "to see more: a day is overwritten, records arrive late, and readers run again"))
     else:
-        rows.append((f"{changes.reopened} of {changes.late}", "late records are in their windows after all"))
+        rows.append((f"{changes.reopened} of {changes.late}", "late records are now in their windows"))
         rows.append((f"{len(changes.days)} of {len(days)}", "days were read again, each once, and their month once"))
     return table("Key figures", ("", ""), rows)
 

@@ -97,7 +97,7 @@ def prunes(by_hand: ByHand) -> list[int]:
 @pytest.mark.first(1)
 @pytest.mark.parametrize("keep_stale", [False, True])
 def test_what_was_pruned_stays_away_whatever_is_restored(by_hand: ByHand, keep_stale: bool) -> None:
-    """To before the prune, to the abandoned lineage, to before and after it, and to the prune itself."""
+    """Restores to before the prune, to the abandoned lineage, to before and after it, and to the prune itself."""
     late_in_each(by_hand)
     prune(by_hand.tables, START_OF_DRIVER + 4 * MINUTE, NOW)
     for epoch, left in ((2, []), (4, [4]), (1, []), (5, [4]), (3, []), (4, [4])):
