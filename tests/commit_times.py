@@ -20,8 +20,8 @@ def date_commit(entry: Path, time: Millis, field: str = "timestamp", with_files:
     Args:
         entry: its entry in the log.
         time: the time.
-        field: field of `commitInfo` that has it.
-        with_files: True to give it to the files that the commit added, too.
+        field: field of `commitInfo` for the time.
+        with_files: True to also set it for the files that the commit added.
     """
     # The checksum that Hadoop stores for the file would no longer match.
     entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)

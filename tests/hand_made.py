@@ -109,7 +109,7 @@ class HandMade:
             rows: columns of the file.
             partition: texts of the partition values.
             name: path of the file, relative to the table.
-            deleted: places of deleted rows.
+            deleted: positions of deleted rows.
             storage: place of the deletion vector.
             options: options of the Parquet writer.
         """

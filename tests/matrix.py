@@ -151,7 +151,7 @@ def step(name: str, command: Sequence[str]) -> None:
     """Run a command.
 
     Raises:
-        Failed: it ended with another exit code than 0.
+        Failed: it did not end with exit code 0.
     """
     ran = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     if ran.returncode:

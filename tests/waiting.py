@@ -15,9 +15,9 @@ def wait_until(
     """Wait for a value, and return it; fail if it does not come in time.
 
     Args:
-        found: returns the value, or what is false as long as there is none.
-        what: what does not come, for the failure.
-        patience: seconds until it fails.
+        found: returns the value, or something false until there is one.
+        what: name of the value, for the failure message.
+        patience: seconds after which it fails.
         between_looks: seconds from one look to the next. Each may be a request to who works for the test meanwhile.
     """
     deadline = time.monotonic() + patience

@@ -234,7 +234,7 @@ def check_first_run(config: Config, pipeline: Pipeline, teller: Teller) -> None:
     if PipelineTables(warehouse, name).exist:
         return
     check_sources_exist(pipeline, warehouse)
-    # Pipelines in code often all read one source, in a notebook each.
+    # Pipelines in code often read the same source, each from its own notebook.
     for old in [] if config.values else _unknown_with_source(config, warehouse, pipeline.source.table):
         teller.say(
             f"{name} starts from scratch. The warehouse has tables of {old!r}, which reads the same source and which "

@@ -1,6 +1,6 @@
 """Savepoints, which are named copies of snapshots, safe from retention and VACUUM; and backups, which copy all tables.
 
-A backup is in another place, and recreates lost tables. Starts no JVM.
+A backup is in another location, and can recreate lost tables. Starts no JVM.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
         key=names,
         unit=_unit(compute),
     )
-    # Without a watermark, no row was usable so far: a wrong unit or zone, for example.
+    # Without a watermark, no row has been usable so far, for example because of a wrong unit or zone.
     rejected = _rejected_rows(tables, names, key) if key or manifest.watermark == MIN_TIMESTAMP else 0
     return replace(answer, remarks=tuple(_remarks(answer, manifest, value, key, rejected)))
 

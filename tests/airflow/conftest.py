@@ -29,7 +29,7 @@ class Backfilled:
     Args:
         lake: its project.
         rows: the events.
-        runs: of the DAG, by day.
+        runs: runs of the DAG, by day.
     """
 
     lake: Lake

@@ -79,7 +79,7 @@ class Readers:
 
     Args:
         folder: folder of the notes.
-        seen: number of notes that were looked at.
+        seen: number of notes that were read.
     """
 
     folder: Path

@@ -78,8 +78,8 @@ class Streaming:
 
     Args:
         lake: its project.
-        run: of the DAG.
-        sensor: the states that `first_epoch` was seen in, in order.
+        run: run of the DAG.
+        sensor: observed states of `first_epoch`, in order.
     """
 
     lake: Lake

@@ -43,7 +43,7 @@ class PodProcess:
     """The process of a pod's container on this machine.
 
     Args:
-        pod: the pod as it was asked for.
+        pod: the pod as it was requested.
         address: its address on loopback.
         process: the process.
     """
@@ -59,10 +59,10 @@ class KubernetesApi:
 
     Args:
         namespace: the only namespace.
-        rules: rules of the Role that the caller is bound to.
+        rules: rules of the caller's Role.
         check: called with each pod that is asked for; it returns the reasons to refuse the pod.
         logs: folder for what the pods' processes write; None starts no process.
-        commands: programs of the image by the name that pods call them.
+        commands: programs of the image, by the names that pods use.
     """
 
     namespace: str

@@ -126,10 +126,10 @@ class SparkCluster:
     """A standalone master and its workers, started as the containers start them.
 
     Args:
-        folder: new, for logs and what workers keep.
-        workers: how many, each with one core.
+        folder: a new folder, for logs and the workers' files.
+        workers: number of workers, each with one core.
         host: address at which its processes reach each other.
-        secret: secret of all of them, and of drivers.
+        secret: secret of these processes, and of drivers.
     """
 
     folder: Path

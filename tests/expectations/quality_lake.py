@@ -111,10 +111,10 @@ class QualityLake:
     """A pipeline's tables as rows. The counters are derived from them when they are created; errors are planted later.
 
     Args:
-        pipeline: whose tables.
-        panes, late, rejects, state: rows; epochs 1 and 2.
-        watermarks: after each epoch.
-        taken: elements that windows took, by epoch.
+        pipeline: the pipeline of the tables.
+        panes, late, rejects, state: rows of epochs 1 and 2.
+        watermarks: watermark after each epoch.
+        taken: number of elements that windows accepted, by epoch.
     """
 
     pipeline: Pipeline

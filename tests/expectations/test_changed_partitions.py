@@ -40,7 +40,7 @@ class Readers:
     """Readers of the final windows, who read only announced partitions again.
 
     Args:
-        by_hand: whose windows.
+        by_hand: pipeline of the windows.
         unit: length of a partition.
     """
 

@@ -41,7 +41,7 @@ class Commands:
 
     Args:
         made: the project.
-        folder: for copies.
+        folder: folder for copies.
     """
 
     made: Hung
@@ -58,7 +58,7 @@ class Commands:
         """Let commands take turns, run each alone after that, and return everything that is wrong afterwards.
 
         Args:
-            commands: by the letter that they have in the schedule.
+            commands: commands, by their letters in the schedule.
             schedule: see `turns`.
         """
         hung = self.made.copy(self.folder / "copy")
@@ -86,7 +86,7 @@ def drawn(seed: int, gates: Callable[[str], int], count: int) -> tuple[dict[str,
     """Draw commands and a schedule for them.
 
     Args:
-        seed: of the draw.
+        seed: seed of the draw.
         gates: returns the number of gates of a command.
         count: number of commands.
     """

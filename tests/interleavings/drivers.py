@@ -56,7 +56,7 @@ class Drivers:
     Args:
         begun: the pipeline.
         alone: contents of its tables at the end.
-        folder: for copies.
+        folder: folder for copies.
     """
 
     begun: Lake

@@ -52,8 +52,8 @@ class Life:
     """A pipeline, and what happens to it.
 
     Args:
-        folder: where it is.
-        seed: of all that is drawn.
+        folder: its folder.
+        seed: seed of all random choices.
     """
 
     folder: Path

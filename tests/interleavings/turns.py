@@ -38,7 +38,7 @@ class Player:
     """A program that takes turns.
 
     Args:
-        program: what it does; its answer or its error is kept.
+        program: the function to run; its result or its error is kept.
         ahead: milliseconds by which its clock is ahead.
         gates: names of the gates at which it stopped.
         answer: what it returned; None until it has ended.

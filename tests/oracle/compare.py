@@ -82,6 +82,6 @@ def outcome_of(case: dict[str, Any], operator: str = "row") -> Outcome:
     if operator == "columnar" and "restore_watermark" in case.get("tags", ()):
         return Outcome(case["id"], "skipped", "the columnar operator runs epochs, whose watermark is in the snapshot")
     error = case.get("expect_error")
-    # What the other system says of an error is for people.
+    # The other system's error messages are only for people to read.
     told = case if error is None else case | {"expect_error": {"at": error["at"], "error": error["error"]}}
     return run_case(told, Options(operator=operator))

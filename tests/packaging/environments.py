@@ -70,7 +70,7 @@ class Installed:
 
     Args:
         folder: the environment.
-        elsewhere: folder that commands run in; it sees nothing of the checkout.
+        elsewhere: folder in which commands run, outside of the checkout.
     """
 
     folder: Path

@@ -45,8 +45,8 @@ class ByHand:
     """A pipeline whose epochs a test runs one by one, each with the rows and the watermark that it names.
 
     Args:
-        folder: where the warehouse goes.
-        pipeline: over the columns user, at and value.
+        folder: folder for the warehouse.
+        pipeline: a pipeline over the columns user, at and value.
         parallelism: number of shards of the next epochs.
         elsewhere: a warehouse outside the folder.
         templates: folder of warehouses that other tests of the run have filled; None if nothing is copied.

@@ -18,8 +18,8 @@ class Waits:
     """The timer of a stream, advanced by its waits.
 
     Args:
-        happens: is called with the number of each wait when it is over.
-        now: seconds.
+        happens: called after each wait, with its number.
+        now: current time, seconds.
     """
 
     happens: Callable[[int], None] = lambda number: None

@@ -351,9 +351,9 @@ def placed(
     """Count the row of each file of a table with its own commit.
 
     Args:
-        names: of the files, a commit each.
-        spelled: a seeded bug in how files are told apart.
-        brought: brings the folder of the table to where it is read.
+        names: names of the files, one per commit.
+        spelled: a seeded bug in how files are distinguished.
+        brought: copies the folder of the table to where it is read.
     """
     with tempfile.TemporaryDirectory() as folder:
         table = f"{folder}/events"

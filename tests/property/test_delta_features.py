@@ -106,7 +106,7 @@ def holds(drawn: dict[str, Any], brought: Callable[[Path], Warehouse] = lambda f
 
     Args:
         drawn: the table.
-        brought: brings the folder of the table to where it is read.
+        brought: copies the folder of the table to where it is read.
     """
     alive = [row for file in drawn["files"] for place, row in enumerate(file["rows"]) if place not in file["deleted"]]
     usable = [row for row in alive if row["user"] is not None and row["at"] is not None]

@@ -140,9 +140,9 @@ class Runs:
     """The same stream three times, without a JVM.
 
     Args:
-        source: not begun.
+        source: the stream before its start.
         begun: three epochs on, and before the one that ends a commit which was read by half.
-        ended: at its end, undisturbed.
+        ended: the stream at its end, undisturbed.
     """
 
     source: Lake
@@ -163,9 +163,9 @@ def outcome(lake: Lake, pipeline: Pipeline = PIPELINE, without: tuple[str, ...] 
     """Return everything that readers can see and that later runs depend on, row by row, without what identifies a run.
 
     Args:
-        lake: with the pipeline's tables.
-        pipeline: whose they are.
-        without: further columns to leave out.
+        lake: lake of the pipeline's tables.
+        pipeline: name of the pipeline.
+        without: other columns to leave out.
     """
     own = {
         "results": ["emitted_at"],

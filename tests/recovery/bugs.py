@@ -36,9 +36,9 @@ class Bug:
     """A protection that is switched off.
 
     Args:
-        rule: what no longer holds.
-        plant: does it.
-        shows_after: the steps after which a crash, and a start with the bug, end wrongly.
+        rule: the rule that no longer holds.
+        plant: function that plants the bug.
+        shows_after: steps after which a crash and a start with the bug give a wrong outcome.
     """
 
     rule: str

@@ -38,13 +38,13 @@ class Cost:
     """Cost of one epoch, including its share of maintenance.
 
     Args:
-        opened: Delta tables that were opened.
-        calls: of the warehouse.
-        system_calls: that read or write.
-        bytes: that were read or written, logs and checkpoints included.
-        files: in the folders of the tables and of their logs, which are listed.
-        checkpoints: bytes of the newest checkpoint of each table, which are read whenever it is opened.
-        seconds: of the clock on the wall.
+        opened: number of opened Delta tables.
+        calls: number of calls of the warehouse.
+        system_calls: number of system calls that read or write.
+        bytes: bytes read or written, including logs and checkpoints.
+        files: files in the folders of the tables and of their logs, which are listed.
+        checkpoints: bytes of the newest checkpoint of each table, which is read whenever the table is opened.
+        seconds: wall time.
     """
 
     opened: float
@@ -78,11 +78,11 @@ def run_epochs(
     """Stream a source that gets a commit for each epoch, and return the cost of each epoch.
 
     Args:
-        folder: where the warehouse goes.
-        epochs: how many.
-        upkeep: of the tables.
-        pipeline: over the columns user, at and value.
-        on_epoch: hears of each cost.
+        folder: folder for the warehouse.
+        epochs: number of epochs.
+        upkeep: maintenance of the tables.
+        pipeline: a pipeline over the columns user, at and value.
+        on_epoch: called with each cost.
     """
     lake, costs = Lake(folder), list[Cost]()
     source = Source(lake)
@@ -113,8 +113,8 @@ class Source:
     """A source table that a test commits to by writing its log, which costs the same for each commit.
 
     Args:
-        lake: where the table is.
-        rows: returns further rows of a version.
+        lake: lake of the table.
+        rows: returns additional rows of a version.
     """
 
     def __init__(self, lake: Lake, rows: Callable[[int], list[Row]] = lambda version: []) -> None:

@@ -96,9 +96,9 @@ class Hang:
     """The place where a command hangs: the n-th of its mutating operations, from 1 on, and what happens meanwhile.
 
     Args:
-        operation: number of the operation; 0 never hangs, and only counts.
+        operation: number of the operation; with 0 the command never hangs, and operations are only counted.
         after: True hangs after the operation, False before it.
-        meanwhile: runs while the command hangs.
+        meanwhile: called while the command hangs.
         count: operations so far.
         where: the operation at which it hung.
     """

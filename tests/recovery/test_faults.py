@@ -34,7 +34,7 @@ class Fault:
     """Something that breaks after a step and can be repaired.
 
     Args:
-        happen: breaks it; what it returns mends it.
+        happen: breaks it, and returns a function that repairs it.
     """
 
     happen: Callable[[], Callable[[], None]]

@@ -32,8 +32,8 @@ class Crashes:
     """Lakes that crashed after each step, created once; each is copied for the start that follows.
 
     Args:
-        spark: the session, or what stands for it.
-        folder: where the lakes go.
+        spark: the session, or its replacement.
+        folder: folder for the lakes.
         deltas: True if state has deltas after the first epoch.
         before: number of epochs before the one that crashes.
     """

@@ -88,8 +88,8 @@ class Walk:
     """A pipeline, and what happens to it.
 
     Args:
-        folder: where it goes.
-        seed: of all that is drawn.
+        folder: folder for the pipeline.
+        seed: seed of all random choices.
     """
 
     folder: Path

@@ -33,7 +33,7 @@ class Request:
     Args:
         method: `GET`, `PUT`, ...
         path: bucket and key, unquoted.
-        query: parameters; of several of one name the last.
+        query: parameters; if a name occurs several times, the last one counts.
         headers: names in lower case.
     """
 
@@ -99,13 +99,13 @@ class Plan:
     """The faults of a proxy, as data that is sent to its process.
 
     Args:
-        seed: of the draws.
-        share: share of all requests that fail in a drawn way.
+        seed: seed of the random choices.
+        share: share of all requests that fail in a random way.
         fault: way in which the requests fail that `kind` and `pattern` name.
         kind: kind of these requests; empty for every kind.
         pattern: regular expression that is searched in their paths.
-        times: number of requests that fail so.
-        ignores_conditions: True for a store that takes every PUT, whatever its conditions.
+        times: number of requests that fail in this way.
+        ignores_conditions: True for a store that accepts every PUT, whatever its conditions.
         outage_after: number of writes after which the store answers no request any more; None for no outage.
         hold: seconds for which a request hangs that times out; a slow one takes half of it.
     """

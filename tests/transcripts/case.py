@@ -97,7 +97,7 @@ def run_expecting(error: dict[str, Any] | None, at: object, act: Callable[[], No
     """Run one step, and return whether it raised the error that the case expects there.
 
     Raises:
-        Mismatch: an error came that was not expected, or the expected one did not.
+        Mismatch: an unexpected error was raised, or the expected one was not.
     """
     expected = error is not None and error["at"] == at
     try:

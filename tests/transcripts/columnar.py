@@ -27,7 +27,7 @@ def build_columnar(windows: Windows, operator: dict[str, Any], key: KeySchema | 
     """Return a harness for a case's windows.
 
     Raises:
-        Skipped: the planner takes the row operator for them, or the function is no aggregate.
+        Skipped: the planner chooses the row operator for them, or the function is not an aggregate.
     """
     function = operator["function"]
     aggregate = _AGGREGATES.get(function) if isinstance(function, str) else None

@@ -34,7 +34,7 @@ def walk(case: dict[str, Any], steps: Iterable[T], act: Callable[[int, T], None]
     """Act on each step, up to the error that the case expects at one of them.
 
     Raises:
-        Mismatch: an error came that was not expected, or the expected one did not.
+        Mismatch: an unexpected error was raised, or the expected one was not.
     """
     error = case.get("expect_error")
     for index, step in enumerate(steps):
@@ -64,7 +64,7 @@ def by_step(case: dict[str, Any], field: str) -> dict[int, list[dict[str, Any]]]
     """Return the entries of a case under `field`, by the step after which they hold.
 
     Raises:
-        Mismatch: there is no such step, so that the entry would pass unread.
+        Mismatch: there is no such step, so the entry would be ignored.
     """
     entries: dict[int, list[dict[str, Any]]] = {}
     for entry in case.get(field, ()):

@@ -28,7 +28,7 @@ class Arrivals:
 
     Args:
         by_hand: the stream.
-        rows: every row that came.
+        rows: all rows so far.
         version: the newest version of the source table.
     """
 

@@ -218,7 +218,7 @@ class Told(Drawn):
     """A stream whose rows are identified by their values, and the windows that it should have after changes of `where`.
 
     Args:
-        windows: of each row, by its value.
+        windows: windows of each row, by its value.
         seen: the values of the rows that were read.
         contents: the values in each window.
     """

@@ -30,8 +30,8 @@ class Changing:
     Args:
         lake: the project; the table is `events`.
         draw: decides what happens.
-        hours: hours after DAY0 over which times of events lie.
-        commits: number of commits so far, an hour apart from each other.
+        hours: length of the span after DAY0 in which events lie, hours.
+        commits: number of commits so far, which are an hour apart.
     """
 
     lake: Lake

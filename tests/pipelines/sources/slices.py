@@ -29,9 +29,9 @@ def slice_at(table: HandMade, pipeline: Any = None, warehouse: Warehouse | None 
     """Return all files of a table at its head as a slice; Arrow must be able to read the table.
 
     Args:
-        table: the table, as it was made in its folder.
-        pipeline: reads it.
-        warehouse: has a copy of the folder, if there is one.
+        table: the table in its original folder.
+        pipeline: the pipeline that reads it.
+        warehouse: a warehouse with a copy of the folder; None if there is no copy.
     """
     warehouse = warehouse or Warehouse(str(table.folder.parent))
     log = SourceLog(warehouse, warehouse.path(table.folder.name))
