@@ -39,7 +39,7 @@ class Rows(TableMetricProvider):
 
 
 class Rule(BatchExpectation):
-    """A rule, which holds when `broken` marks no row. A subclass provides parameters, a description and a condition."""
+    """A rule. It holds if `broken` marks no row. A subclass provides parameters, a description and a condition."""
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (Rows.metric_name,)
     text: ClassVar[str] = ""

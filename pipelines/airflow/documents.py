@@ -1,6 +1,6 @@
 """The texts of the DAGs in Airflow: a one-line description, and a page of Markdown.
 
-In them, `{name}` is the prefix of the DAG ids, `{pipeline}` the name for commands, and `{limit}` the watch's minutes.
+In them, `{name}` is the prefix of the DAG ids, `{pipeline}` the name for commands, and `{limit}` a number of minutes.
 """
 
 from __future__ import annotations
