@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from formal.scopes import BUGS, IN_TIME, INVARIANTS, LIVE, SCOPES, Bug, Scope, wide
+from formal.scopes import BUGS, IN_TIME, INVARIANTS, LIVE, RIVALS, SCOPES, Bug, Scope, wide
 from formal.tlc import FOLDER, check
 from tests.recovery.bugs import BUGS as PLANTED
 
@@ -18,13 +18,16 @@ PAGE = (ROOT / "docs" / "proof.md").read_text()
 SCOPE = {scope.name: scope for scope in SCOPES}
 
 
+QUICK = {"kills", "restore", "recovery rolls forward", "a commit knows its own entry"}
+"""Scopes and protections of `make test`. Tests of the real code, which the page names, have the other protections."""
+
 IN_WIDE_BOUNDS = [pytest.mark.long, pytest.mark.timeout(7200)]
 
 
 @pytest.mark.parametrize(
     ("scope", "heap"),
     [
-        *(pytest.param(s, "1g", marks=[] if s.is_quick else [pytest.mark.long], id=s.name) for s in SCOPES),
+        *(pytest.param(s, "1g", marks=[] if s.name in QUICK else [pytest.mark.long], id=s.name) for s in SCOPES),
         *(pytest.param(wide(s), "3g", marks=IN_WIDE_BOUNDS, id=f"{s.name} in wide bounds") for s in SCOPES),
     ],
 )
@@ -32,20 +35,19 @@ def test_every_promise_holds_and_every_danger_is_met(scope: Scope, heap: str) ->
     found = check(scope, heap=heap)
     assert not found.broken, found.text
     assert found.reached >= set(scope.reaches)
+    assert scope.name != "kills" or not found.reached & set(RIVALS), "no action meets a danger that needs two drivers"
 
 
-@pytest.mark.parametrize("name", [LIVE[0], *(pytest.param(name, marks=pytest.mark.long) for name in LIVE[1:])])
+@pytest.mark.long
+@pytest.mark.parametrize("name", LIVE)
 def test_a_rerun_publishes_everything(name: str) -> None:
     found = check(SCOPE[name], promises=IN_TIME)
     assert not found.broken, found.text
 
 
+@pytest.mark.long
 def test_a_rerun_that_does_not_roll_forward_does_not() -> None:
     assert check(SCOPE[LIVE[0]], "recovery rolls forward", IN_TIME).broken == IN_TIME[0]
-
-
-QUICK = {bug.refutes: bug.protection for bug in reversed(BUGS)}.values()
-"""One protection for each promise. The crash tests also plant the bugs of the other protections."""
 
 
 @pytest.mark.parametrize(
@@ -57,15 +59,9 @@ def test_without_a_protection_a_promise_is_broken(bug: Bug) -> None:
     assert check(SCOPE[bug.scope], bug.protection, (bug.refutes,)).broken == bug.refutes
 
 
-def test_a_danger_that_no_action_meets_is_not_reached() -> None:
-    alone = check(replace(SCOPE["rivals"], drivers=1, starts=1))
-    assert "two drivers work at the same time" not in alone.reached
-    assert "the fence stops the second driver" not in alone.reached
-
-
 def test_a_model_that_does_not_parse_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="did not come to an end"):
-        check(replace(SCOPE["rivals"], times="NoSuchTimes"))
+        check(replace(SCOPE["kills"], times="NoSuchTimes"))
 
 
 def test_bugs_and_dangers_are_those_of_the_model() -> None:

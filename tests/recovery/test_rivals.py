@@ -286,7 +286,6 @@ def test_one_that_hung_is_kept_out_by_epochs_that_only_grow_even_without_a_lease
     assert differences(rows_of(lake), rows_of(runs.ended)) == {}
 
 
-@pytest.mark.long
 def test_one_application_for_each_timeline_would_let_a_hung_driver_publish(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
