@@ -46,10 +46,16 @@ def faults(drivers: Drivers, schedules: list[str]) -> dict[str, list[str]]:
     return {schedule: found for schedule in schedules if (found := drivers.faults(schedule))}
 
 
-def test_schedules_that_ever_failed(drivers: Drivers, pytestconfig: pytest.Config) -> None:
-    """And the one given by `--schedule`."""
+# All failed for one reason.
+@pytest.mark.first(1)
+@pytest.mark.parametrize("schedule", FAILED)
+def test_schedules_that_ever_failed(drivers: Drivers, schedule: str) -> None:
+    assert drivers.faults(schedule) == []
+
+
+def test_the_schedule_that_is_given(drivers: Drivers, pytestconfig: pytest.Config) -> None:
     given = pytestconfig.getoption("--schedule", None)
-    assert faults(drivers, [*FAILED, *([given] if given and ":" not in given else [])]) == {}
+    assert not given or ":" in given or drivers.faults(given) == []
 
 
 @pytest.mark.first(2)

@@ -168,24 +168,28 @@ class Hung:
 
     @classmethod
     @contextmanager
-    def make(cls, folder: Path) -> Iterator[Hung]:
-        """Create a project with epochs, a savepoint, a backup, a check and unread commits."""
-        folder.mkdir(parents=True)
-        (folder / "tidegate.toml").write_text(TOML)
-        (folder / f"{MODULE}.py").write_text(CODE)
-        shutil.copytree(source_of(folder.parent / "source", 2).folder / "warehouse", folder / "warehouse")
+    def make(cls, templates: pytest.TempPathFactory) -> Iterator[Hung]:
+        """Create, once in a test run, a project with epochs, a savepoint, a backup, a check and unread commits."""
+        folder = templates.getbasetemp() / "templates" / "hung"
         hung = cls(folder, Shifted())
         with pytest.MonkeyPatch.context() as planted:
             planted.setattr(host, "time", hung.clock)
             # A command that hangs renews nothing.
             planted.setattr(Lease, "_renew_until_ended", lambda self: None)
             planted.setattr(lease, "_of_this_process", set[str]())
-            for done in (COMMANDS["stream"], ("savepoint", "create", NAME, "kept"), COMMANDS["quality"]):
-                hung.does(*done)
-            hung.does("backup", "create", NAME, "--name", "old")
-            for number in (4, 5):
-                commit_to(Lake(folder), number)
+            if not folder.exists():
+                hung._fill()
             yield hung
+
+    def _fill(self) -> None:
+        source_of(self.folder, 2)
+        (self.folder / "tidegate.toml").write_text(TOML)
+        (self.folder / f"{MODULE}.py").write_text(CODE)
+        for done in (COMMANDS["stream"], ("savepoint", "create", NAME, "kept"), COMMANDS["quality"]):
+            self.does(*done)
+        self.does("backup", "create", NAME, "--name", "old")
+        for number in (4, 5):
+            commit_to(Lake(self.folder), number)
 
     def copy(self, folder: Path) -> Hung:
         """Return the same project at another place."""

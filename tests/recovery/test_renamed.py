@@ -35,7 +35,8 @@ STREAM = ("stream", NEW, "--available-now", "--max-files-per-epoch", "1")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
-    with Hung.make(tmp_path_factory.mktemp("renamed") / "made") as project:
+    with Hung.make(tmp_path_factory) as made:
+        project = made.copy(tmp_path_factory.mktemp("renamed") / "made")
         project.does("vacuum", NAME, "--snapshots", "2", "--days", "0")
         yield project
 
