@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -33,6 +37,9 @@ from tidegate.windowing.time import to_millis
 
 EVENTS = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
 MIDNIGHT = datetime(2024, 3, 1, tzinfo=UTC)
+
+_TEMPLATES = tempfile.TemporaryDirectory(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
+"""Lakes that this process has written. Writing one takes longer than the rest of most tests."""
 
 
 def _pipeline(name: str, assigner: Any, lateness: timedelta = timedelta(0)) -> Pipeline:
@@ -168,10 +175,18 @@ class QualityLake:
         }
 
     def write(self, folder: Path) -> Config:
-        """Write the tables, and return a configuration that names the pipeline."""
+        """Write the tables, and return a configuration that names the pipeline. Equal lakes are copies of one."""
+        template = Path(_TEMPLATES.name, hashlib.sha256(repr(self).encode()).hexdigest())
+        if not template.exists():
+            self._fill(PipelineTables(warehouse_of(self._config(template)), self.pipeline.name))
+        shutil.copytree(template, folder, dirs_exist_ok=True)
+        return self._config(folder)
+
+    def _config(self, folder: Path) -> Config:
         entry = PipelineEntry(object=f"{__name__}:{self.pipeline.name}", start=MIDNIGHT)
-        config = Config(root=folder, pipelines={self.pipeline.name: entry})
-        tables = PipelineTables(warehouse_of(config), self.pipeline.name)
+        return Config(root=folder, pipelines={self.pipeline.name: entry})
+
+    def _fill(self, tables: PipelineTables) -> None:
         bound = bind(self.pipeline, EVENTS, EVENTS)
         schemas = bound.table_schemas
         tables.create(schemas)
@@ -191,7 +206,6 @@ class QualityLake:
         self._write(tables, state.NAME, open_rows)
         row = state.manifest_row(manifest.model_dump_json(), schemas[state.NAME])
         self._write(tables, state.NAME, row, {"tidegate": manifest.short()})
-        return config
 
     def _write(self, tables: PipelineTables, name: str, rows: pa.Table, metadata: dict[str, Any] | None = None) -> None:
         properties = CommitProperties(custom_metadata=metadata, app_transactions=[Transaction(tables.application, 2)])

@@ -24,8 +24,10 @@ from tidegate.pipelines.project.cli import run
 
 
 @pytest.fixture
-def by_hand(tmp_path: Path) -> ByHand:
-    return ByHand(tmp_path)
+def by_hand(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> ByHand:
+    by_hand = ByHand(tmp_path, templates=tmp_path_factory.getbasetemp() / "templates")
+    by_hand.hours(10)
+    return by_hand
 
 
 FEW = suite_of("gxe.ExpectColumnValuesToBeBetween(column='events', max_value=3)")
@@ -121,9 +123,8 @@ def test_an_acknowledgement_that_names_a_key_is_forgotten_with_it(tmp_path: Path
     ("key", "stays"), [("O'Brien", False), ('a"b', False), ("Brie", True), ("", True), ("z", True)]
 )
 def test_a_forgotten_key_voids_the_acknowledgements_that_name_it_and_no_other(
-    tmp_path: Path, by_hand: ByHand, key: str, stays: bool
+    by_hand: ByHand, key: str, stays: bool
 ) -> None:
-    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
     where = """"user" IN ('O''Brien', 'a"b') AND value > 1"""
     quality.acknowledge(by_hand.tables, by_hand.head().manifest, where, "known, such as others", 1, at("10:00"))
     forget_examples(by_hand.tables, texts(key))
@@ -132,7 +133,6 @@ def test_a_forgotten_key_voids_the_acknowledgements_that_name_it_and_no_other(
 
 
 def test_a_forgotten_number_voids_what_names_it_and_not_what_has_its_digits(by_hand: ByHand) -> None:
-    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
     for where in ("user = 1", "user = 12 AND window_start >= '2011-11-11'"):
         quality.acknowledge(by_hand.tables, by_hand.head().manifest, where, "known", 1, at("10:00"))
     forget_examples(by_hand.tables, texts_of_key((pa.scalar(1),), ("1",)))

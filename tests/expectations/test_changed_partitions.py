@@ -127,6 +127,12 @@ def backfilled(folder: Path) -> ByHand:
     return by_hand
 
 
+@pytest.fixture(scope="module")
+def four_days(tmp_path_factory: pytest.TempPathFactory) -> ByHand:
+    """The same for tests that change nothing."""
+    return backfilled(tmp_path_factory.mktemp("four days"))
+
+
 def run_day(by_hand: ByHand, day: int, *more: Row, replaced: tuple[int, ...] = (), parent: Any = None) -> None:
     rows: tuple[Row, ...] = (("ann", at("10:00", day), 1), ("bob", at("23:30", day), 1), *more)
     start, end = DAYS[day]
@@ -175,17 +181,15 @@ def test_days_that_became_stale_are_told_of_when_they_are_run_again(tmp_path: Pa
     readers.assert_up_to_date()
 
 
-def test_a_check_of_an_older_epoch_tells_nothing_and_leaves_the_mark(tmp_path: Path) -> None:
-    by_hand = backfilled(tmp_path)
-    readers = Readers(by_hand, "day")
+def test_a_check_of_an_older_epoch_tells_nothing_and_leaves_the_mark(four_days: ByHand) -> None:
+    readers = Readers(four_days, "day")
     readers.tell()
-    of_older = changed_partitions(pin(by_hand.tables, by_hand.pipeline, 2), "day", readers.mark)
+    of_older = changed_partitions(pin(four_days.tables, four_days.pipeline, 2), "day", readers.mark)
     assert (of_older.to_dict()["keys"], of_older.mark) == ([], readers.mark)
 
 
-def test_a_table_that_was_made_anew_is_told_of_as_a_whole(tmp_path: Path) -> None:
-    by_hand = backfilled(tmp_path)
-    readers = Readers(by_hand, "day")
+def test_a_table_that_was_made_anew_is_told_of_as_a_whole(four_days: ByHand) -> None:
+    readers = Readers(four_days, "day")
     readers.tell()
     assert readers.mark is not None
     readers.mark = replace(readers.mark, table="another")
@@ -197,26 +201,22 @@ def test_a_mark_of_another_version_of_tidegate_is_none() -> None:
     assert Mark.parse("nothing") is None
 
 
-@pytest.mark.parametrize(
-    ("unit", "keys"),
-    [
-        ("hour", ["1969-12-31T23:00:00", "2024-02-29T23:00:00"]),
-        ("day", ["1969-12-31T00:00:00", "2024-02-29T00:00:00"]),
-        ("month", ["1969-12-01T00:00:00", "2024-02-01T00:00:00"]),
-    ],
-)
-def test_keys_are_the_starts_of_partitions_in_utc(unit: PartitionUnit, keys: list[str], tmp_path: Path) -> None:
+def test_keys_are_the_starts_of_partitions_in_utc(tmp_path: Path) -> None:
     by_hand = ByHand(tmp_path, hourly_pipeline())
-    moments = [datetime.fromisoformat(f"{day}T23:59:59Z") for day in ("1969-12-31", "2024-02-29")]
-    for moment in moments:
+    for moment in (datetime.fromisoformat(f"{day}T23:59:59Z") for day in ("1969-12-31", "2024-02-29")):
         by_hand.epoch(("ann", moment, 1), watermark=moment + timedelta(days=1))
-    assert changed_partitions(pin(by_hand.tables, by_hand.pipeline), unit, None).to_dict()["keys"] == keys
+    pinned = pin(by_hand.tables, by_hand.pipeline)
+    units: dict[PartitionUnit, list[str]] = {
+        "hour": ["1969-12-31T23:00:00", "2024-02-29T23:00:00"],
+        "day": ["1969-12-31T00:00:00", "2024-02-29T00:00:00"],
+        "month": ["1969-12-01T00:00:00", "2024-02-01T00:00:00"],
+    }
+    assert {unit: changed_partitions(pinned, unit, None).to_dict()["keys"] for unit in units} == units
 
 
-def test_too_many_partitions_are_counted_and_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    by_hand = backfilled(tmp_path)
+def test_too_many_partitions_are_counted_and_not_named(four_days: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changed, "MOST_KEYS", 3)
-    told: Changed = changed_partitions(pin(by_hand.tables, by_hand.pipeline), "day", None)
+    told: Changed = changed_partitions(pin(four_days.tables, four_days.pipeline), "day", None)
     first, last = (at("00:00", day).strftime("%Y-%m-%dT00:00:00") for day in (0, 3))
     assert told.to_dict() == {
         "unit": "day",

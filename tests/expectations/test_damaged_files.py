@@ -75,12 +75,9 @@ def test_an_old_file_that_is_gone_or_cut_is_found_by_the_next_check_and_flipped_
     assert not by or named["by"].tolist() == [by]
 
 
-@pytest.mark.parametrize("days", [1, 4])
-def test_files_are_looked_for_in_one_listing_of_each_table(
-    days: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_looked_for_in_one_listing_of_each_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hand = ByHand(tmp_path)
-    for day in range(days):
+    for day in range(3):
         hand.epoch(("ann", at("10:00", day), day), watermark=at("20:00", day))
     listed: list[str] = []
     known = Warehouse.names

@@ -71,7 +71,10 @@ def of_suite(tables: PipelineTables) -> list[QualityRow]:
     return [row for row in rows if row.suite == "new final windows: own"]
 
 
-def test_table_quality_has_all_about_a_failure_in_columns(failed: tuple[PipelineTables, list[QualityRow]]) -> None:
+def test_all_about_a_failure_is_in_columns_of_table_quality_and_in_every_output(
+    capsys: pytest.CaptureFixture[str], failed: tuple[PipelineTables, list[QualityRow]], tmp_path: Path
+) -> None:
+    message = capsys.readouterr().err
     few, between, wide, mean, distinct = of_suite(failed[0])
     assert (few.expectation, few.columns, few.limits) == ("expect_few_events", "events", "max_value 0")
     assert (few.description, few.severity) == ("An hour has no event.", "critical")
@@ -89,6 +92,13 @@ def test_table_quality_has_all_about_a_failure_in_columns(failed: tuple[Pipeline
     ids = [row.expectation_id for row in failed[1]]
     assert all(ids)
     assert len(set(zip([row.suite for row in failed[1]], ids, strict=True))) == len(ids)
+    facts = ("new final windows: own", "expect_few_events of events (max_value 0), critical")
+    facts += ("An hour has no event.", "3 of 3 rows", "user a", "2024-03-01 10:15:00 to 2024-03-01 11:15:00")
+    assert all(fact in message for fact in facts)
+    page = next((tmp_path / ".work" / "quality" / "hours").glob("check-*.html")).read_text()
+    assert all(fact.partition(" of events")[0].replace("_", " ") in page or fact in page for fact in facts)
+    report = [row for row in read_run(failed[0]).quality if not row.success]
+    assert any("user a" in row.message and "max_value 0" in row.message for row in report)
 
 
 @pytest.mark.first(1)
@@ -129,19 +139,6 @@ def test_a_null_and_the_text_null_are_told_apart(tmp_path: Path) -> None:
     few = of_suite(tables)[0]
     assert few.examples
     assert {each.key for each in few.examples} >= {r"user \N", "user null", r"user \\N", "user "}
-
-
-def test_every_output_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tables = project(hour_lake(), tmp_path)
-    assert checked(tmp_path) == 5
-    message = capsys.readouterr().err
-    facts = ("new final windows: own", "expect_few_events of events (max_value 0), critical")
-    facts += ("An hour has no event.", "3 of 3 rows", "user a", "2024-03-01 10:15:00 to 2024-03-01 11:15:00")
-    assert all(fact in message for fact in facts)
-    page = next((tmp_path / ".work" / "quality" / "hours").glob("check-*.html")).read_text()
-    assert all(fact.partition(" of events")[0].replace("_", " ") in page or fact in page for fact in facts)
-    report = [row for row in read_run(tables).quality if not row.success]
-    assert any("user a" in row.message and "max_value 0" in row.message for row in report)
 
 
 def test_a_failure_of_our_own_rules_shows_no_internal_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import great_expectations as gx
+import great_expectations.expectations as gxe
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
@@ -22,6 +24,7 @@ from tests.expectations.test_quality_command import PIPELINES, USERS
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand, Row
 from tidegate.expectations.pinned import Pinned, pin
+from tidegate.expectations.suites import suites
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.ledger.lease import Lease
@@ -96,7 +99,7 @@ def test_what_a_check_proved_is_not_read_again(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Warehouse, "read_batches", read_batches)
     files = []
-    for number in range(1, 9):
+    for number in range(1, 6):
         by_hand.epoch(*((user, at(f"{number + 5}:10"), 1) for user in USERS), watermark=at(f"{number + 6}:30"))
         read.clear()
         pinned, state = checked(by_hand)
@@ -355,15 +358,11 @@ def test_a_manifest_without_a_shape_is_read(tmp_path: Path) -> None:
     assert Manifest.parse(text).shape is None
 
 
-HOURS = ("10:00", "12:00", "14:00", "16:00")
-"""One session in each, final two hours later."""
-
-
-def streamed(folder: Path) -> ByHand:
+@pytest.fixture
+def streamed(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> ByHand:
     """A stream of four epochs, each of which makes the window of the previous epoch final."""
-    by_hand = ByHand(folder)
-    for hour in HOURS:
-        by_hand.epoch(("ann", at(hour), 1), watermark=at(hour))
+    by_hand = ByHand(tmp_path, templates=tmp_path_factory.getbasetemp() / "templates")
+    by_hand.hours(10, 12, 14, 16)
     return by_hand
 
 
@@ -383,34 +382,41 @@ def starts(found: Pinned) -> list[str]:
     return sorted(f"{start:%H:%M}" for start in found.fresh["window_start"])
 
 
-def test_windows_of_all_epochs_since_a_check_are_new_to_the_next(tmp_path: Path) -> None:
-    by_hand = streamed(tmp_path)
-    assert starts(fresh(by_hand)) == ["10:00", "12:00", "14:00"], "before the first check every final window is new"
-    check(by_hand, 2, passes=True)
-    found = fresh(by_hand)
+def test_windows_of_all_epochs_since_a_check_are_new_to_the_next(streamed: ByHand) -> None:
+    assert starts(fresh(streamed)) == ["10:00", "12:00", "14:00"], "before the first check every final window is new"
+    check(streamed, 2, passes=True)
+    found = fresh(streamed)
     assert (found.since, starts(found)) == (2, ["12:00", "14:00"])
-    assert starts(fresh(by_hand, 3)) == ["12:00"]
-    assert starts(fresh(by_hand, 2)) == ["10:00"], "to the same check again what it saw is new"
+    assert starts(fresh(streamed, 3)) == ["12:00"]
+    assert starts(fresh(streamed, 2)) == ["10:00"], "to the same check again what it saw is new"
+
+
+def test_without_new_windows_the_own_suite_is_not_run(streamed: ByHand) -> None:
+    own = gx.ExpectationSuite(name="own", expectations=[gxe.ExpectColumnMeanToBeBetween(column="total", min_value=0)])
+    assert [suite.table for suite in suites(fresh(streamed), own) if suite.is_own] == ["new final windows: own"]
+    check(streamed, 4, passes=True)
+    streamed.epoch(watermark=at("16:00"))
+    found = fresh(streamed)
+    assert found.fresh_windows == 0
+    assert not any(suite.is_own for suite in suites(found, own))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("severity", "since"), [("critical", 2), ("warning", 3), ("info", 3)])
 def test_what_a_check_held_back_is_new_to_the_next_and_what_it_only_marked_is_not(
-    severity: str, since: int, tmp_path: Path
+    severity: str, since: int, streamed: ByHand
 ) -> None:
-    by_hand = streamed(tmp_path)
-    check(by_hand, 2, passes=True)
-    check(by_hand, 3, passes=False, severity=severity)
-    assert fresh(by_hand).since == since
+    check(streamed, 2, passes=True)
+    check(streamed, 3, passes=False, severity=severity)
+    assert fresh(streamed).since == since
 
 
-def test_of_several_checks_of_an_epoch_the_last_one_counts(tmp_path: Path) -> None:
-    by_hand = streamed(tmp_path)
-    check(by_hand, 3, passes=False)
-    check(by_hand, 3, passes=True)
-    assert fresh(by_hand).since == 3
-    check(by_hand, 3, passes=False)
-    assert fresh(by_hand).since is None
+def test_of_several_checks_of_an_epoch_the_last_one_counts(streamed: ByHand) -> None:
+    check(streamed, 3, passes=False)
+    check(streamed, 3, passes=True)
+    assert fresh(streamed).since == 3
+    check(streamed, 3, passes=False)
+    assert fresh(streamed).since is None
 
 
 def test_a_window_that_was_out_before_the_check_and_final_after_it_is_new(tmp_path: Path) -> None:
@@ -423,13 +429,12 @@ def test_a_window_that_was_out_before_the_check_and_final_after_it_is_new(tmp_pa
     assert starts(found) == ["10:00"]
 
 
-def test_a_check_on_a_line_that_a_restore_left_says_nothing(tmp_path: Path) -> None:
-    by_hand = streamed(tmp_path)
+def test_a_check_on_a_line_that_a_restore_left_says_nothing(streamed: ByHand) -> None:
     for epoch in (2, 4):
-        check(by_hand, epoch, passes=True)
-    restore(by_hand.tables, find_snapshot(by_hand.tables, "3"), START_OF_DRIVER)
-    by_hand.epoch(("eve", at("14:30"), 1), watermark=at("16:00"))
-    found = fresh(by_hand)
+        check(streamed, epoch, passes=True)
+    restore(streamed.tables, find_snapshot(streamed.tables, "3"), START_OF_DRIVER)
+    streamed.epoch(("eve", at("14:30"), 1), watermark=at("16:00"))
+    found = fresh(streamed)
     assert (found.since, starts(found)) == (2, ["12:00", "14:00", "14:30"])
 
 

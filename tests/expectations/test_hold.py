@@ -102,13 +102,13 @@ def test_readers_are_told_of_everything_but_what_fails(seed: int, tmp_path: Path
     """Windows of any partition fail some checks, while epochs add and correct rows and the unit changes."""
     draw, by_hand = random.Random(seed), ByHand(tmp_path, hourly_pipeline())
     readers, clock = Readers(by_hand), at("00:00")
-    for number in range(6):
+    for number in range(5):
         rows = [("ann", clock + timedelta(minutes=draw.randrange(300)), 1) for _ in range(4)]
         clock += timedelta(hours=6)
         by_hand.epoch(*rows, watermark=clock)
         readers.unit = draw.choice(["hour", "day"])
         final = [*readers.final()]
-        bad = draw.sample(final, draw.randrange(len(final) + 1)) if number < 5 else []
+        bad = draw.sample(final, draw.randrange(len(final) + 1)) if number < 4 else []
         failing = np.array(bad, "datetime64[ms]")
         told = changed_partitions(pin(by_hand.tables, by_hand.pipeline), readers.unit, readers.mark, failing)
         readers.mark = Mark.parse(json.dumps(told.mark.to_dict()))

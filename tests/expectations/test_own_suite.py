@@ -1,6 +1,5 @@
-"""A pipeline's own suite does not run without new windows, and an error in it is not a fault of the data. The library's
-expectations about windows work in Great Expectations alone. The command `quality` loads no library that a check doesn't
-use, and a suite can still use them.
+"""An error in a pipeline's own suite is not a fault of the data. The library's expectations about windows work in Great
+Expectations alone. The command `quality` loads no library that a check doesn't use, and a suite can still use them.
 """
 
 from __future__ import annotations
@@ -13,15 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import great_expectations as gx
-import great_expectations.expectations as gxe
 import pandas as pd
 import pytest
 from deltalake.exceptions import DeltaError
 
 from tests.expectations.quality_lake import hour_lake
 from tests.expectations.test_failed_expectation import checked, of_suite, project
-from tests.expectations.test_from_the_last_proof import check, fresh, streamed
-from tests.lake import at
 from tidegate.expectations import library
 from tidegate.expectations.library import (
     ExpectColumnToChangeByAtMost,
@@ -32,7 +28,6 @@ from tidegate.expectations.library import (
     ExpectWindowsToFollowEachOther,
 )
 from tidegate.expectations.run import any_rows
-from tidegate.expectations.suites import suites
 from tidegate.expectations.unexpected_rows import first_word, select
 from tidegate.pipelines.ledger.tables import quality
 
@@ -158,17 +153,6 @@ def test_limits_are_those_of_the_suite_alone(tmp_path: Path) -> None:
     tables = project(hour_lake(), tmp_path, suite_of("gxe.ExpectColumnValuesToBeIncreasing(column='events')"))
     assert checked(tmp_path) == 5
     assert [row.limits for row in of_suite(tables)] == [""]
-
-
-def test_without_new_windows_the_suite_is_not_run(tmp_path: Path) -> None:
-    by_hand = streamed(tmp_path)
-    own = gx.ExpectationSuite(name="own", expectations=[gxe.ExpectColumnMeanToBeBetween(column="total", min_value=0)])
-    assert [suite.table for suite in suites(fresh(by_hand), own) if suite.is_own] == ["new final windows: own"]
-    check(by_hand, 4, passes=True)
-    by_hand.epoch(watermark=at("16:00"))
-    found = fresh(by_hand)
-    assert found.fresh_windows == 0
-    assert not any(suite.is_own for suite in suites(found, own))
 
 
 HOUR = 3_600_000
