@@ -11,8 +11,8 @@ from tests.recovery.arrivals import Runs
 
 
 @pytest.fixture
-def by_hand(tmp_path: Path) -> ByHand:
-    return ByHand(tmp_path / "lake")
+def by_hand(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> ByHand:
+    return ByHand(tmp_path / "lake", templates=tmp_path_factory.getbasetemp() / "templates")
 
 
 @pytest.fixture(scope="session")

@@ -19,10 +19,14 @@ def hours(by_hand: ByHand, *numbers: int) -> None:
     """Run epochs that each have a session at the full hour, and in which the session of the hour before fires; and a
     late row.
     """
-    for number in numbers:
-        recover(by_hand.tables)
-        row, late = ("ann", at(f"{number:02d}:00"), number), ("bob", at("00:30"), number)
-        by_hand.epoch(row, late, watermark=at(f"{number:02d}:00"))
+
+    def fill(by_hand: ByHand) -> None:
+        for number in numbers:
+            recover(by_hand.tables)
+            row, late = ("ann", at(f"{number:02d}:00"), number), ("bob", at("00:30"), number)
+            by_hand.epoch(row, late, watermark=at(f"{number:02d}:00"))
+
+    by_hand.filled(f"with late rows {numbers}", fill)
 
 
 def sessions(by_hand: ByHand) -> list[int]:

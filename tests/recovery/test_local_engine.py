@@ -72,7 +72,9 @@ def children() -> Children:
     return lambda: [child for child in of_pools() if child.pid not in before]
 
 
-def test_a_process_that_is_killed_fails_the_epoch_and_the_next_run_goes_on(tmp_path: Path, children: Children) -> None:
+def test_a_process_that_is_killed_fails_the_epoch_the_next_run_goes_on_and_closed_the_engine_leaves_none(
+    tmp_path: Path, children: Children
+) -> None:
     lake, order = lake_of(tmp_path / "lake"), tmp_path / "die"
     # The function is part of the pipeline's code, so it stays the same.
     pipeline = hourly_pipeline(compute=KeyedProcess(Killing(str(order), os.getpid())), parallelism=2)
@@ -86,18 +88,11 @@ def test_a_process_that_is_killed_fails_the_epoch_and_the_next_run_goes_on(tmp_p
         order.unlink()
         (made,) = lake.stream(engine, pipeline)
         assert made.epoch == 1, "the epoch that failed left nothing"
+        assert children()
     finally:
         engine.close()
-    assert len(lake.rows(pipeline, "results")) > 0
-
-
-def test_closed_it_leaves_no_process(tmp_path: Path, children: Children) -> None:
-    lake = lake_of(tmp_path)
-    engine = LocalEngine(cores=2, rows_in_driver=0)
-    lake.stream(engine, hourly_pipeline(parallelism=2))
-    assert children()
-    engine.close()
     wait_until(lambda: not children(), "the processes end")
+    assert len(lake.rows(pipeline, "results")) > 0
 
 
 DRIVER = """

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.expectations.broken import broken_by_rules
-from tests.lake import LOCAL, Clock, Lake, Row
+from tests.lake import LOCAL, Clock, Lake
 from tests.recovery.arrivals import copy_of, run
 from tests.recovery.tables_of_0_1 import COMMITS, HOURS, NEXT, SAVEPOINT, SESSIONS
 from tidegate.expectations.pinned import pin
@@ -54,23 +54,18 @@ def lake(tmp_path: Path) -> Lake:
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The same commits, all of them run by this code."""
     lake = Lake(tmp_path_factory.mktemp("fresh"))
-    for rows in (*COMMITS, *NEXT):
-        stream(lake, rows)
+    for rows in COMMITS:
+        lake.append(*rows)
+    go_on(lake, HOURS, SESSIONS)
     return lake
 
 
-def stream(lake: Lake, rows: tuple[Row, ...]) -> None:
-    lake.append(*rows)
-    for pipeline in (HOURS, SESSIONS):
-        run(LOCAL, lake, pipeline=pipeline)
-
-
-def go_on(lake: Lake) -> None:
+def go_on(lake: Lake, *pipelines: Pipeline) -> None:
     """Stream to the end, including what comes after the upgrade."""
-    for pipeline in (HOURS, SESSIONS):
-        run(LOCAL, lake, pipeline=pipeline)
     for rows in NEXT:
-        stream(lake, rows)
+        lake.append(*rows)
+    for pipeline in pipelines:
+        run(LOCAL, lake, pipeline=pipeline)
 
 
 def contents(lake: Lake, pipeline: Pipeline) -> dict[str, list[str]]:
@@ -97,7 +92,7 @@ def assert_good(lake: Lake, fresh: Lake, pipeline: Pipeline) -> None:
 
 @LONG_FOR_HOURS
 def test_a_stream_goes_on(lake: Lake, fresh: Lake, pipeline: Pipeline) -> None:
-    go_on(lake)
+    go_on(lake, pipeline)
     assert_good(lake, fresh, pipeline)
 
 
@@ -121,12 +116,12 @@ def test_its_snapshots_and_savepoints_are_restored(
     lake: Lake, fresh: Lake, pipeline: Pipeline, target: str, goes_on_first: bool
 ) -> None:
     if goes_on_first:
-        go_on(lake)
+        go_on(lake, pipeline)
     tables = lake.tables(pipeline)
     restore(tables, find_snapshot(tables, target), lake.clock())
     run(LOCAL, lake, pipeline=pipeline)
-    for rows in () if goes_on_first else NEXT:
-        stream(lake, rows)
+    if not goes_on_first:
+        go_on(lake, pipeline)
     assert_good(lake, fresh, pipeline)
 
 
@@ -147,7 +142,7 @@ def test_a_backup_from_before_the_upgrade_brings_back_what_0_1_wrote(
     left_out = {name for name in written.keys() - back.keys() if f"-{made.epoch + 1:06d}-" not in name}
     unpublished = pipeline is SESSIONS
     assert len(left_out) == (1 if unpublished else 0), "the entry of the epoch that was committed and not published"
-    go_on(lake)
+    go_on(lake, pipeline)
     assert_good(lake, fresh, pipeline)
 
 
@@ -171,7 +166,7 @@ def test_a_backup_that_an_older_version_made_is_restored(
     assert contents(lake, pipeline) == written
     assert results.KIND not in tables.open(results.NAME).metadata().configuration
     assert results.has_panes(arrow_schema(tables.open(results.NAME))), "older tables don't say it"
-    go_on(lake)
+    go_on(lake, pipeline)
     assert_good(lake, fresh, pipeline)
 
 
@@ -186,7 +181,7 @@ def contents_of_files(folder: Path) -> dict[str, bytes]:
 def test_its_late_rows_are_reopened(lake: Lake, fresh: Lake, tmp_path: Path, pipeline: Pipeline) -> None:
     assert lake.reopen(LOCAL, pipeline) is not None
     assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
-    go_on(lake)
+    go_on(lake, pipeline)
     lake.reopen(LOCAL, pipeline)
     fresh = copy_of(fresh, tmp_path / "fresh")
     fresh.reopen(LOCAL, pipeline)
@@ -202,6 +197,6 @@ def test_it_is_cleaned_up_and_a_key_is_forgotten(lake: Lake, pipeline: Pipeline)
     assert len(list_snapshots(tables)) == 2
     with Lease(tables, "forget", lake.clock):
         forget(tables, pipeline, ["ann"], lake.clock())
-    go_on(lake)
+    go_on(lake, pipeline)
     assert {row["user"] for row in lake.rows(pipeline, "results").to_pylist() if row["total"] < 5} <= {"bob", "cid"}
     assert broken_by_rules(pin(tables, pipeline)) == set()

@@ -33,7 +33,7 @@ SEED = int(os.environ.get("TIDEGATE_TEST_SEED", "1"))
 
 @pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.long)])
 def test_a_walk_ends_as_a_computation_from_scratch_does(tmp_path: Path, seed: int) -> None:
-    Walk(tmp_path / "walk", seed).run(steps=10)
+    Walk(tmp_path / "walk", seed).run(steps=8)
 
 
 class CheckedWalk(Walk):

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 ODD = "été 2024/a+b=c & ~d'(e)"
 """A folder as users name it: with spaces, non-English letters, and characters that a URL encodes."""
 
-SLOW_COMMANDS = ("setup", "quality", "report")
-"""Commands that import much or need Java: they are in the long form."""
+SLOW_COMMANDS = ("setup", "quality", "report", "3")
+"""Words of commands that import much or need Java, and of the first restore: they are in the long form."""
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_every_command_gives_on_s3_what_it_gives_on_disk(
 ) -> None:
     """Pipeline `hours` is computed by arrays, and `visits` by the row operator, whose late rows can't be reopened."""
     disk = Life(tmp_path / "disk")
-    source_of(disk.folder, commits=3)
+    source_of(disk.folder, commits=2)
     upload(server, disk.folder / "warehouse" / "events", bucket, f"{ODD}/events")
     store = Life(tmp_path / "store", f"s3://{bucket}/{ODD}/", options_of(server.endpoint))
     with modules_of_projects():
@@ -88,7 +88,7 @@ def test_tables_that_an_older_version_wrote_on_disk_go_on_in_a_bucket(
     moved = Lake(tmp_path / "here", Clock(test_upgrading.LATER), f"s3://{bucket}/{ODD}", options_of(server.endpoint))
     stayed = Lake(tmp_path, Clock(test_upgrading.LATER))
     for lake in (moved, stayed):
-        test_upgrading.go_on(lake)
+        test_upgrading.go_on(lake, HOURS, SESSIONS)
         for pipeline in (HOURS, SESSIONS):
             tables = lake.tables(pipeline)
             with Lease(tables, "restore", lake.clock):
