@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake import Clock, at
+from tests.lake import Clock
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.backups.backup import create_backup
@@ -58,44 +58,33 @@ def back_up(by_hand: ByHand) -> None:
     assert b"precious" not in files
 
 
-COMMANDS: dict[str, tuple[str, Callable[[ByHand], None]]] = {
-    "forget, a savepoint": ("savepoints/linked", erase),
-    "forget, the requests": ("requests", erase),
-    "forget, a folder in a table": ("results/linked", erase),
-    "forget, a folder in a log": ("results/_delta_log/linked", erase),
-    "savepoint create": ("savepoints/linked", save),
-    "savepoint delete": ("savepoints/linked", lambda by_hand: delete_savepoint(by_hand.tables, "linked")),
-    "vacuum": ("late/linked", clean),
-    "backup create": ("results/linked", back_up),
+COMMANDS: dict[str, tuple[Callable[[ByHand], None], list[str]]] = {
+    "forget": (erase, ["savepoints/linked", "requests", "results/linked", "results/_delta_log/linked"]),
+    "savepoint create": (save, ["savepoints/linked"]),
+    "savepoint delete": (lambda by_hand: delete_savepoint(by_hand.tables, "linked"), ["savepoints/linked"]),
+    "vacuum": (clean, ["late/linked"]),
+    "backup create": (back_up, ["results/linked"]),
 }
+"""Each command, and the places below the pipeline's folder that it looks at."""
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_target_of_a_link_to_a_folder_stays(by_hand: ByHand, target: Path, command: str) -> None:
-    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
-    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("13:00"))
-    place, run = COMMANDS[command]
-    link = Path(by_hand.warehouse.path(by_hand.pipeline.name), place)
-    link.parent.mkdir(exist_ok=True)
-    link.symlink_to(target)
-    run(by_hand)
-    assert content(target) == CONTENT
-
-
-@pytest.mark.parametrize("run", [erase, clean, back_up])
-def test_the_target_of_a_link_to_a_file_stays(by_hand: ByHand, target: Path, run: Callable[[ByHand], None]) -> None:
-    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
-    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("13:00"))
-    for name in ("results-000001-linked.parquet", "linked.txt"):
-        Path(by_hand.tables.path("results"), name).symlink_to(target / "key.txt")
+def test_the_target_of_a_link_stays(by_hand: ByHand, target: Path, command: str) -> None:
+    by_hand.hours(10, 12)
+    run, folders = COMMANDS[command]
+    ours = Path(by_hand.warehouse.path(by_hand.pipeline.name))
+    for folder in folders:
+        (ours / folder).parent.mkdir(exist_ok=True)
+        (ours / folder).symlink_to(target)
+    for file in ("results-000001-linked.parquet", "linked.txt"):
+        (ours / "results" / file).symlink_to(target / "key.txt")
     run(by_hand)
     assert content(target) == CONTENT
 
 
 def test_a_table_whose_folder_is_a_link_is_refused(by_hand: ByHand, tmp_path: Path) -> None:
     """It could lead to the table of another pipeline, all of whose files would be unknown and so deleted."""
-    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
-    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("13:00"))
+    by_hand.hours(10, 12)
     moved = tmp_path / "moved"
     shutil.move(by_hand.tables.path("results"), moved)
     (moved / "results-000001-other.parquet").write_text("precious")
@@ -118,7 +107,6 @@ def test_a_warehouse_that_is_a_link_itself_is_the_users_choice(tmp_path: Path) -
     (tmp_path / "disk").mkdir()
     (tmp_path / "warehouse").symlink_to(tmp_path / "disk")
     by_hand = ByHand(tmp_path)
-    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
-    by_hand.epoch(("ann", at("12:00"), 1), watermark=at("13:00"))
+    by_hand.hours(10, 12)
     clean(by_hand)
     erase(by_hand)

@@ -4,6 +4,7 @@ checked.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,19 @@ from tidegate.windowing.state import ValueStateDescriptor
 from tidegate.windowing.time import to_millis
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> ByHand:
-    """Two epochs: both users are known, and ann had no input once."""
-    made = ByHand(tmp_path, quiet_pipeline())
+@pytest.fixture(scope="module")
+def two_epochs(tmp_path_factory: pytest.TempPathFactory) -> ByHand:
+    """Both users are known, and ann had no input once."""
+    made = ByHand(tmp_path_factory.mktemp("epochs"), quiet_pipeline())
     made.epoch(("ann", at("10:00"), 1), ("bob", at("10:05"), 2), watermark=at("10:01"))
     made.epoch(("ann", at("10:30"), 4), watermark=at("10:12"))
     return made
+
+
+@pytest.fixture
+def lake(two_epochs: ByHand, tmp_path: Path) -> ByHand:
+    """A copy of them, for a test to change."""
+    return replace(two_epochs, folder=shutil.copytree(two_epochs.folder, tmp_path, dirs_exist_ok=True))
 
 
 def told(made: ByHand) -> list[tuple[Any, ...]]:

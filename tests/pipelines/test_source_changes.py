@@ -314,12 +314,12 @@ USED = [mapped("user", "string", 1), mapped("at", "timestamp", 2), mapped("value
 NOTE = mapped("note", "string", 4)
 
 CHANGES = {
+    "renamed, and the name taken": [*USED, mapped("remark", "string", 4, "col-4"), mapped("note", "date", 5)],
+    "replaced by structs": [*USED, mapped("note", struct(mapped("x", "long", 6)), 5)],
     "renamed": [*USED, mapped("remark", "string", 4, "col-4")],
     "dropped": USED,
     "replaced by numbers": [*USED, mapped("note", "long", 5)],
-    "replaced by structs": [*USED, mapped("note", struct(mapped("x", "long", 6)), 5)],
     "replaced by texts": [*USED, mapped("note", "string", 5)],
-    "renamed, and the name taken": [*USED, mapped("remark", "string", 4, "col-4"), mapped("note", "date", 5)],
 }
 
 
@@ -353,6 +353,7 @@ def backfill(lake: Lake, pipeline: Pipeline, first: int, last: int) -> None:
     lake.backfill(LOCAL, pipeline, DAY0 + first * DAY, DAY0 + last * DAY)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_row_that_was_ahead_of_its_commit_stays_rejected_though_an_unused_column_changed(
     tmp_path: Path, change: str
@@ -368,6 +369,7 @@ def test_a_row_that_was_ahead_of_its_commit_stays_rejected_though_an_unused_colu
     assert lake.rows(pipeline, "rejects")["value"].to_pylist() == [2]
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_late_rows_from_before_a_change_of_columns_are_read_with_the_columns_of_today(
     tmp_path: Path, change: str

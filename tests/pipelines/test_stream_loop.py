@@ -348,12 +348,17 @@ def anew(lake: Lake, pipeline: Pipeline = PIPELINE, crash_after: str | None = No
     return made
 
 
-@pytest.fixture
-def streamed_before(tmp_path: Path) -> Lake:
-    """A stream that has read three commits."""
-    lake = source_of(tmp_path, commits=2)
+@pytest.fixture(scope="module")
+def three_commits(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = source_of(tmp_path_factory.mktemp("three") / "lake", commits=2)
     run(LOCAL, lake)
     return lake
+
+
+@pytest.fixture
+def streamed_before(three_commits: Lake, tmp_path: Path) -> Lake:
+    """A stream that has read three commits."""
+    return copy_of(three_commits, tmp_path / "lake")
 
 
 def test_it_gives_what_the_stream_gave_on_a_new_timeline_without_a_row_of_the_old_one(streamed_before: Lake) -> None:

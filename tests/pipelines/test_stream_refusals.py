@@ -90,8 +90,9 @@ HARMS = {
 }
 
 
+@pytest.mark.first(10)
 @pytest.mark.parametrize(("harm", "told"), HARMS.values(), ids=HARMS)
-@pytest.mark.parametrize("at_work", [True, False], ids=["while it waits", "before it starts"])
+@pytest.mark.parametrize("at_work", [False, True], ids=["before it starts", "while it waits"])
 def test_a_source_that_can_not_be_read_on_ends_the_stream_and_changes_nothing(
     lake: Lake, harm: Callable[[Lake], None], told: str, at_work: bool
 ) -> None:

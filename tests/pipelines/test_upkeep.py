@@ -105,7 +105,7 @@ def test_an_error_of_ours_is_not_taken_for_trouble_with_the_tables(
 
 
 def test_a_stream_that_is_kept_up_after_each_epoch_gives_what_it_gives_without(tmp_path: Path) -> None:
-    plain = source_of(tmp_path / "plain", commits=3)
+    plain = source_of(tmp_path / "plain", commits=2)
     kept = copy_of(plain, tmp_path / "kept")
     run(LOCAL, plain)
     with kept.driver(LOCAL, PIPELINE) as driver:  # type: ignore[arg-type]

@@ -74,7 +74,7 @@ def drawn_pipeline(windows: str, bound: int, lateness: int, idleness: int | None
     )
 
 
-@settings(max_examples=5, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(EVENT_TIME)), COMMITS, BOUNDS, BOUNDS, st.sampled_from([None, 20, 60]), st.booleans())
 def test_the_late_rows_are_those_of_a_run(
     windows: str, commits: Any, bound: int, lateness: int, idleness: int | None, by_user: bool

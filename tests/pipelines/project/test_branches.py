@@ -421,6 +421,20 @@ def ready_to_promote(lake: Lake, project: Project) -> Project:
     return project_of(lake, allowed_lateness=2 * HOUR)
 
 
+@pytest.fixture(scope="module")
+def with_branch(streamed: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = copy_of(streamed, tmp_path_factory.mktemp("branch") / "lake")
+    ready_to_promote(lake, project_of(lake))
+    return lake
+
+
+@pytest.fixture
+def ready(lake: Lake, with_branch: Lake) -> Project:
+    """A copy of a pipeline and its branch, for a test to promote."""
+    shutil.copytree(with_branch.folder, lake.folder, dirs_exist_ok=True)
+    return project_of(lake, allowed_lateness=2 * HOUR)
+
+
 def is_not_promoted(project: Project, words: str) -> None:
     with pytest.raises(Refused, match=words):
         project.promote("hours", "wide")
@@ -432,8 +446,8 @@ def shown(project: Project, name: str) -> list[dict[str, Any]]:
     return [{key: row[key] for key in row if key not in ("epoch", "timeline")} for row in rows]
 
 
-def test_a_promotion_makes_the_results_and_the_state_of_a_branch_the_pipelines(project: Project, lake: Lake) -> None:
-    project = ready_to_promote(lake, project)
+def test_a_promotion_makes_the_results_and_the_state_of_a_branch_the_pipelines(ready: Project, lake: Lake) -> None:
+    project = ready
     expected = shown(project, "hours@wide")
     promoted = project.promote("hours", "wide")
     assert (promoted.epoch, promoted.parent, promoted.timeline) == (3, 1, 2)
@@ -464,10 +478,9 @@ def test_a_pipeline_that_has_not_run_since_the_branch_began_is_promoted(project:
     assert project.verify("hours", sample="all").faults == ()
 
 
-def test_a_promotion_is_refused_until_the_code_has_the_settings(project: Project, lake: Lake) -> None:
-    ready = ready_to_promote(lake, project)
+def test_a_promotion_is_refused_until_the_code_has_the_settings(ready: Project, lake: Lake) -> None:
     before = published(ready, "hours")
-    is_not_promoted(project, r"has allowed_lateness 0 ms, but hours@wide was run with allowed_lateness=2 h")
+    is_not_promoted(project_of(lake), r"has allowed_lateness 0 ms, but hours@wide was run with allowed_lateness=2 h")
     assert published(ready, "hours") == before
     ready.promote("hours", "wide")
 
@@ -493,8 +506,8 @@ def test_a_branch_that_has_read_less_is_refused_until_it_has_read_it(project: Pr
 
 
 @pytest.mark.long
-def test_only_epochs_that_read_the_source_are_taken_over(project: Project, lake: Lake) -> None:
-    project = ready_to_promote(lake, project)
+def test_only_epochs_that_read_the_source_are_taken_over(ready: Project, lake: Lake) -> None:
+    project = ready
     lake.append(("ann", at("01:00"), 64))
     project.stream("hours@wide")
     project.late_reopen("hours@wide")
@@ -570,9 +583,8 @@ def test_a_pipeline_that_no_longer_goes_back_to_the_beginning_of_a_branch_is_ref
 
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.long)])
 def test_a_promotion_that_was_killed_at_any_step_is_finished_by_repeating_it(
-    project: Project, lake: Lake, tmp_path_factory: pytest.TempPathFactory, every: int
+    ready: Project, lake: Lake, tmp_path_factory: pytest.TempPathFactory, every: int
 ) -> None:
-    ready = ready_to_promote(lake, project)
     expected, before = shown(ready, "hours@wide"), published(ready, "hours")
     with pytest.MonkeyPatch.context() as planted:
         copied = copy_of(lake, tmp_path_factory.mktemp("whole") / "lake")
@@ -594,8 +606,7 @@ def test_a_promotion_that_was_killed_at_any_step_is_finished_by_repeating_it(
         assert published(project, "hours@wide") == published(ready, "hours@wide")
 
 
-def test_of_a_promotion_and_another_driver_one_commits(project: Project, lake: Lake) -> None:
-    ready = ready_to_promote(lake, project)
+def test_of_a_promotion_and_another_driver_one_commits(ready: Project, lake: Lake) -> None:
     lake.append(("bob", at("12:30"), 1))
     tables, branch, note = found_branch(ready.config, "hours", "wide")
 
@@ -609,18 +620,17 @@ def test_of_a_promotion_and_another_driver_one_commits(project: Project, lake: L
     assert totals(ready, "hours")["ann", 5] == 4
 
 
-@pytest.mark.parametrize("name", ["hours", "hours@wide"])
-def test_a_promotion_needs_both_leases_and_changes_nothing_without_one(project: Project, lake: Lake, name: str) -> None:
-    project = ready_to_promote(lake, project)
-    before = published(project, "hours")
-    driven = PipelineTables.of(project.config, name)
-    with Lease(driven, "stream", lambda: NOW + 10**12), pytest.raises(LeaseHeld, match=f"'{name}'"):
-        project.promote("hours", "wide")
-    assert published(project, "hours") == before
+def test_a_promotion_needs_both_leases_and_changes_nothing_without_one(ready: Project) -> None:
+    before = published(ready, "hours")
+    for name in ("hours", "hours@wide"):
+        driven = PipelineTables.of(ready.config, name)
+        with Lease(driven, "stream", lambda: NOW + 10**12), pytest.raises(LeaseHeld, match=f"'{name}'"):
+            ready.promote("hours", "wide")
+    assert published(ready, "hours") == before
 
 
-def test_readers_of_changes_get_what_a_promotion_corrects(project: Project, lake: Lake) -> None:
-    project = ready_to_promote(lake, project)
+def test_readers_of_changes_get_what_a_promotion_corrects(ready: Project) -> None:
+    project = ready
     tables = PipelineTables.of(project.config, "hours")
     target = target_of(SimpleNamespace(tables=tables, pipeline=hourly_pipeline()), "latest")  # type: ignore[arg-type]
     start, before = target.now(), totals(project, "hours")

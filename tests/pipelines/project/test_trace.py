@@ -163,7 +163,8 @@ def test_a_window_has_its_merges_and_a_page_with_a_time_line(lake: Lake) -> None
     assert "never had a window" in str(nothing.remark)
 
 
-@pytest.mark.parametrize("key", [("user",), ("user", "item"), ()])
+@pytest.mark.first(2)
+@pytest.mark.parametrize("key", [("user", "item"), (), ("user",)])
 def test_a_report_draws_a_window_of_a_key_with_slashes(lake: Lake, tmp_path: Path, key: tuple[str, ...]) -> None:
     times = [at("10:05"), at("10:15")]
     lake.write(pa.table({"user": ["/a/b", "/a/b"], "item": ["x/y", "x/y"], "at": times, "value": [1, 2]}))

@@ -130,21 +130,17 @@ def life(right: Lake, tmp_path: Path) -> Lake:
     return copy_of(right, tmp_path / "life")
 
 
-@pytest.mark.first(1)
-@pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
-def test_a_long_life_verifies_and_the_sample_is_that_of_its_seed(make: Any, lake: Lake) -> None:
-    pipeline = make(watermark=TEN_MINUTES)
-    lived(lake, pipeline)
-    lake.reopen(LOCAL, pipeline)
-    whole = verified(lake, pipeline)
+def test_a_long_life_verifies_and_the_sample_is_that_of_its_seed(life: Lake) -> None:
+    life.reopen(LOCAL, HOURS)
+    whole = verified(life, HOURS)
     assert (whole.faults, whole.keys, whole.unverifiable) == ((), 12, 0)
     assert whole.late_rows == 5
-    part = verified(lake, pipeline, sample="30%", seed=7)
-    assert part == verified(lake, pipeline, sample=0.3, seed=7)
+    part = verified(life, HOURS, sample="30%", seed=7)
+    assert part == verified(life, HOURS, sample=0.3, seed=7)
     assert 0 < part.keys < 12
-    assert verified(lake, pipeline, sample="0.001%").keys >= 1
-    lake.project(pipeline).restore(pipeline.name, 3)
-    assert verified(lake, pipeline).faults == ()
+    assert verified(life, HOURS, sample="0.001%").keys >= 1
+    life.project(HOURS).restore("hours", 3)
+    assert verified(life, HOURS).faults == ()
 
 
 def test_open_windows_that_share_slices_are_compared_whole(lake: Lake) -> None:
@@ -189,7 +185,7 @@ def change_state(rows: pa.Table) -> pa.Table:
     if "user" not in rows.schema.names:
         return rows
     name = next(name for name in rows.schema.names if "total" in name)
-    return set_where(rows, name, pc.fill_null(pc.equal(rows["user"], "user 4"), False), 77)
+    return set_where(rows, name, pc.fill_null(pc.equal(rows["user"], "user 6"), False), 77)
 
 
 def edit_an_epoch(rows: pa.Table) -> pa.Table:
@@ -203,22 +199,27 @@ def put_in_a_foreign_manifest(rows: pa.Table) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index("manifest"), rows.schema.field("manifest"), pa.array(texts))
 
 
-FAULTS: list[tuple[str, Callable[[pa.Table], pa.Table], str]] = [
-    ("results", flip_a_result, "value"),
-    ("results", lambda rows: rows.filter(pc.invert(six_of("user 4", rows))), "missing"),
-    ("state", change_state, "state"),
-    ("state", put_in_a_foreign_manifest, "manifest"),
-    ("late", lambda rows: rows.slice(1), "late"),
-    ("epochs", edit_an_epoch, "epoch"),
-    ("epochs", lambda rows: set_where(rows, "run_id", pc.equal(rows["epoch"], 3), "of another lineage"), "manifest"),
+Fault = tuple[str, Callable[[pa.Table], pa.Table], str]
+FAULTS: list[list[Fault]] = [
+    [
+        ("results", flip_a_result, "value"),
+        ("results", lambda rows: rows.filter(pc.invert(six_of("user 5", rows))), "missing"),
+        ("state", change_state, "state"),
+        ("late", lambda rows: rows.slice(1), "late"),
+        ("epochs", edit_an_epoch, "epoch"),
+    ],
+    [("state", put_in_a_foreign_manifest, "manifest")],
+    [("epochs", lambda rows: set_where(rows, "run_id", pc.equal(rows["epoch"], 3), "of another lineage"), "manifest")],
 ]
+"""Faults of different tables and keys, each with its kind: those of one list are planted together."""
 
 
-@pytest.mark.parametrize(("table", "plant", "kind"), FAULTS, ids=[f"{table} {kind}" for table, _, kind in FAULTS])
-def test_each_planted_fault_is_found(table: str, plant: Callable[[pa.Table], pa.Table], kind: str, life: Lake) -> None:
-    change(life, HOURS, table, plant)
+@pytest.mark.parametrize("faults", FAULTS, ids=["rows", "a manifest", "a run"])
+def test_each_planted_fault_is_found(faults: list[Fault], life: Lake) -> None:
+    for table, plant, _ in faults:
+        change(life, HOURS, table, plant)
     outcome = verified(life, HOURS)
-    assert kind in {fault.kind for fault in outcome.faults}
+    assert {kind for _, _, kind in faults} <= {fault.kind for fault in outcome.faults}
     with pytest.raises(QualityFailed) as failure:
         outcome.require()
     assert failure.value.exit_code == 5
@@ -325,11 +326,8 @@ def flip_the_newest_result(rows: pa.Table) -> pa.Table:
     return set_where(rows, "total", pc.and_(pc.equal(rows["user"], "user 4"), pc.equal(rows["total"], 7)), 700)
 
 
-@pytest.mark.first(1)
-@pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
-def test_what_was_verified_is_not_read_again(make: Any, lake: Lake) -> None:
-    pipeline = make(watermark=TEN_MINUTES)
-    lived(lake, pipeline)
+def test_what_was_verified_is_not_read_again(life: Lake) -> None:
+    lake, pipeline = life, HOURS
     first = verified(lake, pipeline, new=True)
     assert (first.after, first.faults, first.windows) == (None, (), len(lake.latest(pipeline)))
     epoch = lake.snapshot(pipeline).manifest.epoch
@@ -634,10 +632,11 @@ def test_windows_that_the_plain_rules_do_not_tell_are_unverifiable(lake: Lake) -
 
 def test_the_command_ends_with_exit_code_5(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     project = CommandLine.make(lake.folder, capsys)
-    lived(lake, session_pipeline())
+    lake.append(("ann", at("10:00"), 1), ("ann", at("13:00"), 2))
+    lake.stream(LOCAL, session_pipeline())
     assert project.tidegate("verify", "sessions", "--sample", "all")[0] == 0
     assert project.data("verify", "sessions", "--seed", "3")["success"] is True
-    change(lake, session_pipeline(), "epochs", edit_an_epoch)
+    change(lake, session_pipeline(), "epochs", lambda rows: set_where(rows, "on_time", pc.equal(rows["epoch"], 1), 9))
     code, told = project.tidegate("verify", "sessions", "--json")
     assert code == 5
     assert json.loads(told)["faults"][0]["kind"] == "epoch"

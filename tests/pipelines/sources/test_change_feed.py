@@ -58,8 +58,9 @@ def check(lake: Lake, after: int, until: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.first(2)
 @pytest.mark.parametrize("partition", [None, "user"])
+@pytest.mark.parametrize("seed", range(4))
 def test_the_feed_and_the_files_tell_the_same_rows(tmp_path: Path, seed: int, partition: str | None) -> None:
     lake = Lake(tmp_path / "lake", Clock(to_millis(DAY0)))
     changing = Changing(lake, random.Random(seed))

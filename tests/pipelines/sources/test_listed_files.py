@@ -164,13 +164,12 @@ BROKEN: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_bad_line_is_named_with_the_way_out(lake: Lake, name: str) -> None:
-    line, message = BROKEN[name]
+def test_a_bad_line_is_named_with_the_way_out(lake: Lake) -> None:
     whole = Path(lake.path("events.list")).read_text().splitlines()[1]
-    replace_line(lake, 1, line)
-    with pytest.raises(Refused, match=rf"events\.list, {message}"):
-        stream(lake)
+    for line, message in BROKEN.values():
+        replace_line(lake, 1, line)
+        with pytest.raises(Refused, match=rf"events\.list, {message}"):
+            stream(lake)
     replace_line(lake, 1, whole)
     stream(lake)
     assert lake.snapshot(LISTED).manifest.positions["events.list"].version == 1
@@ -231,16 +230,15 @@ CHANGED: dict[str, tuple[Callable[[Lake], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGED)
-def test_a_list_that_is_not_what_was_read_is_refused_with_the_way_out(lake: Lake, name: str) -> None:
+def test_a_list_that_is_not_what_was_read_is_refused_with_the_way_out(lake: Lake) -> None:
     stream(lake)
     before, path = outcome(lake, LISTED), Path(lake.path("events.list"))
     whole = path.read_text()
-    change, message = CHANGED[name]
-    change(lake)
-    with pytest.raises(Refused, match=rf"{message}.*Put the list back as it was, or start a new pipeline"):
-        stream(lake)
-    path.write_text(whole)
+    for change, message in CHANGED.values():
+        change(lake)
+        with pytest.raises(Refused, match=rf"{message}.*Put the list back as it was, or start a new pipeline"):
+            stream(lake)
+        path.write_text(whole)
     add(lake, ("ann", at("09:00"), 1))
     stream(lake)
     assert differences(outcome(lake, LISTED), before) != {}, "and put back, it is read on"

@@ -102,6 +102,7 @@ def test_events_are_seen_in_the_order_of_their_times_and_the_watermark_moves_at_
     assert made.late() == []
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("compute", [HOURS, SESSIONS], ids=["hours", "sessions"])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_cut_into_epochs_does_not_show(compute: Windows, seed: int) -> None:

@@ -152,6 +152,7 @@ def played(compute: Windows | None, commits: list[list[dict[str, Any]]], cuts: s
     ], counts
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     "compute",
     [

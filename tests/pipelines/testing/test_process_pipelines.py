@@ -126,6 +126,7 @@ def run(seed: int, epochs_at: int, parallelisms: list[int]) -> PipelineHarness:
     return harness
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_neither_cuts_nor_restarts_nor_parallelism_show(seed: int) -> None:
     whole = run(seed, 1000, [1])

@@ -145,6 +145,7 @@ def shown(made: PipelineHarness) -> list[str]:
     return sorted(str({name: value for name, value in row.items() if name not in hidden}) for row in rows)
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("compute", [JOIN, CoProcess(Unpaid()), IN_WINDOWS], ids=["join", "co-process", "windows"])
 @pytest.mark.parametrize("seed", range(3))
 def test_neither_cuts_nor_restarts_nor_parallelism_show(compute: Any, seed: int) -> None:

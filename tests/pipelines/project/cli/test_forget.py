@@ -13,6 +13,7 @@ import pytest
 
 from tests.key_search import files_with
 from tests.lake import at
+from tests.pipelines.by_hand import ByHand
 from tests.pipelines.project.cli.project import TOML, Project
 
 KEY = "Zebulon 'Q' <77>"
@@ -21,9 +22,13 @@ KEY = "Zebulon 'Q' <77>"
 @pytest.fixture
 def lived_in(project: Project) -> Project:
     (project.folder / "tidegate.toml").write_text(f'backups = "elsewhere"\n{TOML}')
-    project.by_hand.epoch((KEY, at("08:00"), 1), ("ann", at("08:00"), 1), watermark=at("08:00"))
-    project.by_hand.epoch(("ann", at("11:00"), 1), watermark=at("12:00"))
+    project.by_hand.filled("a key to forget", with_the_key)
     return project
+
+
+def with_the_key(by_hand: ByHand) -> None:
+    by_hand.epoch((KEY, at("08:00"), 1), ("ann", at("08:00"), 1), watermark=at("08:00"))
+    by_hand.epoch(("ann", at("11:00"), 1), watermark=at("12:00"))
 
 
 def work(project: Project) -> Path:

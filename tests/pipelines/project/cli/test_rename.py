@@ -23,7 +23,7 @@ RENAME = ("rename", OLD, NEW)
 @pytest.fixture
 def begun(project: Project) -> Project:
     """A project with an epoch, and names that have already been changed."""
-    project.by_hand.epoch(("ann", at("08:00"), 1), watermark=at("08:00"))
+    project.by_hand.hours(8)
     edit(project)
     return project
 
@@ -56,7 +56,7 @@ def test_a_first_run_under_the_new_name_says_what_to_do_and_that_works(project: 
 
 
 def test_code_and_file_are_renamed_first(project: Project) -> None:
-    project.by_hand.epoch(("ann", at("08:00"), 1), watermark=at("08:00"))
+    project.by_hand.hours(8)
     refused(project, 2, "still has [pipelines.sessions]: first change")
     toml = project.folder / "tidegate.toml"
     toml.write_text(TOML.replace("[pipelines.sessions]", "[pipelines.others]"))
@@ -79,11 +79,11 @@ def test_a_pipeline_that_runs_is_not_renamed(begun: Project) -> None:
     assert begun.tidegate(*RENAME)[0] == 0
 
 
-@pytest.mark.parametrize("left", ["state", "results", "savepoints/kept", "other"])
-def test_a_name_that_has_tables_is_refused_until_they_are_removed(begun: Project, left: str) -> None:
-    shutil.copytree(folder(begun, OLD) / "epochs", folder(begun, NEW) / left)
-    refused(begun, 3, "pipeline 'visits' exists")
-    shutil.rmtree(folder(begun, NEW))
+def test_a_name_that_has_tables_is_refused_until_they_are_removed(begun: Project) -> None:
+    for left in ("state", "results", "savepoints/kept", "other"):
+        shutil.copytree(folder(begun, OLD) / "epochs", folder(begun, NEW) / left)
+        refused(begun, 3, "pipeline 'visits' exists")
+        shutil.rmtree(folder(begun, NEW))
     assert begun.tidegate(*RENAME)[0] == 0
 
 

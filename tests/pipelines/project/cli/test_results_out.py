@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,11 +24,18 @@ from tidegate.pipelines.project.results import FORMATS, Results
 USERS = 30
 
 
-@pytest.fixture
-def full(project: Project, lake: Lake) -> Project:
-    """A project with one window for each of thirty users."""
+@pytest.fixture(scope="module")
+def backfilled(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    lake = Lake(tmp_path_factory.mktemp("backfilled") / "lake")
     lake.append(*((f"u{number:02}", at("10:00"), number) for number in range(USERS)))
     lake.backfill(LOCAL, session_pipeline(), DAY0, DAY0 + timedelta(days=1))
+    return lake
+
+
+@pytest.fixture
+def full(project: Project, backfilled: Lake) -> Project:
+    """A project with one window for each of thirty users."""
+    shutil.copytree(backfilled.folder, project.folder, dirs_exist_ok=True)
     return project
 
 

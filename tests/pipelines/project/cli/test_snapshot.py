@@ -9,13 +9,16 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.lake import EVENTS, at
+from tests.pipelines.by_hand import ByHand
 from tests.pipelines.project.cli.project import CORRECTING, TOML, Project
 
 
 def two_epochs(project: Project) -> None:
-    by_hand = project.by_hand
-    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
-    by_hand.epoch(("ann", at("10:20"), 2), ("bob", at("10:25"), 3), watermark=at("10:20"))
+    def fill(by_hand: ByHand) -> None:
+        by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+        by_hand.epoch(("ann", at("10:20"), 2), ("bob", at("10:25"), 3), watermark=at("10:20"))
+
+    project.by_hand.filled("two epochs", fill)
 
 
 def test_snapshots_are_listed_newest_first_with_their_line(project: Project) -> None:
@@ -133,7 +136,7 @@ def test_the_views_come_as_queries_that_need_no_catalog(project: Project) -> Non
 def backed(project: Project) -> Project:
     """A project with an epoch and a location for backups."""
     (project.folder / "tidegate.toml").write_text(f'backups = "elsewhere"\n{TOML}')
-    project.by_hand.epoch(("ann", at("08:00"), 1), watermark=at("08:00"))
+    project.by_hand.hours(8)
     return project
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import Lake, at, conserved
+from tests.lake import LOCAL, Lake, at, conserved, session_pipeline
 from tests.pipelines.project.cli.project import Project
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.host import system_clock
@@ -24,12 +23,21 @@ OLD = ((8, 1), (9, 2), (10, 4))
 """Hours of ann's rows in the old table, and their values. They move the watermark to nine o'clock."""
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    lake = Lake(tmp_path)
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The old table, which a stream has read."""
+    lake = Lake(tmp_path_factory.mktemp("old") / "lake")
     for hour, value in OLD:
         lake.append(("ann", at(f"{hour:02d}:00"), value))
+    lake.stream(LOCAL, session_pipeline())
     return lake
+
+
+@pytest.fixture
+def lake(project: Project, old: Lake) -> Lake:
+    """A copy of it in the project."""
+    shutil.copytree(old.folder, project.folder, dirs_exist_ok=True)
+    return Lake(project.folder)
 
 
 def make_anew(lake: Lake, *rows: tuple[int, int]) -> None:
@@ -51,7 +59,6 @@ def late(project: Project) -> int:
 
 
 def test_the_refusal_names_the_way_out_and_the_stream_goes_on_by_it(project: Project, lake: Lake) -> None:
-    project.data(*NOW)
     before = totals(project)
     make_anew(lake, (8, 100), (10, 200), (12, 400), (15, 800))
     code, told = project.tidegate(*NOW)
@@ -72,7 +79,6 @@ def test_the_refusal_names_the_way_out_and_the_stream_goes_on_by_it(project: Pro
 
 
 def test_rows_that_the_new_table_has_now_may_count_as_read(project: Project, lake: Lake) -> None:
-    project.data(*NOW)
     make_anew(lake, *OLD)
     project.data(*RESET, "--from", "now")
     lake.append(("ann", at("10:20"), 8))
@@ -83,6 +89,7 @@ def test_rows_that_the_new_table_has_now_may_count_as_read(project: Project, lak
 
 
 def test_a_backfill_goes_on_at_its_next_interval(project: Project, lake: Lake) -> None:
+    shutil.rmtree(lake.path("sessions"))
     day = ("backfill", "sessions", "--start", "2024-03-01", "--end")
     project.data(*day, "2024-03-02")
     before = totals(project)
@@ -105,7 +112,6 @@ def test_a_backfill_goes_on_at_its_next_interval(project: Project, lake: Lake) -
 
 
 def test_late_rows_are_not_reopened_before_the_new_table_was_read(project: Project, lake: Lake) -> None:
-    project.data(*NOW)
     lake.append(("ann", at("07:00"), 1))
     project.data(*NOW)
     assert late(project) == 1
@@ -121,7 +127,6 @@ def test_late_rows_are_not_reopened_before_the_new_table_was_read(project: Proje
 
 
 def test_a_second_reset_does_nothing_and_a_source_that_was_read_is_not_reset(project: Project, lake: Lake) -> None:
-    project.data(*NOW)
     project.says(3, "has not been replaced, so nothing was reset", *RESET)
     make_anew(lake, *OLD)
     epoch = project.data(*RESET)["epoch"]
@@ -133,7 +138,6 @@ def test_a_second_reset_does_nothing_and_a_source_that_was_read_is_not_reset(pro
 
 
 def test_a_dry_run_shows_the_position_and_changes_nothing(project: Project, lake: Lake) -> None:
-    project.data(*NOW)
     make_anew(lake, *OLD)
     runs = project.data("runs", "sessions")
     (planned,) = project.data(*RESET, "--dry-run")["positions"]
@@ -143,7 +147,6 @@ def test_a_dry_run_shows_the_position_and_changes_nothing(project: Project, lake
 
 
 def test_without_the_flag_the_command_says_what_it_means(project: Project, lake: Lake) -> None:
-    project.data(*NOW)
     code, told = project.tidegate("source", "reset", "sessions")
     assert (code, "add --keep-results" in told, "--restore none" in " ".join(told.split())) == (2, True, True), told
 
@@ -151,7 +154,6 @@ def test_without_the_flag_the_command_says_what_it_means(project: Project, lake:
 def test_a_table_that_can_not_be_read_from_its_beginning_is_refused_with_the_other_way(
     project: Project, lake: Lake
 ) -> None:
-    project.data(*NOW)
     make_anew(lake, *OLD)
     DeltaTable(lake.path("events")).delete("value = 1")
     code, told = project.tidegate(*RESET)
@@ -163,7 +165,6 @@ def test_a_table_that_can_not_be_read_from_its_beginning_is_refused_with_the_oth
 
 
 def test_a_driver_at_work_is_not_disturbed(project: Project, lake: Lake) -> None:
-    project.data(*NOW)
     make_anew(lake, *OLD)
     with Lease(project.by_hand.tables, "stream", system_clock):
         assert project.tidegate(*RESET)[0] == 4
@@ -172,7 +173,6 @@ def test_a_driver_at_work_is_not_disturbed(project: Project, lake: Lake) -> None
 def test_after_a_crash_the_reset_is_published_and_counts_once(
     project: Project, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.data(*NOW)
     make_anew(lake, *OLD)
 
     def crash(*given: Any) -> None:
@@ -190,7 +190,6 @@ def test_after_a_crash_the_reset_is_published_and_counts_once(
 
 
 def test_after_a_restore_to_before_it_the_reset_is_asked_for_again(project: Project, lake: Lake) -> None:
-    project.data(*NOW)
     make_anew(lake, *OLD)
     project.data(*RESET, "--from", "now")
     project.data("restore", "sessions", "1")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, Schema
 
-from tests.lake import EVENTS, Lake, at
+from tests.lake import EVENTS, LOCAL, Lake, at, session_pipeline
 from tests.pipelines.project.cli.project import CORRECTING, Project
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.engine.local import LocalEngine
@@ -26,18 +26,37 @@ from tidegate.pipelines.run.epoch_log import rate
 NOW = ("stream", "sessions", "--available-now")
 
 
-@pytest.fixture
-def hourly(tmp_path: Path) -> Lake:
-    """The project's source: a session at each full hour."""
-    lake = Lake(tmp_path)
+def with_hours(folder: Path) -> Lake:
+    lake = Lake(folder)
     for hour in (8, 9, 10):
         lake.append(("ann", at(f"{hour:02d}:00"), hour))
     return lake
 
 
 @pytest.fixture
+def hourly(tmp_path: Path) -> Lake:
+    """The project's source: a session at each full hour."""
+    return with_hours(tmp_path)
+
+
+@pytest.fixture
 def streaming(project_without_jvm: Project, hourly: Lake) -> Project:
     """The project, whose streams run without a JVM, and its source."""
+    return project_without_jvm
+
+
+@pytest.fixture(scope="module")
+def epochs(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The source of the project, read by a stream in an epoch for each file."""
+    lake = with_hours(tmp_path_factory.mktemp("epochs") / "lake")
+    lake.stream(LOCAL, session_pipeline(), files=1)
+    return lake
+
+
+@pytest.fixture
+def streamed(project_without_jvm: Project, epochs: Lake) -> Project:
+    """The project with a copy of them."""
+    shutil.copytree(epochs.folder, project_without_jvm.folder, dirs_exist_ok=True)
     return project_without_jvm
 
 
@@ -82,13 +101,12 @@ def test_a_correction_says_which_rows_went_and_what_it_retracted(streaming: Proj
     assert [json.loads(line)["rows_gone"] for line in log.splitlines()].count(1) == 1
 
 
-def test_a_restored_stream_goes_on_from_the_snapshot_that_is_named(streaming: Project) -> None:
-    streaming.data(*NOW, "--max-files-per-epoch", "1")
-    found = totals(streaming)
-    told = streaming.data(*NOW, "--restore", "1")
+def test_a_restored_stream_goes_on_from_the_snapshot_that_is_named(streamed: Project) -> None:
+    found = totals(streamed)
+    told = streamed.data(*NOW, "--restore", "1")
     assert [epoch["events"] for epoch in told["epochs"]][:1] == [2]
-    assert totals(streaming) == found
-    assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1, 2}
+    assert totals(streamed) == found
+    assert {run["timeline"] for run in streamed.data("runs", "sessions")} == {1, 2}
 
 
 def test_a_restored_stream_goes_on_from_a_savepoint(streaming: Project, hourly: Lake) -> None:
@@ -104,6 +122,7 @@ def test_a_restored_stream_goes_on_from_a_savepoint(streaming: Project, hourly: 
     assert totals(streaming) == more
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("pipeline", "refused"),
     [
@@ -112,27 +131,25 @@ def test_a_restored_stream_goes_on_from_a_savepoint(streaming: Project, hourly: 
     ],
 )
 def test_nothing_is_removed_before_it_is_sure_that_the_code_can_go_on_from_the_snapshot(
-    streaming: Project, pipeline: str, refused: str
+    streamed: Project, pipeline: str, refused: str
 ) -> None:
-    streaming.data(*NOW, "--max-files-per-epoch", "1")
-    found, runs = totals(streaming), streaming.data("runs", "sessions")
-    streaming.rewrite(pipeline)
-    code, told = streaming.tidegate(*NOW, "--restore", "1")
+    found, runs = totals(streamed), streamed.data("runs", "sessions")
+    streamed.rewrite(pipeline)
+    code, told = streamed.tidegate(*NOW, "--restore", "1")
     assert (code, refused in told) == (3, True), told
-    assert (totals(streaming), streaming.data("runs", "sessions")) == (found, runs)
+    assert (totals(streamed), streamed.data("runs", "sessions")) == (found, runs)
 
 
-def test_nothing_is_removed_where_the_source_can_not_be_read_from_the_snapshot_on(
-    streaming: Project, hourly: Lake
-) -> None:
-    streaming.data(*NOW, "--max-files-per-epoch", "1")
-    found = totals(streaming)
-    shutil.rmtree(hourly.path("events"))
-    hourly.append(("ann", at("08:00"), 8))
-    streaming.says(3, "was replaced", *NOW, "--restore", "1")
-    assert totals(streaming) == found
+def test_nothing_is_removed_where_the_source_can_not_be_read_from_the_snapshot_on(streamed: Project) -> None:
+    lake = Lake(streamed.folder)
+    found = totals(streamed)
+    shutil.rmtree(lake.path("events"))
+    lake.append(("ann", at("08:00"), 8))
+    streamed.says(3, "was replaced", *NOW, "--restore", "1")
+    assert totals(streamed) == found
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_the_engine_starts_ends_it_before_its_first_epoch_and_gives_the_lease_back(
     streaming: Project, monkeypatch: pytest.MonkeyPatch, number: int
@@ -150,11 +167,10 @@ def test_a_signal_while_the_engine_starts_ends_it_before_its_first_epoch_and_giv
 
 
 def test_a_stream_with_patience_waits_for_one_that_ends_by_itself_and_then_restores(
-    streaming: Project, monkeypatch: pytest.MonkeyPatch
+    streamed: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A scheduled run that unpausing started gets the lease first."""
-    streaming.data(*NOW, "--max-files-per-epoch", "1")
-    scheduled = Lease(streaming.by_hand.tables, "stream --available-now", system_clock)
+    scheduled = Lease(streamed.by_hand.tables, "stream --available-now", system_clock)
     scheduled.__enter__()
     slept: list[float] = []
 
@@ -166,9 +182,9 @@ def test_a_stream_with_patience_waits_for_one_that_ends_by_itself_and_then_resto
     monkeypatch.setattr(
         "tidegate.pipelines.project.stream.time", SimpleNamespace(sleep=sleep, monotonic=lambda: float(len(slept)))
     )
-    code, told = streaming.tidegate(*NOW, "--restore", "1", "--patience", "60")
+    code, told = streamed.tidegate(*NOW, "--restore", "1", "--patience", "60")
     assert (code, told.count("waiting for process"), len(slept)) == (0, 1, 3), told
-    assert {run["timeline"] for run in streaming.data("runs", "sessions")} == {1, 2}
+    assert {run["timeline"] for run in streamed.data("runs", "sessions")} == {1, 2}
 
 
 def test_a_stream_that_lasts_removes_old_logs_between_its_epochs(
