@@ -200,7 +200,7 @@ def outcome(compute: Any, elements: int, cut: bool) -> list[str] | str:
     return [repr(row["shown"]) for row in made.results()]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     st.data(), st.sampled_from(["value", "list", "map", "key", "reducing", "aggregating", "window", "emitted"]), kinds
 )

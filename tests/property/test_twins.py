@@ -125,6 +125,7 @@ class Life:
         for step in steps:
             getattr(self, step[0])(*step[1:])
             self.given.append((step, self.shown()))
+        assert broken_by_rules(pin(self.tables, self.pipeline)) == set()
 
     def read(self, rows: list[Row]) -> None:
         self.time += 60
@@ -173,7 +174,6 @@ class Life:
         late = self._numbered(self.lake.rows(self.pipeline, "late"), ["at", "value", "epoch", "reopened"])
         state = state_rows(self.tables.warehouse, self.lake.snapshot(self.pipeline))
         state_of = self._numbered(state, ["window_start", "window_end", "pane", "in_flight"])
-        assert broken_by_rules(pin(self.tables, self.pipeline)) == set()
         head = self.lake.snapshot(self.pipeline)
         of_keys = [
             open_windows(self.tables.warehouse, head, 0, 0, tuple(map(text_of, key)))[1] for key in self.keys[:CLOCK]
