@@ -5,6 +5,7 @@ separate processes, and none of them has Airflow's secrets in its environment.
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from datetime import UTC, datetime, timedelta
@@ -34,13 +35,12 @@ from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.observe.inspect.overview import pipeline_names, pipeline_overview
 
 
-@pytest.fixture
-def dags(tmp_path: Path) -> dict[str, DAG]:
-    return project_dags(
-        write_project(
-            tmp_path, max_lag_minutes="90", tags='["billing"]', pool='"spark"', retries="3", retry_delay_seconds="5"
-        )
-    )
+@pytest.fixture(scope="module")
+def dags(tmp_path_factory: pytest.TempPathFactory) -> dict[str, DAG]:
+    """The DAGs of one pipeline; no test changes them."""
+    settings = {"max_lag_minutes": "90", "tags": '["billing"]', "pool": '"spark"', "retries": "3"}
+    folder = tmp_path_factory.mktemp("project")
+    return project_dags(write_project(folder, retry_delay_seconds="5", **settings))
 
 
 def test_a_pipeline_has_its_dags_each_explained_tagged_and_paused_at_first(dags: dict[str, DAG]) -> None:
@@ -263,9 +263,9 @@ def test_a_config_that_is_taken_from_the_folder_of_the_process_is_told_how_to_be
 
 @pytest.mark.parametrize("restore", ["latest", "none", "17", "savepoint:before_upgrade"])
 def test_a_stream_starts_from_any_snapshot(restore: str, dags: dict[str, DAG]) -> None:
-    dag = dags["sessions__restart"]
-    dag.params["restore"] = restore
-    assert dag.params.validate()["restore"] == restore
+    params = copy.deepcopy(dags["sessions__restart"].params)
+    params["restore"] = restore
+    assert params.validate()["restore"] == restore
 
 
 PLACED = 'warehouse = "{0}/lake"\nwork = "{0}/work"\n'
