@@ -199,19 +199,25 @@ def put_in_a_foreign_manifest(rows: pa.Table) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index("manifest"), rows.schema.field("manifest"), pa.array(texts))
 
 
-Fault = tuple[str, Callable[[pa.Table], pa.Table], str]
+Fault = tuple[str, Callable[[pa.Table], pa.Table], tuple[str, str | None]]
 FAULTS: list[list[Fault]] = [
     [
-        ("results", flip_a_result, "value"),
-        ("results", lambda rows: rows.filter(pc.invert(six_of("user 5", rows))), "missing"),
-        ("state", change_state, "state"),
-        ("late", lambda rows: rows.slice(1), "late"),
-        ("epochs", edit_an_epoch, "epoch"),
+        ("results", flip_a_result, ("value", "user 4")),
+        ("results", lambda rows: rows.filter(pc.invert(six_of("user 5", rows))), ("missing", "user 5")),
+        ("state", change_state, ("state", "user 6")),
+        ("late", lambda rows: rows.slice(1), ("late", None)),
+        ("epochs", edit_an_epoch, ("epoch", None)),
     ],
-    [("state", put_in_a_foreign_manifest, "manifest")],
-    [("epochs", lambda rows: set_where(rows, "run_id", pc.equal(rows["epoch"], 3), "of another lineage"), "manifest")],
+    [("state", put_in_a_foreign_manifest, ("manifest", None))],
+    [
+        (
+            "epochs",
+            lambda rows: set_where(rows, "run_id", pc.equal(rows["epoch"], 3), "of another lineage"),
+            ("manifest", None),
+        )
+    ],
 ]
-"""Faults of different tables and keys, each with its kind: those of one list are planted together."""
+"""Faults, each with its kind and the key that has it: those of one list are planted together."""
 
 
 @pytest.mark.parametrize("faults", FAULTS, ids=["rows", "a manifest", "a run"])
@@ -219,7 +225,7 @@ def test_each_planted_fault_is_found(faults: list[Fault], life: Lake) -> None:
     for table, plant, _ in faults:
         change(life, HOURS, table, plant)
     outcome = verified(life, HOURS)
-    assert {kind for _, _, kind in faults} <= {fault.kind for fault in outcome.faults}
+    assert {expected for *_, expected in faults} <= {(fault.kind, fault.key.get("user")) for fault in outcome.faults}
     with pytest.raises(QualityFailed) as failure:
         outcome.require()
     assert failure.value.exit_code == 5

@@ -18,9 +18,10 @@ from tidegate.pipelines.project.cli import run
 from tidegate.windowing.time import to_millis
 
 
-@pytest.fixture
-def tables(tmp_path: Path) -> PipelineTables:
-    return PipelineTables(warehouse_of(session_lake().write(tmp_path)), "sessions")
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> PipelineTables:
+    """The tables of a run; no test changes them."""
+    return PipelineTables(warehouse_of(session_lake().write(tmp_path_factory.mktemp("run"))), "sessions")
 
 
 def test_the_timeline_is_of_the_busiest_key_and_has_its_open_windows(tables: PipelineTables) -> None:
