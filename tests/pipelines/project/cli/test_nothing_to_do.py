@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -39,29 +40,28 @@ def on_spark(project: Project) -> None:
 
 REOPEN = ("late", "reopen", "sessions")
 RESTORE = ("restore", "sessions", "latest")
-AFTER: list[tuple[tuple[str, ...], list[tuple[str, ...]]]] = [
-    (STREAM, [STREAM, (*STREAM, "--restore", "latest"), REOPEN, (*REOPEN, "--key", "bob"), RESTORE]),
-    ((*STREAM, "--end-of-input"), [(*STREAM, "--end-of-input")]),
-    (DAY, [DAY, (*DAY, "--and-following"), REOPEN]),
-    ((*DAY, "--end-of-input"), [("backfill", "sessions", "--end-of-input")]),
-]
+AFTER: dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]] = {
+    "stream": (STREAM, [STREAM, (*STREAM, "--restore", "latest"), REOPEN, (*REOPEN, "--key", "bob"), RESTORE]),
+    "stream, end of input": ((*STREAM, "--end-of-input"), [(*STREAM, "--end-of-input")]),
+    "backfill": (DAY, [DAY, (*DAY, "--and-following"), REOPEN]),
+    "backfill, end of input": ((*DAY, "--end-of-input"), [("backfill", "sessions", "--end-of-input")]),
+}
 """A first command, and those that find nothing to do after it."""
 
 
-@pytest.mark.first(4)
-@pytest.mark.parametrize("pipeline", PIPELINES.values(), ids=list(PIPELINES))
-@pytest.mark.parametrize(("first", "others"), AFTER, ids=[" ".join(first) for first, _ in AFTER])
+@pytest.mark.first(6)
+@pytest.mark.parametrize(
+    ("pipeline", "after"),
+    # Each first command with the plain pipeline, then the others.
+    sorted(product(PIPELINES, AFTER), key=lambda case: case[0] != "plain" and [*AFTER].index(case[1])),
+)
 def test_without_work_no_session_starts(
-    project: Project,
-    tmp_path: Path,
-    starts: list[str],
-    pipeline: str,
-    first: tuple[str, ...],
-    others: list[tuple[str, ...]],
+    project: Project, tmp_path: Path, starts: list[str], pipeline: str, after: str
 ) -> None:
+    first, others = AFTER[after]
     lake = Lake(tmp_path)
     lake.append(("ann", at("10:00"), 1), ("bob", at("14:00"), 1))
-    project.rewrite(pipeline)
+    project.rewrite(PIPELINES[pipeline])
     project.data(*first)
     runs = project.data("runs", "sessions")
     on_spark(project)
