@@ -170,6 +170,7 @@ def test_an_aggregate_that_is_added_counts_from_then_on_and_changes_nothing_else
         )
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("pipeline", "told"),
     [
