@@ -367,7 +367,6 @@ def placed(
         assert log.versions_of(log.active("at"), log.head) == {name: n + 1 for n, name in enumerate(names)}
 
 
-@settings(max_examples=25)
 @given(FILE_NAMES)
 def test_every_file_is_of_its_own_commit(names: list[str]) -> None:
     placed(names)

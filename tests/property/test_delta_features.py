@@ -130,7 +130,6 @@ def holds(drawn: dict[str, Any], brought: Callable[[Path], Warehouse] = lambda f
     assert measured.smallest == ({0: min(times)} if times else {})
 
 
-@settings(max_examples=40)
 @given(files())
 def test_arrow_reads_the_rows_of_a_table_with_drawn_features(drawn: dict[str, Any]) -> None:
     holds(drawn)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hand_made import HandMade, Storage, column, z85
@@ -58,7 +58,6 @@ def test_a_deleted_row_is_no_event_wherever_its_vector_lies(tmp_path: Path, stor
     )
 
 
-@settings(max_examples=25)
 @given(st.data())
 def test_every_drawn_vector_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     count = data.draw(st.integers(1, 300_000))

@@ -54,7 +54,7 @@ def test_what_needs_a_snapshot_is_refused_before_there_is_one(project: Project) 
 
 
 def test_what_changes_tables_waits_for_no_lease_but_ends_with_4(project: Project) -> None:
-    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    project.by_hand.hours(10)
     with Lease(project.by_hand.tables, "stream", Clock()):
         for command in of("sessions", CHANGES_TABLES):
             project.says(4, f"process {os.getpid()}", *command)
@@ -173,7 +173,7 @@ def test_an_unexpected_error_is_1_and_one_line_unless_debug_asks_for_more(
 def test_what_the_system_lacks_is_1_with_the_way_out_and_the_place(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    project.by_hand.hours(10)
 
     def fail(*given: object) -> None:
         raise OSError(28, "No space left on device")
@@ -228,7 +228,7 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.long
 def test_listing_snapshots_in_a_process_of_its_own_ends_with_0_in_about_a_second(project: Project) -> None:
-    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    project.by_hand.hours(10)
     command = [sys.executable, "-m", "tidegate", "snapshot", "list", "sessions", "--json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     used = []
@@ -259,7 +259,7 @@ def ran(project: Project) -> Project:
     """A pipeline with an open session, over an existing source table."""
     Lake(project.folder).append(("ann", at("10:00"), 1))
     assert EVENTS.names == ["user", "at", "value"]
-    project.by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    project.by_hand.hours(10)
     return project
 
 

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
@@ -52,7 +52,6 @@ COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u20
 texts = st.lists(st.sampled_from(PARTS) | st.text(max_size=8), max_size=6).map("".join)
 
 
-@settings(max_examples=50)
 @given(texts, texts)
 def test_a_table_on_the_screen_has_one_line_for_each_row_whatever_is_in_it(key: str, title: str) -> None:
     console = plain_console()
@@ -67,7 +66,6 @@ def test_a_table_on_the_screen_has_one_line_for_each_row_whatever_is_in_it(key: 
     assert told.isprintable() or set(told) >= {"\n"}
 
 
-@settings(max_examples=50)
 @given(texts)
 def test_text_without_commands_stays_as_it_is(text: str) -> None:
     shown = plain(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import runpy
-import shlex
 import subprocess
 import sys
 import tomllib
@@ -41,8 +40,12 @@ def shell(folder: Path, *lines: str) -> str:
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("name", ["my project", None])
-def test_the_printed_commands_give_windows_and_the_tests_of_the_project_pass(tmp_path: Path, name: str | None) -> None:
-    told = shell(tmp_path, shlex.join(["tidegate", "init", *([] if name is None else [name])]))
+def test_the_printed_commands_give_windows_and_the_tests_of_the_project_pass(
+    tmp_path: Path, name: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["init", *([] if name is None else [name])]) == 0
+    told = capsys.readouterr().out
     folder = tmp_path / (name or "")
     assert [file for file in FILES if not (folder / file).exists()] == []
     printed = [line.strip() for line in told.splitlines() if line.startswith("  ")]

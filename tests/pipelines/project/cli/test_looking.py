@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -251,17 +252,23 @@ def test_results_are_shown_in_a_zone_with_the_local_date(project: Project) -> No
     assert project.tidegate("results", "sessions", "--local", "UTC", "--sql")[0] == 2
 
 
+@pytest.fixture(scope="module")
+def two_epochs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    by_hand = ByHand(tmp_path_factory.mktemp("quiet"), quiet_pipeline())
+    by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:05"), 2), watermark=at("10:01"))
+    by_hand.epoch(("ann", at("10:30"), 4), watermark=at("10:12"))
+    return by_hand.folder
+
+
 @pytest.fixture
-def quiet(project: Project) -> Project:
+def quiet(project: Project, two_epochs: Path) -> Project:
     """A project with the pipeline `quiet`, and two epochs of it."""
     toml = Path(project.folder / "tidegate.toml")
     toml.write_text(TOML + '\n[pipelines.quiet]\nobject = "of_the_project:quiet"\nstart = 2024-03-01\n')
     (project.folder / "of_the_project.py").write_text(
         CODE + "\nfrom tests.pipelines.quiet import quiet_pipeline\n\nquiet = quiet_pipeline()\n"
     )
-    by_hand = ByHand(project.folder, quiet_pipeline())
-    by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:05"), 2), watermark=at("10:01"))
-    by_hand.epoch(("ann", at("10:30"), 4), watermark=at("10:12"))
+    shutil.copytree(two_epochs, project.folder, dirs_exist_ok=True)
     return project
 
 
