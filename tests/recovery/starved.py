@@ -20,9 +20,10 @@ def main(config: str) -> int:
     run = Driver.run
 
     def greedy(self: Driver, plan: EpochPlan) -> Manifest:
-        held = self.spark._jvm.java.util.ArrayList()
+        jvm = self.engine.session._jvm  # type: ignore[attr-defined]
+        held = jvm.java.util.ArrayList()
         while plan.epoch == 2:
-            held.add(self.spark._jvm.java.nio.ByteBuffer.allocate(_BLOCK))
+            held.add(jvm.java.nio.ByteBuffer.allocate(_BLOCK))
         return run(self, plan)
 
     Driver.run = greedy  # type: ignore[method-assign]
