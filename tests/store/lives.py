@@ -46,8 +46,19 @@ MARKS = {
         "run_id",
         "phases",
     ),
-    *("path", "file", "report", "docs", "validation_result", "timing", "at", "committed_at", "created_at", "checked_at"),
-    *("quiet", "size", "bytes", "files", "time", "check_id"),
+    *(
+        "path",
+        "file",
+        "report",
+        "docs",
+        "validation_result",
+        "timing",
+        "at",
+        "committed_at",
+        "created_at",
+        "checked_at",
+    ),
+    *("validation_result", "quiet", "size", "bytes", "files", "time", "check_id"),
 }
 """Fields of answers that describe the run and not the data."""
 

@@ -169,6 +169,8 @@ def _check_plain(history: History) -> None:
     windows = history.windows
     if not isinstance(windows.aggregate, AggregateColumns) or windows.process is not None:
         raise NoHistory("only windows with named aggregates can be recomputed, not your own functions")
+    if windows.evictor is not None:
+        raise NoHistory(f"{windows.evictor!r} leaves out elements")
     if not isinstance(windows.effective_trigger, EventTimeTrigger):
         raise NoHistory(f"{windows.effective_trigger!r} fires at times other than the end of a window")
     if windows.accumulation is Accumulation.DISCARDING:

@@ -228,18 +228,11 @@ class History:
         return [(window.start, window.end) for window in assigned if isinstance(window, TimeWindow)]
 
     def result_of(self, rows: Rows, numbers: Sequence[int]) -> dict[str, Any]:
-        """Return the value of a window by definition: its rows are given to the aggregate one by one.
-
-        Raises:
-            NoHistory: the window's function is not an aggregate.
-        """
-        windows, elements = self.windows, [rows.rows[number] for number in sorted(numbers)]
-        if windows.process is not None or windows.evictor is not None or windows.aggregate is None:
-            raise NoHistory("only the values of aggregates can be recomputed")
-        function = windows.aggregate
+        """Return the value of a window by definition: its rows are given to the bound aggregate one by one."""
+        function = self.windows.aggregate
         assert isinstance(function, AggregateFunction)
         contents = function.create_accumulator()
-        for element in elements:
+        for element in (rows.rows[number] for number in sorted(numbers)):
             contents = function.add_at(element, element[TIME], contents)
         result: dict[str, Any] = function.get_result(contents)
         return result

@@ -33,11 +33,15 @@ from tidegate.pipelines.project.verify import Verified
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import (
+    Accumulation,
     Count,
+    CountTrigger,
     Max,
     ProcessingTimeSessionWindows,
     SlidingEventTimeWindows,
     Sum,
+    TimeEvictor,
+    TumblingEventTimeWindows,
     WatermarkStrategy,
     Windows,
 )
@@ -229,6 +233,27 @@ def test_each_planted_fault_is_found(faults: list[Fault], life: Lake) -> None:
     with pytest.raises(QualityFailed) as failure:
         outcome.require()
     assert failure.value.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        ({"evictor": TimeEvictor.of(15 * MINUTE)}, "TimeEvictor.* leaves out elements"),
+        ({"trigger": CountTrigger.of(1)}, "CountTrigger.* fires at times other than the end of a window"),
+        ({"accumulation": Accumulation.DISCARDING}, "each pane holds only a part of its window"),
+    ],
+    ids=lambda part: next(iter(part)) if isinstance(part, dict) else "",
+)
+def test_windows_that_the_plain_rules_cannot_compute_are_unverifiable(
+    lake: Lake, part: dict[str, Any], why: str
+) -> None:
+    compute = Windows(TumblingEventTimeWindows.of(60 * MINUTE), aggregate={"total": Sum("value")}, **part)
+    pipeline = hourly_pipeline(compute=compute)
+    lake.append(("ann", at("10:00"), 1), ("ann", at("12:30"), 2))
+    lake.stream(LOCAL, pipeline)
+    outcome = verified(lake, pipeline)
+    assert (outcome.windows, outcome.faults) == (0, ())
+    assert re.search(why, str(outcome.why_unverifiable))
 
 
 def test_windows_whose_source_rows_are_gone_are_unverifiable(life: Lake) -> None:
