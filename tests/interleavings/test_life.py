@@ -149,7 +149,7 @@ class Life:
 @pytest.mark.parametrize(
     ("epochs", "seed"),
     [
-        (40, 5),
+        (31, 5),
         pytest.param(100, 1, marks=pytest.mark.long),
         pytest.param(10_000, 2, marks=[pytest.mark.long, pytest.mark.timeout(4 * 3600)]),
     ],
