@@ -6,16 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger
 
-from tests.expectations import quality_lake
 from tests.expectations.quality_lake import QualityLake, session_lake
 
 
@@ -23,26 +19,14 @@ def write_project(folder: Path, *lakes: QualityLake, **settings: str) -> Path:
     """Write tables and tidegate.toml of some pipelines, with settings added to their entries as TOML; return the
     file.
     """
-    if not lakes:
-        shutil.copytree(_session_tables().name, folder, dirs_exist_ok=True)
-    for lake in lakes:
-        lake.write(folder)
     lines = []
     for lake in lakes or (session_lake(),):
-        name = lake.pipeline.name
-        lines += [f"[pipelines.{name}]", f'object = "{quality_lake.__name__}:{name}"', "start = 2024-03-01"]
+        entry = lake.write(folder).pipelines[lake.pipeline.name]
+        lines += [f"[pipelines.{lake.pipeline.name}]", f'object = "{entry.object}"', "start = 2024-03-01"]
         lines += [f"{name} = {value}" for name, value in settings.items()]
     file = folder / "tidegate.toml"
     file.write_text("\n".join(lines) + "\n")
     return file
-
-
-@cache
-def _session_tables() -> TemporaryDirectory[str]:
-    """Write the tables of `session_lake` once in a process; copying them takes a hundredth of the time."""
-    folder = TemporaryDirectory()
-    session_lake().write(Path(folder.name))
-    return folder
 
 
 class OutletEvents(dict[Any, Any]):
