@@ -1,0 +1,234 @@
+"""Each computation that the library offers, with every aggregate, goes through every command of a life.
+
+A command does what it says or refuses with an error of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from tests.lake import Lake, at, hourly_pipeline
+from tidegate import Project
+from tidegate.pipelines.errors import TidegateError
+from tidegate.windowing import (
+    AggregateFunction,
+    AllTrue,
+    AnyTrue,
+    ApproxCountDistinct,
+    ApproxQuantile,
+    CollectList,
+    CollectSet,
+    ContinuousEventTimeTrigger,
+    Count,
+    CountEvictor,
+    CountIf,
+    CountTrigger,
+    CumulateEventTimeWindows,
+    EventTimeSessionWindows,
+    First,
+    GapColumn,
+    GlobalWindows,
+    KeepFirst,
+    KeyedProcess,
+    Last,
+    Max,
+    MaxBy,
+    Mean,
+    Min,
+    MinBy,
+    ProcessingTimeoutTrigger,
+    ProcessingTimeSessionWindows,
+    ProcessWindowFunction,
+    SlidingEventTimeWindows,
+    StandardDeviation,
+    Sum,
+    TimeEvictor,
+    TopN,
+    TumblingEventTimeWindows,
+    TumblingIngestionTimeWindows,
+    TumblingProcessingTimeWindows,
+    Variance,
+    Windows,
+    WindowStagger,
+    count_windows,
+)
+
+pytestmark = pytest.mark.slow
+
+MINUTE = timedelta(minutes=1)
+HOUR = 60 * MINUTE
+COLUMNS = pa.schema(
+    [
+        ("user", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("part", pa.int32()),
+        ("amount", pa.decimal128(12, 2)),
+        ("ratio", pa.float64()),
+        ("paid", pa.bool_()),
+        ("text", pa.string()),
+        ("gap", pa.int64()),
+        ("day", pa.date32()),
+    ]
+)
+AGGREGATES = {
+    "n": Count(),
+    "paid": CountIf("paid"),
+    "total": Sum("amount"),
+    "ratios": Sum("ratio"),
+    "mean": Mean("amount"),
+    "variance": Variance("ratio"),
+    "deviation": StandardDeviation("ratio"),
+    "least": Min("text"),
+    "latest": Max("day"),
+    "first": First("text"),
+    "last": Last("part"),
+    "richest": MaxBy("text", by="amount"),
+    "poorest": MinBy("text", by="ratio"),
+    "all_paid": AllTrue("paid"),
+    "any_paid": AnyTrue("paid"),
+    "texts": CollectList("text"),
+    "parts": CollectSet("part"),
+    "about": ApproxCountDistinct("text"),
+    "median": ApproxQuantile("ratio", 0.5),
+    "best": TopN(2, by="amount", also=["text"]),
+}
+
+
+class Parts(AggregateFunction):
+    """The sum of `part`, by code of one's own."""
+
+    accumulator_type = pa.int64()
+    result_type = pa.struct([("parts", pa.int64())])
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + (value["part"] or 0)
+
+    def merge(self, accumulator: int, other: int) -> int:
+        return accumulator + other
+
+    def get_result(self, accumulator: int) -> dict[str, int]:
+        return {"parts": accumulator}
+
+
+class Number(ProcessWindowFunction):
+    """The number of what a window hands over: its elements, or one aggregate."""
+
+    result_type = pa.struct([("number", pa.int64())])
+
+    def process(self, key: Any, ctx: Any, elements: Iterable[Any]) -> Iterator[dict[str, int]]:
+        yield {"number": len([*elements])}
+
+
+def added(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return {**one, "part": (one["part"] or 0) + (other["part"] or 0)}
+
+
+HOURS = TumblingEventTimeWindows.of(HOUR)
+SESSIONS = EventTimeSessionWindows.with_gap(20 * MINUTE)
+NAMED, COUNTED, OWN = {"aggregate": AGGREGATES}, {"aggregate": {"n": Count()}}, {"aggregate": Parts()}
+COMPUTES: dict[str, Any] = {
+    "the last two of an hour": Windows(HOURS, evictor=CountEvictor.of(2), **NAMED),
+    "hours": Windows(HOURS, **NAMED),
+    "the last quarter of an hour": Windows(HOURS, evictor=TimeEvictor.of(15 * MINUTE), **NAMED),
+    "sliding": Windows(SlidingEventTimeWindows.of(HOUR, 15 * MINUTE), **NAMED),
+    "cumulative": Windows(CumulateEventTimeWindows.of(4 * HOUR, HOUR), **NAMED),
+    "sessions with lateness": Windows(SESSIONS, allowed_lateness=HOUR, **NAMED),
+    "sessions by a column": Windows(EventTimeSessionWindows.with_dynamic_gap(GapColumn("gap")), **COUNTED),
+    "count": count_windows(3, **NAMED),
+    "count, sliding": count_windows(3, 2, **NAMED),
+    "count, sliding, own": count_windows(3, 2, **OWN),
+    "count, sliding, reduced": count_windows(3, 2, reduce=added),
+    "own aggregate": Windows(HOURS, **OWN),
+    "reduced": Windows(HOURS, reduce=added),
+    "processed": Windows(HOURS, process=Number()),
+    "aggregated and processed": Windows(SESSIONS, process=Number(), **COUNTED),
+    "aggregated and processed, the last two": Windows(HOURS, None, CountEvictor.of(2), process=Number(), **COUNTED),
+    "staggered": Windows(TumblingEventTimeWindows.of(HOUR, 0, WindowStagger.RANDOM), **COUNTED),
+    "by ingestion": Windows(TumblingIngestionTimeWindows.of(HOUR), **COUNTED),
+    "by the clock": Windows(TumblingProcessingTimeWindows.of(HOUR), **NAMED),
+    "sessions by the clock": Windows(ProcessingTimeSessionWindows.with_gap(HOUR), **NAMED),
+    "global": Windows(GlobalWindows(end_of_stream=True), **NAMED),
+    "continuous": Windows(HOURS, ContinuousEventTimeTrigger.of(10 * MINUTE), **NAMED),
+    "with a timeout": Windows(HOURS, ProcessingTimeoutTrigger.of(CountTrigger.of(100), HOUR), **COUNTED),
+    "first of each key": KeyedProcess(KeepFirst(pa.struct([("text", pa.string())]))),
+}
+
+
+def commit(lake: Lake, hour: int, rows: int) -> None:
+    """Append rows seven minutes apart, with nulls in every column but time, ratio and gap."""
+    numbers = range(rows)
+    lake.write(
+        pa.table(
+            [
+                [f"u{n % 3}" if n % 7 else None for n in numbers],
+                [at("10:00") + hour * HOUR + 7 * n * MINUTE for n in numbers],
+                [n % 4 if n % 5 else None for n in numbers],
+                [Decimal(n) if n % 6 else None for n in numbers],
+                [n / 3 for n in numbers],
+                [n % 2 == 0 if n % 8 else None for n in numbers],
+                [f"t{n}" if n % 4 else None for n in numbers],
+                [600_000 + n for n in numbers],
+                [date(2024, 3, 1 + n % 9) if n % 9 else None for n in numbers],
+            ],
+            schema=COLUMNS,
+        )
+    )
+
+
+def commands(project: Project) -> Iterator[Callable[[], Any]]:
+    """Yield the commands of a life in an order in which each has something to do."""
+    name, key = "hours", ("u1",)
+    for view in ("all", "final", "latest"):
+        yield lambda view=view: project.results(name, view=view)  # type: ignore[misc]
+    yield lambda: project.explain(name)
+    yield lambda: project.lineage(name)
+    yield lambda: project.verify(name, sample="all").require()
+    yield lambda: project.quality(name).require()
+    yield lambda: project.runs(name)
+    yield lambda: project.why(name, key=key)
+    yield lambda: project.advise(name)
+    yield lambda: project.trace(name, key)
+    yield lambda: project.late_reopen(name)
+    yield lambda: project.savepoint_create(name, "kept")
+    yield lambda: project.restore(name, 1)
+    yield lambda: project.stream(name)
+    yield lambda: project.branch(name, "other", settings={"watermark_bound": "2h"})
+    yield lambda: project.stream(f"{name}@other")
+    yield lambda: project.compare(name, "other")
+    yield lambda: project.forget(name, key)
+    yield lambda: project.state_upgrade(name)
+    yield lambda: project.stream(name)
+    yield lambda: project.optimize(name)
+    yield lambda: project.vacuum(name, snapshots=1, days=0)
+    yield lambda: project.windows_build(name)
+    yield lambda: project.verify(name, sample="all").require()
+    yield lambda: project.quality(name).require()
+    yield lambda: project.report(name)
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize("compute", COMPUTES.values(), ids=COMPUTES)
+def test_each_command_does_what_it_says_or_refuses(lake: Lake, compute: Any) -> None:
+    pipeline = hourly_pipeline(compute=compute, null_keys="keep", parallelism=2)
+    project = lake.project(pipeline)
+    for hour, rows in ((0, 20), (1, 30), (-6, 10), (48, 10)):
+        commit(lake, hour, rows)
+        project.stream("hours")
+    assert pc.sum(lake.rows(pipeline, "epochs")["events_in"]).as_py() == 70
+    for command in commands(project):
+        with suppress(TidegateError):
+            answer = command()
+            assert str(answer)
+            if hasattr(answer, "_repr_html_"):
+                assert answer._repr_html_()
