@@ -140,6 +140,23 @@ hold = "partitions"
 asset_partitions = "hour"
 retry_delay_seconds = 1
 
+[pipelines.left]
+object = "held:left"
+start = 2024-03-01
+catchup = false
+stream_schedule = "0 0 29 2 *"
+retries = 0
+
+[pipelines.right]
+object = "held:right"
+start = 2024-03-01
+catchup = false
+stream_schedule = "0 0 29 2 *"
+retries = 0
+
+[stream_groups]
+held = ["left", "right"]
+
 [spark]
 "spark.driver.memory" = "1g"
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
@@ -152,6 +169,19 @@ few = gxe.ExpectColumnValuesToBeBetween(column="events", max_value=3, severity="
 suite = gx.ExpectationSuite(name="own", expectations=[few])
 """
 """Suite of `hours`, which one of its windows fails."""
+
+HELD = """from pathlib import Path
+
+from tests.waiting import wait_until
+from visits import visits_of
+
+FOLDER = Path(__file__).parent
+if (FOLDER / "hold").exists():
+    (FOLDER / "held").touch()
+    wait_until(lambda: not (FOLDER / "hold").exists(), "the end of the hold")
+left, right = visits_of("left"), visits_of("right")
+"""
+"""Pipelines whose commands wait before they begin while file `hold` exists."""
 
 PIPELINES = ("sessions", "daily", "live", "life", "resting", "told", "watched", "hours")
 
@@ -204,6 +234,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     config.write_text(f'engine = "{engine_of(request.config)}"\n{config.read_text()}{PROJECT}')
     hour_lake().write(folder)
     (folder / "few.py").write_text(FEW)
+    (folder / "held.py").write_text(HELD)
     shutil.copy(ROOT / "tests" / "airflow" / "visits.py", folder)
     (folder / "dags").mkdir()
     (folder / "dags" / "tidegate_dags.py").write_text(DAG_FILE)

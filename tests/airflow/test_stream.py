@@ -17,6 +17,7 @@ from tests.airflow.visits import live, resting
 from tests.lake import LOCAL, Lake, at
 from tests.recovery.arrivals import run as stream_without_spark
 from tests.waiting import wait_until
+from tidegate.pipelines.airflow.alarms import open_incidents
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import warehouse_of
@@ -70,6 +71,23 @@ def test_a_misspelt_param_is_refused_and_nothing_is_done(airflow: EmbeddedAirflo
     assert {state for task, (state, _) in found.items() if task != "before"} == {"upstream_failed"}
     assert "'restroe' is not a Param of this DAG: did you mean restore?" in task_log(airflow, run, "before")
     assert read_snapshot(lake.tables(resting)) == before
+
+
+# In every run tests/dags/test_factory.py gives the callback the context of a task whose worker died.
+@pytest.mark.long
+def test_a_group_whose_worker_was_killed_raises_an_alarm_for_each(airflow: EmbeddedAirflow, lake: Lake) -> None:
+    hold, config = lake.folder / "hold", load_config(lake.folder / "tidegate.toml")
+    hold.touch()
+    run = begin(airflow, "held__streams")
+    try:
+        wait_until((lake.folder / "held").exists, "the command of the group")
+        (task,) = [task for task in airflow.tasks_of("held__streams", run) if task["task_id"] == "streams"]
+        airflow.kill_worker(task["id"])
+        assert end_of(airflow, "held__streams", run)["state"] == "failed"
+        for name in ("left", "right"):
+            wait_until(lambda name=name: open_incidents(config, name), f"the alarm of {name}")  # type: ignore[misc]
+    finally:
+        hold.unlink()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from tidegate.windowing import Count, EventTimeSessionWindows, Sum, TumblingEven
 GAP = timedelta(minutes=30)
 
 
-def _visits(name: str) -> Pipeline:
+def visits_of(name: str) -> Pipeline:
     """Visits of each user: events less than half an hour apart."""
     return Pipeline(
         name=name,
@@ -20,13 +20,13 @@ def _visits(name: str) -> Pipeline:
     )
 
 
-daily = _visits("daily")
-live = _visits("live")
-life = _visits("life")
-resting = _visits("resting")
-watched = _visits("watched")
+daily = visits_of("daily")
+live = visits_of("live")
+life = visits_of("life")
+resting = visits_of("resting")
+watched = visits_of("watched")
 told = replace(
-    _visits("told"),
+    visits_of("told"),
     source=DeltaSource("told_events", timestamp="at", changes="correct"),
     compute=Windows(
         TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"events": Count(), "total": Sum("value")}
