@@ -46,6 +46,8 @@ class Rule(BatchExpectation):
     """Description of the rule, with parameters as `$name`."""
     shown: ClassVar[tuple[str, ...] | None] = None
     """Columns that an example shows in addition to key and window; None shows all columns."""
+    success_keys: ClassVar[tuple[str, ...]] = ()
+    """Parameters that decide success: those that the rule and its bases declare."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
