@@ -46,9 +46,9 @@ def test_three_commands_in_an_order_that_is_drawn_lose_and_double_nothing(comman
 
 
 SHORT = ("optimize", "restore", "reopen", "prune", "quality", "savepoint", "savepoint delete", "backup", "reset")
-"""Commands with so few operations that TIDEGATE_EXAMPLES=100000 tries all pairs of places, in a day."""
+"""Commands with so few operations that TIDEGATE_EXAMPLES=1000000 tries all pairs of places, in a day."""
 
-PLACES = max(1, int(os.environ.get("TIDEGATE_EXAMPLES", "2000")) // 100)
+PLACES = max(1, int(os.environ.get("TIDEGATE_EXAMPLES", "2000")) // 1000)
 """Random pairs of places for each pair of them, in the long form."""
 
 
