@@ -149,25 +149,31 @@ def test_the_first_epoch_is_confirmed_in_the_triggerer_while_the_stream_goes_on(
     assert streaming.events_in == len(FIRST)
 
 
-def test_what_is_fed_is_taken_and_a_row_that_comes_too_late_is_kept(streaming: Streaming) -> None:
+@pytest.fixture(scope="module")
+def fed(streaming: Streaming) -> Streaming:
+    """The stream after it has read more rows, one of which came too late."""
     streaming.lake.append(*FED, table="live_events")
     streaming.lake.append(*LATE, table="live_events")
     wait_until(lambda: streaming.events_in == len(FIRST + FED + LATE), "the epoch over what was fed")
-    assert totals(streaming) == TOTALS
-    assert [row["reason"] for row in streaming.lake.rows(live, "late").to_pylist()] == ["late"]
+    return streaming
+
+
+def test_what_is_fed_is_taken_and_a_row_that_comes_too_late_is_kept(fed: Streaming) -> None:
+    assert totals(fed) == TOTALS
+    assert [row["reason"] for row in fed.lake.rows(live, "late").to_pylist()] == ["late"]
 
 
 @pytest.mark.long
 def test_reopening_by_hand_beside_the_stream_is_refused_with_the_key_that_lets_the_stream_do_it(
-    streaming: Streaming, airflow: EmbeddedAirflow
+    fed: Streaming, airflow: EmbeddedAirflow
 ) -> None:
     run = run_of(airflow, "live__late")
     assert states(airflow, run) == {"reopen": ("failed", 2), "quality": ("upstream_failed", 0)}
     told = task_log(airflow, run, "reopen")
     assert "exit code 4" in told
     assert "reopen_schedule" in told
-    assert totals(streaming) == TOTALS
-    assert streaming.driver().command == "stream"
+    assert totals(fed) == TOTALS
+    assert fed.driver().command == "stream"
 
 
 @pytest.mark.long
@@ -236,11 +242,11 @@ def test_a_successor_that_can_not_go_on_is_refused_while_the_old_stream_runs(
 
 @pytest.mark.long
 def test_a_restart_from_an_older_snapshot_ends_the_old_stream_and_computes_the_same_again(
-    streaming: Streaming, airflow: EmbeddedAirflow
+    fed: Streaming, airflow: EmbeddedAirflow
 ) -> None:
     """This test is last in the file because it ends the stream that the others inspect."""
-    before = streaming.lake.snapshot(live).manifest
-    events = streaming.events_in
+    before = fed.lake.snapshot(live).manifest
+    events = fed.events_in
     run = run_of(
         airflow, DAG, take_over=True, restore="1", savepoint="before_restart", parallelism=3, mode="available-now"
     )
@@ -252,14 +258,14 @@ def test_a_restart_from_an_older_snapshot_ends_the_old_stream_and_computes_the_s
         "stream": "success",
         "first_epoch": "skipped",
     }
-    old = end_of(airflow, DAG, streaming.run)
+    old = end_of(airflow, DAG, fed.run)
     assert states(airflow, old)["stream"] == ("success", 1), "it ended after its epoch, as it was asked to"
-    manifest = streaming.lake.snapshot(live).manifest
+    manifest = fed.lake.snapshot(live).manifest
     assert (manifest.timeline, len(manifest.shards)) == (before.timeline + 1, 3)
-    (savepoint,) = [entry for entry in list_savepoints(streaming.tables) if entry.name == "before_restart"]
+    (savepoint,) = [entry for entry in list_savepoints(fed.tables) if entry.name == "before_restart"]
     assert savepoint.manifest.epoch >= before.epoch
-    assert streaming.events_in == events == len(FIRST + FED + LATE), "every event counts once"
-    assert totals(streaming) == TOTALS, "the row is late again"
+    assert fed.events_in == events == len(FIRST + FED + LATE), "every event counts once"
+    assert totals(fed) == TOTALS, "the row is late again"
 
 
 def totals(streaming: Streaming) -> dict[tuple[str, object], int]:
