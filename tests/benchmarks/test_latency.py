@@ -74,7 +74,7 @@ def test_a_batch_of_spark_is_visible_when_its_sink_has_it(tmp_path: Path) -> Non
 def test_a_short_run_at_1_000_events_a_second_shows_its_commits(tmp_path: Path) -> None:
     seconds = ours(tmp_path, rate=1_000, seconds=30, interval="100ms", engine="spark")
     assert len(seconds) > 10
-    assert sorted(seconds)[len(seconds) // 2] < 3 * P50.value
+    assert sorted(seconds)[len(seconds) // 2] < 3 * P50["spark"].value
 
 
 def looks(count: int, lag: float = 2.0, files: int = 50, driver: float = 200.0, from_second: int = 0) -> list[Poll]:
