@@ -219,13 +219,13 @@ def test_expressions_stand_between_the_reading_of_their_own_source_and_the_shard
     right = "Input(source=DeltaSource('payments', timestamp='at'), where='value > 2')"
     project.rewrite(f"session_pipeline(where='value > 1', right={right}, compute=IntervalJoin.between(-5, 5))")
     steps = [step["does"].split(":")[0] for step in explained(project)["steps"]]
-    assert steps[1:6] == [
+    assert steps[1:5] == [
         "read the files of events",
         "where = value > 1",
         "read the files of payments",
         "right.where = value > 2",
-        "few rows",
     ]
+    assert "every shard" in steps[5]
 
 
 def test_a_window_join_says_when_it_joins(project: Project) -> None:
