@@ -50,6 +50,14 @@ class EvaluatedRows:
             usable &= (self.times >= since) & (self.times < until)
         return usable
 
+    def times_of_all(self, part: FilePart, columns: SourceColumns) -> Int64s:
+        """Return the event times in the part's span, including those of rows that are dropped or rejected."""
+        times = self.times
+        if self.dropped is not None:
+            dropped = columns.derive(self.dropped, [columns.timestamp])[columns.timestamp]
+            times = np.concatenate([times, columns.millis(dropped)[0]])
+        return times[(times >= part.since) & (times < part.until)]
+
     def moving(self, part: FilePart, columns: SourceColumns, names: Sequence[str]) -> Iterator[tuple[pa.Table, Int64s]]:
         """Yield rows whose times move the watermark, as columns of events with their times."""
         wanted = self.usable(part.since, part.until)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -149,7 +149,7 @@ def faults_of_windows(
     for key in dict.fromkeys([*by_key, *published, *states, *late_by_key]):
         forgotten = history.forgotten(tuple(pa.scalar(value, kind) for value, kind in zip(key, types, strict=True)))
         left = [row for row in by_key.get(key, []) if history.steps[row[STEP]].epoch > (forgotten or 0)]
-        rows, of_key = Rows(arrived.parts, left, arrived.gone), late_by_key.get(key, [])
+        rows, of_key = replace(arrived, rows=left), late_by_key.get(key, [])
         life = history.lives(rows, of_key, published.get(key, []))
         # Rows of the first step may be from before the key was forgotten.
         is_cut = forgotten is None or (history.begins or 0) >= forgotten > 0
@@ -186,6 +186,7 @@ def _by_key(rows: Iterable[dict[str, Any]], names: Sequence[str]) -> dict[tuple[
 
 _ROWS_GONE = "their rows are no longer in the source"
 _BEFORE_FIRST = "they begin before the first interval, and it is no longer known when their rows were added"
+_MAY_BE_PRUNED = "late rows from before epoch {} were pruned"
 _MAY_BE_FORGOTTEN = "rows of their key may be from before it was forgotten"
 _OTHER_CODE = "they were computed by other code, which ran up to epoch {}"
 _ORDER_UNKNOWN = "they have rows from before epoch {}, whose order of arrival is no longer known"
@@ -268,6 +269,8 @@ class _Compared:
             reason = _BEFORE_FIRST
         elif self._is_by_other_code(bounds, *published, *filter(None, [fault.epoch])):
             reason = _OTHER_CODE.format(history.other_code[0])
+        elif history.pruned and self._may_be_pruned(bounds):
+            reason = _MAY_BE_PRUNED.format(history.pruned)
         elif begins is not None and history.after is None and self._depends_on_order:
             reason = _ORDER_UNKNOWN.format(begins)
         if reason is None:
@@ -278,9 +281,20 @@ class _Compared:
 
     def _is_by_other_code(self, bounds: Bounds, *published: int) -> bool:
         """Return True if other code published a span, or may have read one of its rows."""
-        (until, gap), steps = self.history.other_code, self.history.steps
-        near = [steps[row[STEP]] for row in self.rows.rows if bounds[0] - gap <= row[TIME] <= bounds[1] + gap]
-        return until > 0 and min([*published, *(0 if step.kind == BASE else step.epoch for step in near)]) <= until
+        (until, gap), times = self.history.other_code, self.rows.by_other_code
+        first, last = np.searchsorted(times, [bounds[0] - gap, bounds[1] + gap + 1])
+        return bool(first < last) or min(published, default=until + 1) <= until
+
+    def _may_be_pruned(self, bounds: Bounds) -> bool:
+        """Return True if a row of a span may have been in table `late`, before it was pruned."""
+        history, late_numbers = self.history, {*self.life.late}
+        return any(
+            start <= bounds[1] and bounds[0] <= end
+            for number, row in enumerate(self.rows.rows)
+            if (step := history.steps[row[STEP]]).kind == BASE or number in late_numbers
+            if history.read_by(step) <= history.pruned
+            for start, end in history.windows_of(row)
+        )
 
     @property
     def _depends_on_order(self) -> bool:
@@ -309,7 +323,10 @@ def _states(history: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any,
             for each, value in zip(function.functions, row.contents, strict=False)
         ]
         key = row.key if len(names) != 1 else (row.key,)
-        found.setdefault(key, {})[(row.window.start, row.window.end)] = function.get_result(accumulators)
+        found.setdefault(key, {})[(row.window.start, row.window.end)] = {
+            name: None if f"acc_{name}" in (row.missing or ()) else each.get_result(value)
+            for name, each, value in zip(function.names, function.functions, accumulators, strict=True)
+        }
     return found
 
 

@@ -97,6 +97,13 @@ class History:
         gaps = [(row.get(epochs.SHAPE) or {}).get("gap") or 0 for row in others]
         return max((row["epoch"] for row in others), default=0), max(gaps, default=0)
 
+    @cached_property
+    def pruned(self) -> int:
+        """The newest epoch that pruned late rows, 0 if none did. Abandoned epochs count, as they stay pruned."""
+        handle = self.tables.open(epochs.NAME)
+        prunes = read_table(self.tables.warehouse, handle, ["epoch"], pc.field("kind") == "prune")
+        return max(prunes["epoch"].to_pylist(), default=0)
+
     def read(self, wanted: Callable[[pa.Table], npt.NDArray[np.bool_]], after: int = 0) -> tuple[History, Rows]:
         """Return the usable rows of some keys, as `rows` does, with this history or with one that starts later.
 
@@ -126,8 +133,11 @@ class History:
         columns = files.tables[0].columns
         names = list(dict.fromkeys(filter(None, [*columns.names, *columns.limited, columns.partition_by])))
         bound, found, gone = self.source.bound, [], list[FilePart]()
+        other_code, by_other_code = self.other_code[0], [np.empty(0, np.int64)]
         for judged in self._evaluated(files, names, gone):
             part = files.parts[judged.number]
+            if other_code and self.read_by(self.steps[part.commit]) <= other_code:
+                by_other_code.append(judged.times_of_all(part, columns))
             kept = judged.usable(part.since, part.until)
             if bound.key.names:
                 kept &= wanted(judged.table)
@@ -148,7 +158,11 @@ class History:
             sortable = [(name, "ascending") for name in by if not pa.types.is_nested(rows.schema.field(name).type)]
             rows = rows.sort_by(sortable)
         listed = [] if rows is None else rows.to_pylist(maps_as_pydicts="lossy")
-        return Rows(tuple(files.parts), listed, self._spans_of(gone))
+        return Rows(tuple(files.parts), listed, self._spans_of(gone), np.sort(np.concatenate(by_other_code)))
+
+    def read_by(self, step: Step) -> int:
+        """Return the epoch that read the rows of a step, 0 if several may have."""
+        return 0 if step.kind == BASE else step.epoch
 
     def _evaluated(self, files: FileSlice, names: list[str], gone: list[FilePart]) -> Iterator[EvaluatedRows]:
         for number, part in enumerate(files.parts):
@@ -250,11 +264,14 @@ class Rows:
     """Rows of the source, as dicts with the columns of events and `STEP`, `TIME`, `PART` and `PLACE`.
 
     `gone` has the spans of event time whose rows can no longer be read, because their files no longer exist.
+    `by_other_code` has the event times of the rows of all keys that other code may have read, sorted. These rows may
+    include some that the current code leaves out or gives another key.
     """
 
     parts: tuple[FilePart, ...]
     rows: list[dict[str, Any]]
-    gone: tuple[Bounds, ...] = ()
+    gone: tuple[Bounds, ...]
+    by_other_code: npt.NDArray[np.int64]
 
 
 def read_history(
@@ -408,7 +425,7 @@ def _moves(
         if kind in ("stream", "promote") and times is not None and after not in (times.watermark, MAX_TIMESTAMP):
             raise NoHistory(
                 f"pipeline {source.bound.pipeline.name!r}: the watermark after epoch {epoch} differs from that of the "
-                f"current code, so a different watermark strategy was in use then"
+                f"current code, so a different watermark strategy was in use then, or rows were filtered differently"
             )
         read, watermark = version, after
 

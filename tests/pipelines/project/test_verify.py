@@ -34,6 +34,7 @@ from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import (
     Accumulation,
+    ApproxQuantile,
     Count,
     CountTrigger,
     Max,
@@ -651,6 +652,48 @@ def test_late_rows_from_before_the_first_interval_are_not_reopened_from_files_th
     totals = {row["window_start"]: row["total"] for row in lake.latest(pipeline).to_pylist()}
     assert totals[at("10:00")] in (5, 7)
     assert broken_in(lake.tables(pipeline), pipeline) == set()
+
+
+def test_windows_with_rows_that_the_current_code_leaves_out_are_unverifiable(lake: Lake) -> None:
+    lake.append(("ann", at("10:10"), 5), ("bob", at("10:05"), 1))
+    lake.stream(LOCAL, hourly_pipeline())
+    newer = hourly_pipeline(where="value <> 1")
+    lake.append(("bob", at("10:08"), 2), ("ann", at("13:06"), 2), ("bob", at("20:00"), 1), ("bob", at("20:00"), 2))
+    lake.stream(LOCAL, newer)
+    outcome = verified(lake, newer)
+    assert outcome.faults == ()
+    assert outcome.why_unverifiable == "they were computed by other code, which ran up to epoch 1"
+    assert (outcome.windows, outcome.unverifiable) == (2, 1)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_windows_whose_late_rows_were_pruned_are_unverifiable(is_compacted: bool, lake: Lake) -> None:
+    pipeline = hourly_pipeline()
+    for rows in (
+        [("ann", at("10:05"), 1), ("ann", at("12:30"), 2)],
+        [("ann", at("10:10"), 5), ("ann", at("13:30"), 2)],
+    ):
+        lake.append(*rows)
+        lake.stream(LOCAL, pipeline)
+    lake.project(pipeline).late_prune("hours", days=0)
+    if is_compacted:
+        compacted(DeltaTable(lake.path("events")))
+    lake.append(("ann", at("20:00"), 3), ("ann", at("23:00"), 3))
+    lake.stream(LOCAL, pipeline)
+    outcome = verified(lake, pipeline)
+    assert outcome.faults == ()
+    assert outcome.why_unverifiable == "late rows from before epoch 3 were pruned"
+    change(lake, pipeline, "results", lambda rows: set_where(rows, "total", pc.equal(rows["total"], 3), 700))
+    assert [fault.start for fault in verified(lake, pipeline).faults] == [to_millis(at("20:00"))]
+
+
+def test_an_aggregate_that_no_epoch_has_computed_yet_is_not_read_from_the_state(lake: Lake) -> None:
+    lake.append(("ann", at("10:05"), 1))
+    lake.stream(LOCAL, hourly_pipeline())
+    newer = hourly_pipeline(
+        aggregate={"events": Count(), "total": Sum("value"), "middle": ApproxQuantile("value", 0.5)}
+    )
+    assert verified(lake, newer).faults == ()
 
 
 def test_windows_that_the_plain_rules_do_not_tell_are_unverifiable(lake: Lake) -> None:
