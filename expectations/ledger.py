@@ -127,11 +127,15 @@ class Erased(NamedTuple):
 
 @dataclass
 class Contents:
-    """The numbers of open windows and of elements in windows, by key group."""
+    """The numbers of open windows and of elements in windows, by key group.
+
+    `counts_all` is False if some windows don't count their elements, because they are older than the count.
+    """
 
     groups: int
     open_windows: Ints = field(init=False)
     elements: Ints = field(init=False)
+    counts_all: bool = field(init=False, default=True)
 
     def __post_init__(self) -> None:
         self.open_windows, self.elements = (np.zeros(self.groups, np.int64) for _ in range(2))
@@ -144,11 +148,13 @@ class Contents:
         """Add the elements in open windows of state rows; result column `count` counts a window's elements."""
         rows = rows.filter(pc.and_(pc.is_in(rows["namespace"], pa.array([WINDOW, SLICE])), rows["in_flight"]))
         # The elements of a slice are in each of its windows.
-        counts = rows[f"acc_{count}"].to_numpy() * windows_of_rows(rows)
-        self.elements += self._sums(rows["key_group"].to_numpy(), counts)
+        name = f"acc_{count}"
+        self.counts_all &= name not in pc.list_flatten(rows["missing"]).unique().to_pylist()
+        self.elements += self._sums(rows["key_group"].to_numpy(), rows[name].to_numpy() * windows_of_rows(rows))
 
     def take_final(self, groups: Ints, counts: pa.ChunkedArray, sign: int = 1) -> None:
         """Add final windows with their element counts; subtract them if the sign is -1."""
+        self.counts_all &= not counts.null_count
         self.elements += sign * self._sums(groups, counts.to_numpy())
 
     def _sums(self, groups: Ints, counts: Ints) -> Ints:
@@ -180,7 +186,7 @@ def snapshot_entries(
     for first, last, counters in ranges:
         is_open = int(contents.open_windows[first : last + 1].sum())
         yield Entry(manifest.epoch, "open_windows", first, last, counters["open_windows"], is_open)
-    if not counts_elements(manifest, shape) or shape is None or shape.multiplicity is None:
+    if not contents.counts_all or not counts_elements(manifest, shape) or shape is None or shape.multiplicity is None:
         return
     if before is None and not is_whole(epochs, manifest.line):
         # Only the rows of old epochs say how many elements those epochs accepted, and these rows are removed

@@ -210,13 +210,18 @@ class ExpectElementsInEverySlidingWindow(Rule):
         index = (milliseconds(rows["window_start"]) - self.offset) // self.slide
         last_final = (self.watermark + 1 - self.lateness - self.size - self.offset) // self.slide
         first_known = None if self.since is None else -((self.offset - self.since) // self.slide)
+        if (older := rows[self.count].isna()).any():
+            # Windows that are older than the count don't count their elements.
+            first_known = max(int(index[older].max()) + 1, index.min() if first_known is None else first_known)
         rows = rows if first_known is None else rows[index >= first_known]
         broken = pd.Series(False, index=index.index)
         groups = rows.groupby(self.key, dropna=False).groups if self.key else {None: rows.index}
         for members in groups.values():
             starts = index[members].to_numpy()
             if len(starts):
-                bad = self._bad_starts(starts, rows.loc[members, self.count].to_numpy(), last_final, first_known)
+                bad = self._bad_starts(
+                    starts, rows.loc[members, self.count].to_numpy(np.int64), last_final, first_known
+                )
                 broken[members] = np.isin(starts, bad)
         return broken
 

@@ -96,6 +96,11 @@ def kept_shape(pipeline: Pipeline, stagger_offset: Millis | None) -> Shape | Non
     return None if shape is None else shape.kept
 
 
+def kept_accumulation(pipeline: Pipeline) -> str | None:
+    """Return what the manifest of an epoch stores about the panes of a window; None if there are no windows."""
+    return pipeline.compute.accumulation.value if isinstance(pipeline.compute, Windows) else None
+
+
 def _count_of_all_elements(windows: Windows) -> str | None:
     """Return the name of a result column that counts every element of a window, or None.
 

@@ -208,11 +208,22 @@ class Manifest(_Grown):
     the windows, otherwise None; older manifests don't have it. `engine` names the engine that ran the epoch; None means
     Spark. `slices` is True if the state may hold window slices, which older versions of tidegate can't read, otherwise
     None. `state_version` is 2 if the state may have deltas, otherwise None: older versions of tidegate refuse the
-    field.
+    field. `accumulation` names the relation between the panes of a window, which can't change while windows are open; it
+    is None without windows, and in older manifests.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset(
-        {"watermark_by", "closed_through", "next_panes", "shape", "ends_by_clock", "engine", "slices", "state_version"}
+        {
+            "watermark_by",
+            "closed_through",
+            "next_panes",
+            "shape",
+            "ends_by_clock",
+            "engine",
+            "slices",
+            "state_version",
+            "accumulation",
+        }
     )
 
     format_version: Literal[1] = FORMAT_VERSION
@@ -249,6 +260,7 @@ class Manifest(_Grown):
     engine: str | None = None
     slices: bool | None = None
     state_version: Literal[2] | None = None
+    accumulation: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Manifest:

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tests.expectations.broken import broken_by_rules, failed_in_check
+from tests.expectations.broken import broken_by_rules, broken_in, failed_in_check
 from tests.expectations.quality_lake import (
     LAKES,
     QualityLake,
@@ -35,7 +35,16 @@ from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.results import latest
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.windowing import Accumulation, ContinuousEventTimeTrigger, Count, EventTimeSessionWindows, Windows
+from tidegate.windowing import (
+    Accumulation,
+    ContinuousEventTimeTrigger,
+    Count,
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    Sum,
+    TumblingEventTimeWindows,
+    Windows,
+)
 
 MINUTE = timedelta(minutes=1)
 
@@ -252,6 +261,18 @@ def test_an_element_is_in_every_sliding_window_that_covers_it(
     lake.epochs[0]["fired_on_time"] -= 1
     found = broken(pinned_of(lake, tmp_path), only="final windows")
     assert ("final windows", "expect_elements_in_every_sliding_window") in found
+
+
+@pytest.mark.parametrize(
+    "assigner", [TumblingEventTimeWindows.of(60 * MINUTE), SlidingEventTimeWindows.of(60 * MINUTE, 20 * MINUTE)]
+)
+def test_windows_that_are_older_than_their_count_break_nothing(assigner: Any, lake: Lake) -> None:
+    older = hourly_pipeline(compute=Windows(assigner, aggregate={"total": Sum("value")}))
+    newer = replace(older, compute=Windows(assigner, aggregate={"total": Sum("value"), "events": Count()}))
+    lake.append(*(("ann", at("10:00") + number * 7 * MINUTE, 1) for number in range(60)))
+    for hour, pipeline in enumerate((older, older, newer, newer, newer), 10):
+        lake.backfill(LOCAL, pipeline, at(f"{hour}:00"), at(f"{hour + 1}:00"))
+        assert broken_in(lake.tables(pipeline), pipeline) == set()
 
 
 def test_a_merge_goes_on_from_the_larger_pane_number(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable, compare, ready
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
-from tidegate.windowing import Aggregate, Count, Max, Mean, Min, Sum, Windows
+from tidegate.windowing import Accumulation, Aggregate, Count, Max, Mean, Min, Sum, Windows
 
 HOUR = timedelta(hours=1)
 OLD: dict[str, Aggregate] = {"events": Count(), "total": Sum("value")}
@@ -60,6 +60,23 @@ def test_an_added_aggregate_is_null_for_windows_that_were_open_and_computed_for_
     ]
     contents = by_hand.head().manifest.schemas.contents
     assert contents.keys() == {"acc_events", "acc_total", "rest_acc_total", "acc_largest"}
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [(Accumulation.DISCARDING, Accumulation.ACCUMULATING), (Accumulation.ACCUMULATING, Accumulation.DISCARDING)],
+)
+def test_another_accumulation_is_refused_because_open_windows_hold_other_elements(tmp_path, then, now) -> None:
+    older, newer = (
+        replace(pipeline, compute=replace(pipeline.compute, accumulation=each))
+        for pipeline in (hourly_pipeline(),)
+        for each in (then, now)
+    )
+    by_hand = ByHand(tmp_path, older)
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("09:30"))
+    with pytest.raises(Refused, match=f"accumulation is {then.value} in the snapshot and {now.value} in the code"):
+        changes_to(by_hand, newer)
+    changes_to(by_hand, older)
 
 
 def test_a_shard_without_events_is_migrated_too(tmp_path) -> None:
