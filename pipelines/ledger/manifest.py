@@ -208,8 +208,8 @@ class Manifest(_Grown):
     the windows, otherwise None; older manifests don't have it. `engine` names the engine that ran the epoch; None means
     Spark. `slices` is True if the state may hold window slices, which older versions of tidegate can't read, otherwise
     None. `state_version` is 2 if the state may have deltas, otherwise None: older versions of tidegate refuse the
-    field. `accumulation` names the relation between the panes of a window, which can't change while windows are open; it
-    is None without windows, and in older manifests.
+    field. `accumulation` names the relation between the panes of a window, which can't change; it is None without
+    windows, and in older manifests.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset(
