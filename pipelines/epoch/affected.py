@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import late
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.columns import to_delta
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, KEY_PREFIX, LAST_TIME, TIME, VALUE_PREFIX
 from tidegate.pipelines.definition.row_sets import distinct
 from tidegate.pipelines.epoch.changed_rows import ChangedRows
@@ -63,10 +64,12 @@ from tidegate.pipelines.ledger.tables.late_rows import Departing, is_chosen
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+from tidegate.windowing.assigners.base import NO_CLOCK, WindowAssigner
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
-from tidegate.windowing.timestamps import epoch_millis
+from tidegate.windowing.timestamps import as_type, epoch_millis
+from tidegate.windowing.windows import TimeWindow
 
 _NUMBER = "\0number"
 _WAITING = pc.field(late.REOPENED).is_null() & ~pc.field("stale")
@@ -193,7 +196,8 @@ class _Planner:
         changed = kinds.empty_table()
         may_begin = (1, 0)
         if isinstance(asked, ChangedRows):
-            changed = pa.concat_tables([_session_spans(side, windows, key) for side in (asked.gone, asked.came)])
+            sides = (asked.gone, asked.came)
+            changed = pa.concat_tables([_session_spans(side, self.epoch.bound, windows) for side in sides])
             # The rows of a key touch only sessions of that key.
             groups = key_groups(changed, names, self.epoch.bound.pipeline.max_parallelism).unique()
             state = of_keys(open_rows(tables, key, self.head, groups=groups), changed, key)
@@ -346,13 +350,28 @@ def _times(rows: pa.Table) -> Int64s:
     return np.asarray(rows[TIME].to_numpy(), np.int64)
 
 
-def _session_spans(events: pa.Table, windows: Windows, key: KeySchema) -> pa.Table:
+def _session_spans(events: pa.Table, bound: BoundPipeline, windows: Windows) -> pa.Table:
     """Return the windows that events open before they merge."""
-    rows, column = _keyed(events, key), windows.assigner.column_of_gaps
-    gaps = pa.scalar(windows.assigner.gap_of_every_element, pa.int64())
-    if column is not None:
-        gaps = events[f"{VALUE_PREFIX}{column}"].cast(pa.int64())
+    rows, assigner = _keyed(events, bound.key), windows.assigner
+    if assigner.column_of_gaps is not None:
+        gaps = events[f"{VALUE_PREFIX}{assigner.column_of_gaps}"].cast(pa.int64())
+    elif assigner.gap_of_every_element is not None:
+        gaps = pa.scalar(assigner.gap_of_every_element, pa.int64())
+    else:
+        gaps = _own_gaps(events, bound, assigner)
     return rows.drop_columns([TIME]).append_column(START, rows[TIME]).append_column(END, pc.add(rows[TIME], gaps))
+
+
+def _own_gaps(events: pa.Table, bound: BoundPipeline, assigner: WindowAssigner) -> pa.Array:
+    """Return the gap of each event by the user's function, which sees elements as the operator hands them over."""
+    columns = {}
+    for name in bound.used:
+        column = as_type(events[f"{VALUE_PREFIX}{name}"].combine_chunks(), to_delta(bound.derived.field(name).type))
+        columns[name] = column.to_pylist(maps_as_pydicts="lossy")
+    elements = ({name: values[place] for name, values in columns.items()} for place in range(len(events)))
+    opened = (assigner.assign_windows(element, 0, NO_CLOCK) for element in elements)
+    ends = [window.end for windows in opened for window in windows if isinstance(window, TimeWindow)]
+    return pa.array(ends, pa.int64())
 
 
 def _least_lateness(published: pa.Table) -> Millis:

@@ -50,6 +50,14 @@ class AssignerContext(Protocol):
     current_processing_time: Millis
 
 
+class _NoClock:
+    current_processing_time: Millis = 0
+
+
+NO_CLOCK: AssignerContext = _NoClock()
+"""Clock for assigners of event-time windows, which don't read it."""
+
+
 class WindowAssigner(HasFacts, ABC):
     """An assigner, which puts each element into zero or more windows. Subclasses are frozen dataclasses.
 

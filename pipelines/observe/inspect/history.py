@@ -44,6 +44,7 @@ from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.pipelines.storage.warehouse import read_table
+from tidegate.windowing.assigners.base import NO_CLOCK
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.functions import AggregateFunction
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, to_millis
@@ -238,7 +239,7 @@ class History:
 
     def windows_of(self, row: Mapping[str, Any]) -> list[Bounds]:
         """Return the windows of a row."""
-        assigned = self.windows.assigner.assign_windows(row, row[TIME], _Clock())
+        assigned = self.windows.assigner.assign_windows(row, row[TIME], NO_CLOCK)
         return [(window.start, window.end) for window in assigned if isinstance(window, TimeWindow)]
 
     def result_of(self, rows: Rows, numbers: Sequence[int]) -> dict[str, Any]:
@@ -250,13 +251,6 @@ class History:
             contents = function.add_at(element, element[TIME], contents)
         result: dict[str, Any] = function.get_result(contents)
         return result
-
-
-@dataclass
-class _Clock:
-    """A clock for an assigner. Event-time windows don't read it."""
-
-    current_processing_time: Millis = 0
 
 
 @dataclass(frozen=True)

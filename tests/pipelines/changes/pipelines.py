@@ -68,6 +68,7 @@ PIPELINES = {
         EventTimeSessionWindows.with_gap(12 * MINUTE), allowed_lateness=2 * HOUR, accumulation=Accumulation.DISCARDING
     ),
     "gaps": windows(EventTimeSessionWindows.with_dynamic_gap(GapColumn("value"))),
+    "gaps by a function": windows(EventTimeSessionWindows.with_dynamic_gap(lambda row: row["value"])),
     "hours, purging": windows(HOURS, trigger=PurgingTrigger.of(EventTimeTrigger())),
     "hours, the last quarter": windows(HOURS, evictor=TimeEvictor.of(15 * MINUTE), allowed_lateness=HOUR),
     "sessions, the last quarter": windows(

@@ -77,12 +77,17 @@ def walks(turn: int) -> list[Any]:
     """Each pipeline runs with both operators in turn. Single operators, and the other pipeline's law, are in the long
     form.
 
-    With an evictor only the row operator computes it.
+    With an evictor or a gap function only the row operator computes it.
     """
+
+    def kinds(windows: Any) -> tuple[str, ...]:
+        needs_rows = windows.evictor is not None or windows.assigner.needs_rows is not None
+        return ("row",) if needs_rows else ("both", "columnar", "row")
+
     return [
         pytest.param(name, kind, marks=[] if kind == "both" and place % 2 == turn else [pytest.mark.long])
         for place, (name, pipeline) in enumerate(PIPELINES.items())
-        for kind in (("both", "columnar", "row") if pipeline.compute.evictor is None else ("row",))
+        for kind in kinds(pipeline.compute)
     ]
 
 
