@@ -80,7 +80,7 @@ class PartitionAdvice:
         late: number of its late rows under the current settings.
         held_back: number of commits after which it held the watermark back.
         behind: largest distance between its watermark and that of the next partition, while it held the watermark back.
-        bounds: by share of its rows in per cent, the bound under which that share is on time.
+        bounds: by share of its rows in per cent, the bound under which that share is on time; empty if there are none.
     """
 
     name: str
@@ -152,7 +152,7 @@ class Advice(Answer):
                         part.late,
                         part.held_back,
                         show_duration(part.behind),
-                        *map(show_duration, part.bounds.values()),
+                        *(show_duration(part.bounds[share]) if part.bounds else "-" for share in _SHARES),
                     )
                     for part in self.partitions
                 ],

@@ -132,9 +132,13 @@ class Arrivals:
         self.reads = [replace(read, step=number) for number, read in enumerate(reads)]
         self.files: FileSlice = of_commits(source.files, self.reads)
         self.measures: Measures = source.measure(self.files)
-        self.partitions = sorted(
-            {self._name(read.number, name) for read in self.reads for name in self.measures.largest.get(read.step, {})}
+        # Event time waits for an input without a partition column even if it has no usable rows.
+        inputs = zip(sides_of(self.pipeline), self.pipeline.inputs, strict=True)
+        awaited = {side for side, each in inputs if each.watermark_by is None}
+        found = (
+            self._name(read.number, name) for read in self.reads for name in self.measures.largest.get(read.step, {})
         )
+        self.partitions = sorted(awaited.union(found))
         self._numbers = {name: number for number, name in enumerate(self.partitions)}
 
     @classmethod
@@ -282,4 +286,5 @@ def _observe(times: EventTimes, holding: dict[str, int], behind: dict[str, Milli
     for name, watermark in aligned.items():
         holding[name] += 1
         further = [other for other in others if other > watermark]
-        behind[name] = max(behind[name], min(further) - watermark if further else 0)
+        if further and watermark > MIN_TIMESTAMP:
+            behind[name] = max(behind[name], min(further) - watermark)

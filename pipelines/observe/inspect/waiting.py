@@ -40,7 +40,7 @@ class PartitionStatus:
             was idle before.
         holds: True if the pipeline's watermark can't move until this partition's watermark does.
         behind: milliseconds from this watermark to the next partition that would hold the pipeline's watermark back;
-            None if this partition does not hold it back.
+            None if this partition does not hold it back, or has no watermark yet.
         idle_from: time at which the partition becomes idle if no rows arrive; None if it is already idle, or never
             becomes idle.
     """
@@ -109,7 +109,7 @@ def partitions(
         # An input that is ahead of the other one does not hold back event time, whatever its own partitions do. After
         # the end of input, nothing holds event time back.
         is_behind = partition.watermark <= watermarks[name] <= manifest.watermark < MAX_TIMESTAMP
-        holds = name in aligned and is_behind
+        holds, has_begun = name in aligned and is_behind, partition.watermark > MIN_TIMESTAMP
         others = [watermark for other, watermark in aligned.items() if other != name]
         statuses.append(
             PartitionStatus(
@@ -120,7 +120,7 @@ def partitions(
                 None if last_commit is None else now - last_commit,
                 name in aligned,
                 holds,
-                max(0, min(others) - partition.watermark) if holds and others else None,
+                max(0, min(others) - partition.watermark) if holds and others and has_begun else None,
                 None if partition.idle or timeout is None or last_commit is None else last_commit + timeout + 1,
             )
         )

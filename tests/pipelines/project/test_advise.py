@@ -27,6 +27,7 @@ from tidegate.windowing import (
     Count,
     EventTimeSessionWindows,
     GlobalWindows,
+    IntervalJoin,
     ProcessingTimeSessionWindows,
     Repeatedly,
     TumblingEventTimeWindows,
@@ -157,6 +158,23 @@ def test_a_curve_says_what_each_bound_does(lake: Lake) -> None:
     assert [point.open_most for point in advice.curve] == [2, 2, 3]
     # An hour that ended at 11:00 fires when 13:00 is read, or, three hours later, when 14:30 is.
     assert [point.wait for point in advice.curve] == [7_200_001, 7_200_001, 12_600_001]
+
+
+def test_a_source_without_usable_rows_holds_event_time_back_by_no_length_of_time(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1), ("ann", at("12:00"), 1))
+    lake.append((None, None, 1))
+    lake.append((None, None, 1), table="right")
+    joined = hourly_pipeline(
+        compute=IntervalJoin.between(-5, 5), right=Input(source=DeltaSource("right", timestamp="at"))
+    )
+    project = lake.project(joined)
+    project.stream("hours")
+    assert "holds the watermark back, until its next event" in str(project.why("hours"))
+    advice = project.advise("hours")
+    assert [(part.name, part.held_back, part.behind) for part in advice.partitions] == [("right", 3, 0), ("left", 0, 0)]
+    assert "right         0                    3  0 ms       -  " in str(advice)
+    alone = replace(joined, source=joined.right.source, right=None, compute=hourly_pipeline().compute)
+    assert "0 rows" in str(advice_of(lake, alone))
 
 
 @pytest.mark.long

@@ -9,34 +9,47 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable
 
 from tests.lake import Lake, at, hourly_pipeline
 from tidegate import Project
+from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.errors import TidegateError
 from tidegate.windowing import (
+    Accumulation,
+    AfterCount,
+    AfterProcessingTime,
+    AfterWatermark,
     AggregateFunction,
     AllTrue,
     AnyTrue,
     ApproxCountDistinct,
     ApproxQuantile,
+    CalendarEventTimeWindows,
+    CalendarProcessingTimeWindows,
     CollectList,
     CollectSet,
     ContinuousEventTimeTrigger,
+    CoProcess,
     Count,
     CountEvictor,
     CountIf,
     CountTrigger,
     CumulateEventTimeWindows,
+    DeltaEvictor,
+    DeltaTrigger,
     EventTimeSessionWindows,
     First,
     GapColumn,
     GlobalWindows,
+    IntervalJoin,
     KeepFirst,
+    KeyedCoProcessFunction,
     KeyedProcess,
     Last,
     Max,
@@ -44,10 +57,12 @@ from tidegate.windowing import (
     Mean,
     Min,
     MinBy,
+    NeverTrigger,
     ProcessingTimeoutTrigger,
     ProcessingTimeSessionWindows,
     ProcessWindowFunction,
     SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
     StandardDeviation,
     Sum,
     TimeEvictor,
@@ -56,10 +71,13 @@ from tidegate.windowing import (
     TumblingIngestionTimeWindows,
     TumblingProcessingTimeWindows,
     Variance,
+    WindowJoin,
     Windows,
     WindowStagger,
     count_windows,
 )
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.state import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 
 pytestmark = pytest.mark.slow
 
@@ -130,13 +148,39 @@ class Number(ProcessWindowFunction):
         yield {"number": len([*elements])}
 
 
+class Both(KeyedCoProcessFunction):
+    """The number of elements of each input ten minutes after each one of the left."""
+
+    result_type = pa.struct([("left", pa.int64()), ("right", pa.int64())])
+    left, right = ListStateDescriptor("left", pa.int32()), MapStateDescriptor("right", pa.string(), pa.date32())
+
+    def states(self) -> list[StateDescriptor]:
+        return [self.left, self.right]
+
+    def process_element1(self, value: Any, ctx: Any) -> None:
+        ctx.get_state(self.left).add(value["part"] or 0)
+        ctx.timer_service().register_event_time_timer(ctx.timestamp + 600_000)
+
+    def process_element2(self, value: Any, ctx: Any) -> None:
+        ctx.get_state(self.right).put(value["text"] or "none", value["day"])
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[dict[str, int]]:
+        yield {"left": len(ctx.get_state(self.left).get()), "right": len([*ctx.get_state(self.right).keys()])}
+
+
+def far(one: dict[str, Any], other: dict[str, Any]) -> float:
+    return abs(float(one["ratio"] - other["ratio"]))
+
+
 def added(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     return {**one, "part": (one["part"] or 0) + (other["part"] or 0)}
 
 
 HOURS = TumblingEventTimeWindows.of(HOUR)
 SESSIONS = EventTimeSessionWindows.with_gap(20 * MINUTE)
+EARLY, RATIO = AfterWatermark(early=AfterCount(2), late=AfterCount(1)), pa.struct([("ratio", pa.float64())])
 NAMED, COUNTED, OWN = {"aggregate": AGGREGATES}, {"aggregate": {"n": Count()}}, {"aggregate": Parts()}
+TWO_INPUTS = CoProcess | IntervalJoin | WindowJoin
 COMPUTES: dict[str, Any] = {
     "the last two of an hour": Windows(HOURS, evictor=CountEvictor.of(2), **NAMED),
     "hours": Windows(HOURS, **NAMED),
@@ -162,28 +206,39 @@ COMPUTES: dict[str, Any] = {
     "continuous": Windows(HOURS, ContinuousEventTimeTrigger.of(10 * MINUTE), **NAMED),
     "with a timeout": Windows(HOURS, ProcessingTimeoutTrigger.of(CountTrigger.of(100), HOUR), **COUNTED),
     "first of each key": KeyedProcess(KeepFirst(pa.struct([("text", pa.string())]))),
+    "days of a time zone": Windows(CalendarEventTimeWindows.days("America/New_York"), allowed_lateness=HOUR, **NAMED),
+    "days by the clock": Windows(CalendarProcessingTimeWindows.days("Europe/Berlin"), **OWN),
+    "sliding by the clock": Windows(SlidingProcessingTimeWindows.of(HOUR, 15 * MINUTE), **NAMED),
+    "sessions by a function": Windows(EventTimeSessionWindows.with_dynamic_gap(lambda row: row["gap"]), **NAMED),
+    "by a distance": Windows(GlobalWindows(), DeltaTrigger.of(2, far, RATIO), DeltaEvictor.of(3, far), **NAMED),
+    "early and late": Windows(SESSIONS, EARLY, accumulation=Accumulation.RETRACTING, allowed_lateness=HOUR, **NAMED),
+    "in parts": Windows(SESSIONS, EARLY, accumulation=Accumulation.DISCARDING, allowed_lateness=HOUR, **OWN),
+    "never": Windows(HOURS, NeverTrigger(), **COUNTED),
+    "early by the clock": Windows(HOURS, AfterWatermark(early=AfterProcessingTime(10 * MINUTE)), **NAMED),
+    "two inputs": CoProcess(Both()),
+    "two inputs as they arrive": CoProcess(Both(), time_sorted=False),
+    "joined by time": IntervalJoin(-10 * MINUTE, 10 * MINUTE, lower_inclusive=False),
+    "joined by windows": WindowJoin(SlidingEventTimeWindows.of(HOUR, 15 * MINUTE), "full"),
+    "not joined": WindowJoin(CalendarEventTimeWindows.days("Europe/Berlin"), "anti"),
 }
 
 
-def commit(lake: Lake, hour: int, rows: int) -> None:
+def commit(lake: Lake, hour: int, rows: int, *tables: str) -> None:
     """Append rows seven minutes apart, with nulls in every column but time, ratio and gap."""
     numbers = range(rows)
-    lake.write(
-        pa.table(
-            [
-                [f"u{n % 3}" if n % 7 else None for n in numbers],
-                [at("10:00") + hour * HOUR + 7 * n * MINUTE for n in numbers],
-                [n % 4 if n % 5 else None for n in numbers],
-                [Decimal(n) if n % 6 else None for n in numbers],
-                [n / 3 for n in numbers],
-                [n % 2 == 0 if n % 8 else None for n in numbers],
-                [f"t{n}" if n % 4 else None for n in numbers],
-                [600_000 + n for n in numbers],
-                [date(2024, 3, 1 + n % 9) if n % 9 else None for n in numbers],
-            ],
-            schema=COLUMNS,
-        )
-    )
+    columns = [
+        [f"u{n % 3}" if n % 7 else None for n in numbers],
+        [at("10:00") + hour * HOUR + 7 * n * MINUTE for n in numbers],
+        [n % 4 if n % 5 else None for n in numbers],
+        [Decimal(n) if n % 6 else None for n in numbers],
+        [n / 3 for n in numbers],
+        [n % 2 == 0 if n % 8 else None for n in numbers],
+        [f"t{n}" if n % 4 else None for n in numbers],
+        [600_000 + n for n in numbers],
+        [date(2024, 3, 1 + n % 9) if n % 9 else None for n in numbers],
+    ]
+    for table in tables:
+        lake.write(pa.table(columns, schema=COLUMNS), table)
 
 
 def commands(project: Project) -> Iterator[Callable[[], Any]]:
@@ -203,7 +258,7 @@ def commands(project: Project) -> Iterator[Callable[[], Any]]:
     yield lambda: project.savepoint_create(name, "kept")
     yield lambda: project.restore(name, 1)
     yield lambda: project.stream(name)
-    yield lambda: project.branch(name, "other", settings={"watermark_bound": "2h"})
+    yield lambda: project.branch(name, "other", settings={"out_of_orderness": "2h"})
     yield lambda: project.stream(f"{name}@other")
     yield lambda: project.compare(name, "other")
     yield lambda: project.forget(name, key)
@@ -217,15 +272,30 @@ def commands(project: Project) -> Iterator[Callable[[], Any]]:
     yield lambda: project.report(name)
 
 
+def pipeline_of(compute: Any, changes: Literal["correct", "ignore"] = "correct") -> Pipeline:
+    """Return a pipeline that corrects its results when rows change, or ignores these if it can't."""
+    left, right = (DeltaSource(name, timestamp="at", changes=changes) for name in ("events", "right"))
+    more = {"right": Input(source=right)} if isinstance(compute, TWO_INPUTS) else {}
+    try:
+        return hourly_pipeline(compute=compute, null_keys="keep", parallelism=2, source=left, **more)
+    except IllegalArgument:
+        if changes == "ignore":
+            raise
+        return pipeline_of(compute, "ignore")
+
+
 @pytest.mark.first(1)
 @pytest.mark.parametrize("compute", COMPUTES.values(), ids=COMPUTES)
 def test_each_command_does_what_it_says_or_refuses(lake: Lake, compute: Any) -> None:
-    pipeline = hourly_pipeline(compute=compute, null_keys="keep", parallelism=2)
+    pipeline, tables = pipeline_of(compute), ("events", "right") if isinstance(compute, TWO_INPUTS) else ("events",)
     project = lake.project(pipeline)
     for hour, rows in ((0, 20), (1, 30), (-6, 10), (48, 10)):
-        commit(lake, hour, rows)
+        commit(lake, hour, rows, *tables)
+        if hour == 48:
+            for table in tables:
+                DeltaTable(lake.path(table)).update(predicate="part = 2", updates={"ratio": "ratio + 1"})
         project.stream("hours")
-    assert pc.sum(lake.rows(pipeline, "epochs")["events_in"]).as_py() == 70
+    assert pc.sum(lake.rows(pipeline, "epochs")["events_in"]).as_py() >= 70 * len(tables)
     for command in commands(project):
         with suppress(TidegateError):
             answer = command()
