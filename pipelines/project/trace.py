@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,6 +28,8 @@ from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_
 from tidegate.windowing.timestamps import epoch_millis
 
 _ARRIVING = ("in", "late", "no window")
+_RANGES = 12
+"""Most ranges of row numbers in a cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class Happened:
         watermark: the watermark at that point.
         start: start of the window.
         end: its end, exclusive.
-        rows: numbers of the rows: the row that arrived, or the rows in the window.
+        rows: numbers of the row that arrived, or of the rows of a pane.
         merged: bounds of the windows that merged into this one.
         timers: times of the set timers: the end of the window, and its cleanup.
         why: the reason, as text.
@@ -148,7 +151,7 @@ class Trace(Answer):
                     show_millis(event.watermark),
                     event.what,
                     _span(event.start, event.end),
-                    " ".join(map(str, event.rows)),
+                    _numbers(event.rows),
                     event.why,
                 )
                 for event in self.events
@@ -171,7 +174,7 @@ class Trace(Answer):
             [
                 (
                     *(traced.pane[name] for name in ("epoch", "pane", "timing", "op")),
-                    "-" if traced.rows is None else " ".join(map(str, traced.rows)),
+                    "-" if traced.rows is None else _numbers(traced.rows),
                     cell({name: value for name, value in traced.pane.items() if name not in hidden}),
                 )
                 for traced in self.panes
@@ -179,6 +182,15 @@ class Trace(Answer):
         )
         if self.file is not None:
             yield f"page: {self.file}"
+
+
+def _numbers(rows: Sequence[int]) -> str:
+    """Return numbers as ascending ranges, such as `0-5 7`; if there are many ranges, the first ones and the count."""
+    ranges = []
+    for _, run in groupby(enumerate(sorted(rows)), lambda numbered: numbered[1] - numbered[0]):
+        numbers = [number for _, number in run]
+        ranges.append(f"{numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else str(numbers[0]))
+    return " ".join(ranges) if len(ranges) <= _RANGES else f"{' '.join(ranges[:_RANGES])} ... ({len(rows)} rows)"
 
 
 def _span(start: Millis | None, end: Millis | None) -> str:
@@ -385,8 +397,14 @@ def _of_window(whole: Trace, start: Millis) -> Trace:
     for event in reversed(whole.events):
         if (event.start, event.end) in wanted:
             wanted |= set(event.merged)
-    rows = {row for event in whole.events if (event.start, event.end) in wanted for row in event.rows}
     first, last = min(bounds[0] or 0 for bounds in wanted), max(bounds[1] or MIN_TIMESTAMP for bounds in wanted)
+    # A row that joined a session has the bounds of its own window, which are within the session's.
+    rows = {
+        row
+        for event in whole.events
+        if event.start is not None and event.end is not None and first <= event.start and event.end <= last
+        for row in event.rows
+    }
     rows |= {element.row for element in whole.elements if element.late and first <= element.time < last}
     panes = [
         traced

@@ -71,7 +71,7 @@ class Event:
         watermark: event time when it happened.
         start: start of the window; None for a row without a window.
         end: its end, exclusive.
-        rows: numbers of the row, the rows of a pane, or the rows of a window.
+        rows: numbers of the row that arrived, or of the rows of a pane.
         merged: the windows that became this one.
     """
 
@@ -233,14 +233,18 @@ class Life:
 
     def _join(self, step: int, target: Bounds, met: list[Bounds], number: int) -> None:
         assert self._watermark is not None
-        rows = [row for window in met for row in self._open.pop(window)]
+        # Lists are extended, not copied: a session of a busy key merges with each of its rows.
+        rows, *others = [self._open.pop(window) for window in met] or [[]]
         if not met:
             self.events.append(Event("opened", step, self._watermark, *target))
         elif met != [target]:
             # When the merged window fires, it retracts the panes of the windows that it was merged from.
-            self.events.append(Event("merged", step, self._watermark, *target, tuple(rows), tuple(met)))
-            self._merged[target] = [*(from_ for window in met for from_ in self._merged.pop(window, ())), *met]
-        self._open[target] = [*rows, number]
+            self.events.append(Event("merged", step, self._watermark, *target, (), tuple(met)))
+            origins, *more = [self._merged.pop(window, []) for window in met]
+            self._merged[target] = origins
+            origins += [*(origin for each in more for origin in each), *met]
+        self._open[target] = rows
+        rows += [*(row for other in others for row in other), number]
         if not self._recomputed.isdisjoint(met):
             self._recomputed.add(target)
 

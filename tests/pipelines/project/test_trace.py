@@ -163,6 +163,21 @@ def test_a_window_has_its_merges_and_a_page_with_a_time_line(lake: Lake) -> None
     assert "never had a window" in str(nothing.remark)
 
 
+def test_a_trace_of_a_session_of_many_rows_grows_with_their_number(lake: Lake) -> None:
+    pipeline = session_pipeline()
+    lake.append(*(("ann", at("10:00") + timedelta(seconds=second), 1) for second in range(300)))
+    lake.stream(LOCAL, pipeline)
+    project = lake.project(pipeline)
+    waiting = project.trace("sessions", ("ann",), window=at("10:00"))
+    assert len(waiting.elements) == 300
+    lake.append(("ann", at("20:00"), 1))
+    lake.stream(LOCAL, pipeline)
+    trace = project.trace("sessions", ("ann",), window=at("10:00"))
+    assert len(trace.panes[0].rows or ()) == 300
+    assert sum(len(event.rows) for event in trace.events) == 2 * 300
+    assert "  0-299  " in str(trace)
+
+
 @pytest.mark.first(2)
 @pytest.mark.parametrize("key", [("user", "item"), (), ("user",)])
 def test_a_report_draws_a_window_of_a_key_with_slashes(lake: Lake, tmp_path: Path, key: tuple[str, ...]) -> None:
