@@ -122,7 +122,7 @@ def check_reopenable(pipeline: Pipeline) -> Windows:
     """Return the windows of a pipeline after checking that its late rows can be reopened.
 
     Raises:
-        Refused: the results depend on the order of arrival, which is lost, or on a user's assigner.
+        Refused: the results depend on the order of arrival, which is lost, or on a user's assigner; or no row is late.
     """
     windows = pipeline.compute
     if isinstance(windows, KeyedProcess | CoProcess):
@@ -136,6 +136,11 @@ def check_reopenable(pipeline: Pipeline) -> Windows:
             f"late rows of pipeline {pipeline.name!r} can't be reopened: it is a join, and the elements that they "
             "would have been joined with are no longer in its state. Give its watermark strategy a larger bound, or "
             "backfill it under another name"
+        )
+    if not windows.assigner.is_event_time:
+        raise Refused(
+            f"pipeline {pipeline.name!r} has no late rows to reopen: its windows do not end by event time, so none of "
+            "its rows is ever late"
         )
     if (reason := order_seen_by(windows)) is None:
         return windows

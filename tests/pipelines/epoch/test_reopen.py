@@ -196,10 +196,10 @@ def test_a_session_that_fired_and_is_still_open_keeps_its_id_and_goes_on_countin
 @pytest.mark.parametrize(
     ("compute", "reason"),
     [
-        (Windows(TumblingProcessingTimeWindows.of(HOUR), aggregate={"n": Count()}), "event time"),
+        (Windows(TumblingProcessingTimeWindows.of(HOUR), aggregate={"n": Count()}), "none of its rows is ever late"),
         (
             Windows(GlobalWindows(), PurgingTrigger.of(CountTrigger.of(3)), aggregate={"n": Count()}),
-            "windows that do not end",
+            "none of its rows is ever late",
         ),
         (Windows(TumblingEventTimeWindows.of(HOUR), CountTrigger.of(2), aggregate={"n": Count()}), "CountTrigger"),
         (Windows(EventTimeSessionWindows.with_gap(HOUR), reduce=lambda one, other: one), "your own function"),
