@@ -64,6 +64,7 @@ class Listed:
         watermark: event time up to which its results are complete; also None after the end of its input.
         lag_seconds: seconds by which its final windows are behind the clock; None without a watermark.
         last_check: its newest check; None if it was never checked.
+        ended: True if event time has ended (`--end-of-input`).
         error: why its entry in tidegate.toml is refused or its tables can't be read; None if neither is the case.
     """
 
@@ -72,6 +73,7 @@ class Listed:
     watermark: datetime | None = None
     lag_seconds: float | None = None
     last_check: LastCheck | None = None
+    ended: bool | None = None
     error: str | None = None
 
 
@@ -110,6 +112,7 @@ def _listed(config: Config, name: str, now: datetime) -> Listed:
             None if watermark in (None, MAX_TIMESTAMP) else from_millis(watermark),
             None if through in (None, MAX_TIMESTAMP) else status.lag(now),
             None if status.mode is None else _last_check(PipelineTables.of(config, name)),
+            None if status.mode is None else watermark == MAX_TIMESTAMP,
         )
     except TidegateError as error:
         # A pipeline with a faulty entry, or whose tables can't be read, must not hide the others.
@@ -129,7 +132,7 @@ def _cells(each: Listed) -> list[object]:
     return [
         each.pipeline,
         each.mode or ("can't be read" if each.error else "never run"),
-        show_watermark(None if each.watermark is None else to_millis(each.watermark)),
+        show_watermark(MAX_TIMESTAMP if each.ended else None if each.watermark is None else to_millis(each.watermark)),
         "-" if each.lag_seconds is None else show_duration(int(each.lag_seconds * 1000)),
         "-"
         if check is None

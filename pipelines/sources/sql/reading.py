@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import sqlglot
@@ -123,6 +124,8 @@ def parse(text: str) -> exp.Expr:
             raise Unproven(f"Spark reads the name {token.text} only in backticks")
         if token.token_type != TokenType.STRING and (reason := _REFUSED.get(token.text.upper())) is not None:
             raise Unproven(reason)
+    if any(one.token_type == other.token_type == TokenType.STRING for one, other in pairwise(tokens)):
+        raise Unproven('it has two strings side by side; write a string with a quote as "O\'Brien"')
     if sum(isinstance(node, exp.Paren) for node in tree.walk()) != _groups(tokens):
         raise Unproven("parentheses are needed to tell in which order Spark reads its operators")
     for node in tree.walk():

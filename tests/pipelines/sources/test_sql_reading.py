@@ -48,6 +48,13 @@ def test_an_expression_that_is_not_proven_is_refused_with_a_reason(expression: s
     assert str(refused.value)
 
 
+@pytest.mark.parametrize("expression", ["s1 = 'O''Brien'", "s1 in ('a', 'O' 'Brien')"])
+def test_a_doubled_quote_is_refused_with_the_way_to_write_it(expression: str) -> None:
+    with pytest.raises(Unproven, match='write a string with a quote as "O\'Brien"'):
+        compile_expression(expression, COLUMNS)
+    compile_expression("""s1 = "O'Brien" """, COLUMNS)
+
+
 @pytest.mark.parametrize(
     "expression",
     [

@@ -16,7 +16,7 @@ from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.project.listing import list_pipelines
 
-NEVER = {"mode": None, "watermark": None, "lag_seconds": None, "last_check": None}
+NEVER = {"mode": None, "watermark": None, "lag_seconds": None, "last_check": None, "ended": None}
 
 
 @pytest.fixture
@@ -45,7 +45,10 @@ def test_a_backfill_and_the_stream_after_it(project: Project, lake: Lake) -> Non
     assert sessions["lag_seconds"] == pytest.approx((datetime.now(UTC) - watermark).total_seconds(), abs=600)
     lake.append(("ann", at("06:00", day=1), 1))
     lake.stream(LOCAL, session_pipeline())
-    assert project.data("list")[1]["mode"] == "stream"
+    assert (project.data("list")[1]["mode"], project.data("list")[1]["ended"]) == ("stream", False)
+    lake.project(session_pipeline()).stream("sessions", end_of_input=True)
+    assert (project.data("list")[1]["watermark"], project.data("list")[1]["ended"]) == (None, True)
+    assert "end of input" in project.tidegate("list")[1]
 
 
 def test_the_lag_is_that_of_the_moment_and_the_check_is_the_newest(project: Project, lake: Lake) -> None:
