@@ -40,7 +40,7 @@ from tidegate.expectations.tables_read import (
 from tidegate.expectations.unexpected_rows import matches
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import results
-from tidegate.pipelines.definition.epochs import DEPARTED, SHAPE
+from tidegate.pipelines.definition.epochs import DEPARTED, FINGERPRINT, SHAPE
 from tidegate.pipelines.definition.far_times import as_text
 from tidegate.pipelines.definition.recorded import Shape
 from tidegate.pipelines.definition.window_shape import WindowShape, window_shape
@@ -130,6 +130,16 @@ def shapes_of(epochs: pa.Table, present: WindowShape | None) -> Shapes | None:
     if not shapes:
         shapes = [ShapeSince(0, present.kept)]
     return Shapes(tuple(shapes), present.by(shapes[-1].shape))
+
+
+def recomputed_by_other_code(epochs: pa.Table) -> bool:
+    """Return True if windows were recomputed by other code than an earlier epoch's, which may have kept other rows."""
+    codes = set[str]()
+    for row in epochs.sort_by("epoch").to_pylist() if FINGERPRINT in epochs.column_names else []:
+        codes |= {row[FINGERPRINT]} - {None}
+        if row["kind"] in ("change", "reopen") and len(codes) > 1:
+            return True
+    return False
 
 
 _NESTED = ("phases", "shards", DEPARTED, SHAPE)
@@ -278,7 +288,7 @@ def pin(
     shape = None if shapes is None else shapes.newest
     counts = RowCounts(scope.new_epochs, manifest.max_parallelism)
     slices = slices_of(tables, scope, counts, folder, rows_at_a_time)
-    count_side_tables(tables, scope, counts)
+    count_side_tables(tables, pipeline, scope, counts)
     read = pass_over(tables, scope, shape, slices)
     erased = Erased.of(scope.pinned.erasing)
     before = None if scope.proof is None else scope.proof.taken_before
@@ -286,6 +296,7 @@ def pin(
     # The number of elements that `forget` removed is unknown, and only one of several windows with equal ids is seen.
     is_counted = not read.share_ids and erased.forgotten is None and (scope.proof is None or before is not None)
     is_counted &= shapes is not None and shapes.counts_elements(manifest.watermark)
+    is_counted &= not recomputed_by_other_code(epochs)
     of_snapshot = list(
         snapshot_entries(manifest, scope.new_epochs, shape if is_counted else None, read.contents, before)
     )

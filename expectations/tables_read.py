@@ -25,14 +25,14 @@ from deltalake import DeltaTable
 from tidegate.expectations.ledger import Contents, Ints, RowCounts, count_panes, counts_elements
 from tidegate.expectations.scope import Scope, fresh_windows, may_be_new
 from tidegate.pipelines.definition import late, rejects, results, state, windows
-from tidegate.pipelines.definition.column_names import input_fields
+from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.row_sets import distinct, one_of_each, surplus
 from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.published import PinnedEpoch
 from tidegate.pipelines.ledger.tables.files import deltas_of, holding
-from tidegate.pipelines.ledger.tables.keys import key_schema
+from tidegate.pipelines.ledger.tables.keys import key_columns, key_schema
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, stored_schema
@@ -155,7 +155,7 @@ def slices_of(
     return Slices(batches(), schema, tuple(manifest.schemas.key), rows, folder, rows_at_a_time)
 
 
-def count_side_tables(tables: PipelineTables, scope: Scope, counts: RowCounts) -> None:
+def count_side_tables(tables: PipelineTables, pipeline: Pipeline, scope: Scope, counts: RowCounts) -> None:
     """Count the new rows of tables `late` and `rejects`."""
     manifest = scope.pinned.snapshot.manifest
     key = tuple(manifest.schemas.key)
@@ -164,12 +164,10 @@ def count_side_tables(tables: PipelineTables, scope: Scope, counts: RowCounts) -
     for batch in _side_batches(tables, scope, rejects.NAME, ["epoch"]):
         counts.take("rejected", batch["epoch"].to_numpy(), None)
     schema = arrow_schema(scope.pinned.handles[late.NAME])
-    # Table `late` has the columns of the input, which do not include derived key columns. An input column with the name
-    # of one of the table's own columns is renamed there.
-    kept = [field.name for field in input_fields(late.TRAILING, pa.schema([(name, pa.null()) for name in key]))]
-    has_key = set(kept) <= set(schema.names)
+    kept = key_columns(late.NAME, schema, key, pipeline.derived_key)
+    has_key = len(kept) == len(key)
     marks = late.REOPENED in schema.names and late.REOPENED in scope.new_epochs.column_names
-    columns = [*(kept if has_key else ()), "epoch", *((late.REOPENED,) if marks else ())]
+    columns = [*kept, "epoch", *((late.REOPENED,) if marks else ())]
     counts.take("late", nothing, nothing if has_key else None)
     if marks:
         counts.take("reopened", nothing, nothing if has_key else None)

@@ -265,6 +265,14 @@ class Pipeline:
         return first, replace(right, key=right.key or self.key, watermark=right.watermark or self.watermark)
 
     @property
+    def derived_key(self) -> tuple[str, ...]:
+        """Key columns that `columns` derives, so that late and rejected rows don't have them.
+
+        Rows of two inputs have the key columns in addition to those of their sources.
+        """
+        return tuple(name for name in self.key if name in self.columns) if self.right is None else ()
+
+    @property
     def max_ahead_millis(self) -> Millis:
         """`max_ahead` in milliseconds."""
         return millis(self.max_ahead, "max_ahead")

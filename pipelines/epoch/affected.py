@@ -314,8 +314,7 @@ class _Planner:
 
 def _check_key_columns(bound: BoundPipeline, schema: pa.Schema) -> None:
     pipeline = bound.pipeline
-    derived = set(pipeline.key) & set(pipeline.columns)
-    if derived or (pipeline.key and not key_columns(late.NAME, schema, pipeline.key)):
+    if pipeline.key and not key_columns(late.NAME, schema, pipeline.key, pipeline.derived_key):
         raise Refused(
             f"late rows of pipeline {pipeline.name!r} can't be chosen by key, or by a span of time that cuts a "
             "session: the late table has no key columns. Reopen all of them"

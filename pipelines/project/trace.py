@@ -16,6 +16,7 @@ from tidegate.extras import require
 from tidegate.pipelines.definition import late, results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import are_in, key_columns, key_of_texts, rows_of_key
 from tidegate.pipelines.observe.inspect.history import History, Rows, late_rows_of, read_history
@@ -222,6 +223,8 @@ def trace(
 def _trace(config: Config, pipeline: str, key: tuple[str, ...], window: Millis | None) -> Trace:
     history = read_history(config, pipeline)
     names, schema = history.manifest.schemas.key, history.source.bound.key
+    if names != history.source.bound.schemas.key:
+        check_restorable(history.source.bound, history.manifest)
     if len(key) != len(names):
         raise UsageError(f"KEY: the key has {len(names)} column(s), {', '.join(names)}")
     value = key_of_texts(schema, key) if names else ()
@@ -266,9 +269,10 @@ def _published(history: History, key: tuple[str, ...]) -> pa.Table:
 
 def _late(history: History, key: tuple[str, ...]) -> pa.Table:
     handle = history.tables.open(late.NAME)
-    names = key_columns(late.NAME, arrow_schema(handle), history.source.bound.key.names)
+    bound = history.source.bound
+    names = key_columns(late.NAME, arrow_schema(handle), bound.key.names, bound.pipeline.derived_key)
     rows = read_table(history.tables.warehouse, handle, where=results.current(history.manifest.epoch))
-    return rows_of_key(rows, names, key) if names or not history.source.bound.key.names else rows.slice(0, 0)
+    return rows_of_key(rows, names, key) if names or not bound.key.names else rows.slice(0, 0)
 
 
 def _forgotten(history: History, key: tuple[str, ...], panes: pa.Table, late_rows: pa.Table) -> int | None:

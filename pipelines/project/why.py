@@ -134,7 +134,7 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
         partitions=tuple(partitions(manifest, now, _timeouts(value))),
         open_windows=count,
         last_fired=_last_fired(tables, names, key) if key else None,
-        late_rows=_late_rows(tables, names, key) if key else None,
+        late_rows=_late_rows(tables, names, key, value.derived_key) if key else None,
         windows=tuple(shown),
         blocked=blocked(manifest, now, following),
         remarks=(),
@@ -142,7 +142,9 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
         unit=_unit(compute),
     )
     # Without a watermark, no row has been usable so far, for example because of a wrong unit or zone.
-    rejected = _rejected_rows(tables, names, key) if key or manifest.watermark == MIN_TIMESTAMP else 0
+    rejected = (
+        _rejected_rows(tables, names, key, value.derived_key) if key or manifest.watermark == MIN_TIMESTAMP else 0
+    )
     return replace(answer, remarks=tuple(_remarks(answer, manifest, value, key, rejected)))
 
 
@@ -233,10 +235,12 @@ def _next_timers(manifest: Manifest) -> dict[str, Millis | None]:
     }
 
 
-def _late_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> int | None:
+def _late_rows(
+    tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...], derived: tuple[str, ...]
+) -> int | None:
     """Count the late rows of a key that are in no window. Return None if table `late` lacks the columns for that."""
     handle = tables.open(late.NAME)
-    columns = key_columns(late.NAME, arrow_schema(handle), names)
+    columns = key_columns(late.NAME, arrow_schema(handle), names, derived)
     if not columns or late.REOPENED not in arrow_schema(handle).names:
         return None
     rows = read_table(tables.warehouse, handle, [*columns, late.REOPENED, "stale"])
@@ -244,12 +248,15 @@ def _late_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, .
     return len(rows_of_key(rows, columns, key))
 
 
-def _rejected_rows(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...] | None) -> int:
+def _rejected_rows(
+    tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...] | None, derived: tuple[str, ...]
+) -> int:
     """Count the rejected rows of a key, or all. Return 0 if table `rejects` lacks the columns of the key."""
     handle = tables.open(rejects.NAME)
     if not key:
         return len(read_table(tables.warehouse, handle, ["stale"], where=~pc.field("stale")))
-    if not (columns := key_columns(rejects.NAME, arrow_schema(handle), names)):
+    columns = key_columns(rejects.NAME, arrow_schema(handle), names, derived)
+    if not columns:
         return 0
     rows = read_table(tables.warehouse, handle, list(columns), where=~pc.field("stale"))
     return len(rows_of_key(rows, columns, key))

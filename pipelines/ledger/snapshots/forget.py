@@ -133,17 +133,15 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
 
 def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapshot) -> None:
     """Refuse if table late or rejects holds rows without the key columns: their key can't be determined."""
-    # Late and rejected rows of two inputs have the key columns of the pipeline in addition to those of the source.
-    derived = sorted(set(pipeline.key) & set(pipeline.columns)) if pipeline.right is None else []
     for table in (late.NAME, rejects.NAME):
         handle = tables.open(table)
-        key = key_columns(table, arrow_schema(handle), head.key.names)
-        if (derived or not key) and len(read_table(tables.warehouse, handle, ["epoch"])):
+        key = key_columns(table, arrow_schema(handle), head.key.names, pipeline.derived_key)
+        if not key and len(read_table(tables.warehouse, handle, ["epoch"])):
+            derived = ", ".join(sorted(pipeline.derived_key)) or "of this pipeline"
             raise Refused(
-                f"table {tables.path(table)} holds source rows without the derived key column(s) "
-                f"{', '.join(derived) or 'of this pipeline'}, so tidegate can't find the key: nothing was erased. "
-                "Delete the rows in the source, restore a snapshot from before these rows, or use a key of source "
-                "columns"
+                f"table {tables.path(table)} holds source rows without the derived key column(s) {derived}, so "
+                "tidegate can't find the key: nothing was erased. Delete the rows in the source, restore a snapshot "
+                "from before these rows, or use a key of source columns"
             )
 
 
@@ -303,9 +301,9 @@ class _Traces:
 
     def _are_in_table(self, table: str) -> bool:
         schema = arrow_schema(self.tables.newest(table))
-        columns = self.names if table == state.NAME else key_columns(table, schema, self.names)
-        is_derived = table in (late.NAME, rejects.NAME) and set(self.pipeline.key) & set(self.pipeline.columns)
-        return self._are_in_files(self.tables.path(table), schema, () if is_derived else columns, table == state.NAME)
+        derived = self.pipeline.derived_key
+        columns = self.names if table == state.NAME else key_columns(table, schema, self.names, derived)
+        return self._are_in_files(self.tables.path(table), schema, columns, table == state.NAME)
 
     def _are_in_savepoint(self, name: str) -> bool:
         snapshot = read_savepoint(self.tables, name)

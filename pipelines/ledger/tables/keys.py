@@ -78,15 +78,18 @@ def text_of_value(value: object) -> str:
     return str(value)
 
 
-def key_columns(table: str, schema: pa.Schema, key: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the key columns in a published table; empty if the table has no keys."""
+def key_columns(table: str, schema: pa.Schema, key: tuple[str, ...], derived: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the names of the key columns in a published table; empty if the table has no keys.
+
+    `derived` has the derived key columns: a column of that name in tables late and rejects is the source's.
+    """
     if table == epochs.NAME:
         return ()
     if table in (results.NAME, windows.NAME):
         return key
     ours = {field.name.casefold() for field in (late.TRAILING if table == late.NAME else rejects.TRAILING)}
     named = tuple(f"input_{name}" if name.casefold() in ours else name for name in key)
-    return named if set(named) <= set(schema.names) else ()
+    return named if set(named) <= set(schema.names) and not derived else ()
 
 
 def group_of(key: Key, max_parallelism: int) -> int:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.ledger.manifest import Manifest, is_on, line_after
-from tidegate.pipelines.ledger.snapshots.compatibility import left_behind, migration_of
+from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable, left_behind, migration_of
 from tidegate.pipelines.ledger.snapshots.head import (
     Snapshot,
     list_snapshots,
@@ -130,8 +130,9 @@ def faults_of_windows(
         Refused: no window can be recomputed.
     """
     _check_plain(history)
+    check_restorable(history.source.bound, snapshot.manifest)
     names, late_rows = history.source.bound.key.names, rows_of[late.NAME]
-    of_late = key_columns(late.NAME, late_rows.schema, names)
+    of_late = key_columns(late.NAME, late_rows.schema, names, history.source.bound.pipeline.derived_key)
     if names and not of_late and len(late_rows):
         raise NoHistory("table late lacks the key columns, so late rows can't be matched with keys")
     late_rows = late_rows.drop_columns(

@@ -687,6 +687,28 @@ def test_windows_whose_late_rows_were_pruned_are_unverifiable(is_compacted: bool
     assert [fault.start for fault in verified(lake, pipeline).faults] == [to_millis(at("20:00"))]
 
 
+def test_a_derived_key_is_not_looked_for_in_late_rows_that_have_a_column_of_its_name(lake: Lake) -> None:
+    pipeline = hourly_pipeline(columns={"user": "upper(user)"}, parallelism=2)
+    lake.append(("ann", at("10:05"), 1), ("ann", at("12:30"), 2))
+    lake.stream(LOCAL, pipeline)
+    lake.append(*((f"user {number}", at("10:10"), 1) for number in range(10)), ("ann", at("13:30"), 2))
+    lake.stream(LOCAL, pipeline)
+    outcome = verified(lake, pipeline)
+    assert outcome.faults == ()
+    assert "table late lacks the key columns" in str(outcome.why_unverifiable)
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
+
+
+def test_code_that_can_not_continue_has_unverifiable_windows_and_no_trace_of_another_key(lake: Lake) -> None:
+    lake.append(("ann", at("10:05"), 1), ("ann", at("12:30"), 2))
+    lake.stream(LOCAL, hourly_pipeline())
+    newer = hourly_pipeline(aggregate={"events": Count()})
+    assert "contents 'acc_total' is int64 in the snapshot" in str(verified(lake, newer).why_unverifiable)
+    other_key = hourly_pipeline(key=("name",), columns={"name": "upper(user)"})
+    with pytest.raises(Refused, match="key column 'user' is string in the snapshot and absent in the code"):
+        lake.project(other_key).trace("hours", ("ANN",))
+
+
 def test_an_aggregate_that_no_epoch_has_computed_yet_is_not_read_from_the_state(lake: Lake) -> None:
     lake.append(("ann", at("10:05"), 1))
     lake.stream(LOCAL, hourly_pipeline())
