@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import Shape
@@ -96,9 +97,12 @@ def kept_shape(pipeline: Pipeline, stagger_offset: Millis | None) -> Shape | Non
     return None if shape is None else shape.kept
 
 
-def kept_accumulation(pipeline: Pipeline) -> str | None:
-    """Return what the manifest of an epoch stores about the panes of a window; None if there are no windows."""
-    return pipeline.compute.accumulation.value if isinstance(pipeline.compute, Windows) else None
+def kept_facts(pipeline: Pipeline) -> dict[str, Any]:
+    """Return the fields of an epoch's manifest that can't change under a snapshot; none without windows."""
+    windows = pipeline.compute
+    if not isinstance(windows, Windows):
+        return {}
+    return {"accumulation": windows.accumulation.value, "merges": windows.assigner.merges}
 
 
 def _count_of_all_elements(windows: Windows) -> str | None:

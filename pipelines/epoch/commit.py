@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.definition.counters import OF_TASKS, ROWS_GONE, ROWS_OUT, VERSIONS_SKIPPED
-from tidegate.pipelines.definition.window_shape import kept_accumulation, kept_shape
+from tidegate.pipelines.definition.window_shape import kept_facts, kept_shape
 from tidegate.pipelines.epoch.closed import closed_through_of
 from tidegate.pipelines.epoch.event_times import sides_of
 from tidegate.pipelines.epoch.next_panes import still_needed
@@ -132,7 +132,7 @@ def _manifest(
         stale=plan.stale,
         closed_through=closed_through_of(bound, plan.parent, plan.closed_through, plan.watermark),
         shape=kept_shape(bound.pipeline, plan.stagger_offset),
-        accumulation=kept_accumulation(bound.pipeline),
+        **kept_facts(bound.pipeline),
         ends_by_clock=True if isinstance(bound.compute, Windows) and bound.compute.ends_by_clock else None,
         next_panes=() if plan.parent is None else still_needed(plan.parent.manifest.next_panes, plan.watermark),
         publish={

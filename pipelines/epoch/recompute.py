@@ -14,7 +14,7 @@ from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.counters import REOPENED, RETRACTED, ROWS_GONE, ROWS_OUT
 from tidegate.pipelines.definition.event_columns import STATUS
-from tidegate.pipelines.definition.window_shape import kept_accumulation, kept_shape
+from tidegate.pipelines.definition.window_shape import kept_facts, kept_shape
 from tidegate.pipelines.epoch.affected import plan_recompute
 from tidegate.pipelines.epoch.changed_rows import ChangedRows
 from tidegate.pipelines.epoch.closed import closed_through_of
@@ -126,7 +126,7 @@ def commit_recomputed(
             ),
             "next_panes": _next_panes(plan, outcomes),
             "shape": kept_shape(epoch.bound.pipeline, head.manifest.stagger_offset),
-            "accumulation": kept_accumulation(epoch.bound.pipeline),
+            **kept_facts(epoch.bound.pipeline),
             "run_id": epoch.run_id,
             "engine": engine,
             **moved,

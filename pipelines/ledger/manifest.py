@@ -209,7 +209,7 @@ class Manifest(_Grown):
     Spark. `slices` is True if the state may hold window slices, which older versions of tidegate can't read, otherwise
     None. `state_version` is 2 if the state may have deltas, otherwise None: older versions of tidegate refuse the
     field. `accumulation` names the relation between the panes of a window, which can't change; it is None without
-    windows, and in older manifests.
+    windows, and in older manifests. So is `merges`, which is True if the windows are sessions.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset(
@@ -223,6 +223,7 @@ class Manifest(_Grown):
             "slices",
             "state_version",
             "accumulation",
+            "merges",
         }
     )
 
@@ -261,6 +262,7 @@ class Manifest(_Grown):
     slices: bool | None = None
     state_version: Literal[2] | None = None
     accumulation: str | None = None
+    merges: bool | None = None
 
     @classmethod
     def parse(cls, text: str) -> Manifest:

@@ -10,7 +10,7 @@ from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.columns import quoted
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import Schemas
-from tidegate.pipelines.definition.window_shape import kept_accumulation
+from tidegate.pipelines.definition.window_shape import kept_facts
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
@@ -63,9 +63,12 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
     whole.append(("order of the key columns", list(then.key), list(now.key)))
     whole.append(("namespace", then.namespace, now.namespace))
     whole.append(("max_parallelism", manifest.max_parallelism, bound.pipeline.max_parallelism))
-    if manifest.accumulation is not None:
-        # The contents of a window that has fired are all its elements, or only those since its newest pane.
-        whole.append(("accumulation", manifest.accumulation, kept_accumulation(bound.pipeline)))
+    # The contents of a window that has fired are all its elements, or only those since its newest pane. Windows that
+    # overlap hold the same elements, which a session that they merge into would count again.
+    fields = {"accumulation": "accumulation", "merges": "compute.assigner: whether it forms sessions"}
+    for name, new in kept_facts(bound.pipeline).items():
+        if (old := getattr(manifest, name)) is not None:
+            whole.append((fields[name], old, new))
     refused = [Incompatibility(field, old, new) for field, old, new in whole if old != new]
     if not 1 <= then.version <= FORMAT_VERSION:
         reads = f"1 to {FORMAT_VERSION}"

@@ -79,6 +79,14 @@ def test_another_accumulation_is_refused_because_open_windows_hold_other_element
     changes_to(by_hand, older)
 
 
+@pytest.mark.parametrize(("then", "now"), [(session_pipeline, hourly_pipeline), (hourly_pipeline, session_pipeline)])
+def test_sessions_instead_of_other_windows_are_refused_because_sessions_may_not_overlap(tmp_path, then, now) -> None:
+    by_hand = ByHand(tmp_path, then(name="hours"))
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("09:30"))
+    with pytest.raises(Refused, match=r"compute.assigner: whether it forms sessions is (True|False) in the snapshot"):
+        changes_to(by_hand, now(name="hours"))
+
+
 def test_a_shard_without_events_is_migrated_too(tmp_path) -> None:
     by_hand = ByHand(tmp_path, hourly_pipeline())
     by_hand.epoch(*((f"user{i}", at("10:00"), i) for i in range(20)), watermark=at("10:00"))
