@@ -24,6 +24,7 @@ from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.epoch import shard_state
 from tidegate.pipelines.errors import TidegateError
 from tidegate.windowing import (
+    CalendarEventTimeWindows,
     Count,
     CumulateEventTimeWindows,
     EventTimeSessionWindows,
@@ -77,6 +78,8 @@ ASSIGNERS = [
     SlidingEventTimeWindows.of(50 * MINUTE, 20 * MINUTE, 7 * MINUTE),
     CumulateEventTimeWindows.of(120 * MINUTE, 30 * MINUTE),
     EventTimeSessionWindows.with_gap(20 * MINUTE),
+    EventTimeSessionWindows.with_dynamic_gap(lambda row: 600_000 if row["state"] == "a" else 1_800_000),
+    CalendarEventTimeWindows.days("America/New_York"),
 ]
 COLUMNS = pa.schema(
     [
