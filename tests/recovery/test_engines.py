@@ -17,6 +17,8 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline, session_pipeline
+from tests.pipelines.project import test_each_computation as typed
+from tests.pipelines.project.test_each_computation import COMPUTES
 from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, rows_of, run
 from tests.recovery.test_equality import HOUR, MINUTE, PIPELINES, SUMS, arrive, commits_come_hourly, put_back
 from tidegate.pipelines import DeltaSource, Input, Pipeline
@@ -281,3 +283,26 @@ def test_spark_and_this_machine_go_on_from_each_other(
     lake = copy_of(source, tmp_path / "lake")
     live([SparkEngine(spark), LOCAL], lake, name, random.Random(f"{name} {way}"))
     assert differences(contents(lake, PIPELINES_OF_ENGINES[name]), expected(name)) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in COMPUTES if name != "staggered"])
+@pytest.mark.parametrize("way", ["exchanged"], indirect=True)
+def test_each_computation_of_typed_columns_is_the_same_under_each_engine(
+    tmp_path: Path, spark: SparkSession, pool: LocalEngine, way: str, name: str
+) -> None:
+    pipeline, tables = typed.pipeline_of(COMPUTES[name]), typed.tables_of(COMPUTES[name])
+    lake = Lake(tmp_path / "source")
+    for hour, rows in typed.COMMITS:
+        typed.commit(lake, hour, rows, *tables)
+    found = []
+    for number, engine in enumerate((LOCAL, pool, SparkEngine(spark))):
+        own = copy_of(lake, tmp_path / str(number))
+        run(engine, own, pipeline=pipeline, limits=EpochLimits(files=1))
+        typed.change(own, *tables)
+        own.clock.now += 60_000
+        run(engine, own, pipeline=pipeline, limits=EpochLimits())
+        # The time of the change is that of this machine.
+        found.append(rows_of(own, pipeline, ("epoch", "timeline", "emitted_at")))
+        del found[-1]["position"]
+    assert differences(found[1], found[0]) == differences(found[2], found[0]) == {}

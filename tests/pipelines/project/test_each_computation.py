@@ -223,6 +223,10 @@ COMPUTES: dict[str, Any] = {
 }
 
 
+COMMITS = ((0, 20), (1, 30), (-6, 10), (48, 10))
+"""Hour and number of rows of each commit."""
+
+
 def commit(lake: Lake, hour: int, rows: int, *tables: str) -> None:
     """Append rows seven minutes apart, with nulls in every column but time, ratio and gap."""
     numbers = range(rows)
@@ -239,6 +243,12 @@ def commit(lake: Lake, hour: int, rows: int, *tables: str) -> None:
     ]
     for table in tables:
         lake.write(pa.table(columns, schema=COLUMNS), table)
+
+
+def change(lake: Lake, *tables: str) -> None:
+    """Change rows of each commit."""
+    for table in tables:
+        DeltaTable(lake.path(table)).update(predicate="part = 2", updates={"ratio": "ratio + 1"})
 
 
 def commands(project: Project) -> Iterator[Callable[[], Any]]:
@@ -272,10 +282,14 @@ def commands(project: Project) -> Iterator[Callable[[], Any]]:
     yield lambda: project.report(name)
 
 
+def tables_of(compute: Any) -> tuple[str, ...]:
+    return ("events", "right") if isinstance(compute, TWO_INPUTS) else ("events",)
+
+
 def pipeline_of(compute: Any, changes: Literal["correct", "ignore"] = "correct") -> Pipeline:
     """Return a pipeline that corrects its results when rows change, or ignores these if it can't."""
     left, right = (DeltaSource(name, timestamp="at", changes=changes) for name in ("events", "right"))
-    more = {"right": Input(source=right)} if isinstance(compute, TWO_INPUTS) else {}
+    more = {"right": Input(source=right)} if "right" in tables_of(compute) else {}
     try:
         return hourly_pipeline(compute=compute, null_keys="keep", parallelism=2, source=left, **more)
     except IllegalArgument:
@@ -287,14 +301,13 @@ def pipeline_of(compute: Any, changes: Literal["correct", "ignore"] = "correct")
 @pytest.mark.first(1)
 @pytest.mark.parametrize("compute", COMPUTES.values(), ids=COMPUTES)
 def test_each_command_does_what_it_says_or_refuses(lake: Lake, compute: Any) -> None:
-    pipeline, tables = pipeline_of(compute), ("events", "right") if isinstance(compute, TWO_INPUTS) else ("events",)
+    pipeline, tables = pipeline_of(compute), tables_of(compute)
     project = lake.project(pipeline)
-    for hour, rows in ((0, 20), (1, 30), (-6, 10), (48, 10)):
+    for hour, rows in COMMITS:
         commit(lake, hour, rows, *tables)
-        if hour == 48:
-            for table in tables:
-                DeltaTable(lake.path(table)).update(predicate="part = 2", updates={"ratio": "ratio + 1"})
         project.stream("hours")
+    change(lake, *tables)
+    project.stream("hours")
     assert pc.sum(lake.rows(pipeline, "epochs")["events_in"]).as_py() >= 70 * len(tables)
     for command in commands(project):
         with suppress(TidegateError):
