@@ -160,12 +160,22 @@ def events_table(bound: BoundPipeline, events: Sequence[tuple[int, Millis, Row, 
     columns: dict[str, pa.Array] = {
         COMMIT: pa.array([commit for commit, _, _, _ in events], pa.int32()),
         TIME: pa.array([time for _, time, _, _ in events], pa.int64()),
-        ROW: pa.array([source for _, _, source, _ in events], pa.struct(list(bound.source))),
     }
     for prefix, names in ((KEY_PREFIX, bound.key.names), (VALUE_PREFIX, bound.used)):
         for name in names:
-            columns[f"{prefix}{name}"] = pa.array([row[name] for _, _, _, row in events], kinds[name])
+            columns[f"{prefix}{name}"] = _column(name, [row[name] for _, _, _, row in events], kinds[name])
+    columns[ROW] = pa.StructArray.from_arrays(
+        [_column(each.name, [row.get(each.name) for _, _, row, _ in events], each.type) for each in bound.source],
+        fields=list(bound.source),
+    )
     return pa.table(columns)
+
+
+def _column(name: str, values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise TypeError(f"rows: column {name!r} has type {kind}: {error}") from None
 
 
 def seen_events(input_: BoundInput, commit: int, rows: Sequence[tuple[Millis, Row]]) -> list[SeenEvent]:
