@@ -17,7 +17,7 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.operators.two_inputs import RIGHT, SIDES
 from tidegate.windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over
 from tidegate.windowing.state.rows import FORMAT_VERSION, REST
 
@@ -183,6 +183,12 @@ def _remedy(bound: BoundPipeline, difference: Difference) -> str:
             "If the type in the source changed, cast the column to its old TYPE, where values that don't fit become "
             f"null: columns={casts}. If the aggregate changed, give the new one another name, and name this one in the "
             f"pipeline, dropped=({_dropped_as(difference)!r},). Or: {_OTHERWISE}"
+        )
+    if difference.name in ("elements", *SIDES):
+        side = "right." if difference.name == RIGHT else ""
+        return (
+            "If columns of the source were added, name the columns of the snapshot in the pipeline, "
+            f"{side}uses=(...). Or: {_OTHERWISE}"
         )
     return _NEW_NAME
 

@@ -18,7 +18,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable, compare, ready
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
-from tidegate.windowing import Accumulation, Aggregate, Count, Max, Mean, Min, Sum, Windows
+from tidegate.windowing import Accumulation, Aggregate, Count, CountEvictor, Max, Mean, Min, Sum, Windows
 
 HOUR = timedelta(hours=1)
 OLD: dict[str, Aggregate] = {"events": Count(), "total": Sum("value")}
@@ -85,6 +85,18 @@ def test_sessions_instead_of_other_windows_are_refused_because_sessions_may_not_
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("09:30"))
     with pytest.raises(Refused, match=r"compute.assigner: whether it forms sessions is (True|False) in the snapshot"):
         changes_to(by_hand, now(name="hours"))
+
+
+def test_after_a_column_was_added_to_the_source_its_earlier_columns_can_be_named(tmp_path) -> None:
+    pipeline = hourly_pipeline()
+    pipeline = replace(pipeline, compute=replace(pipeline.compute, evictor=CountEvictor.of(2)))
+    by_hand = ByHand(tmp_path, pipeline)
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("09:30"))
+    wider = EVENTS.append(pa.field("more", pa.string()))
+    with pytest.raises(Refused, match=r"columns of the source were added, name the columns of .* uses=\(\.\.\.\)"):
+        check_restorable(bind(pipeline, wider, wider), by_hand.head().manifest)
+    named = replace(pipeline, uses=tuple(EVENTS.names))
+    check_restorable(bind(named, wider, wider), by_hand.head().manifest)
 
 
 def test_a_shard_without_events_is_migrated_too(tmp_path) -> None:
