@@ -66,11 +66,14 @@ def input_rows(rows: pa.Table, ours: Iterable[pa.Field], source: pa.Schema, name
         ours: columns of the table that don't come from the input.
         source: columns of the input.
         names: as for `input_fields`. Rows from before the change have their values under the old name. If these don't
-            fit the new type, the column was dropped and another one took its name; then these rows get null.
+            fit the new type, the column was dropped and another one took its name; then these rows get null. So do all
+            rows if the table does not have a column yet, because the next epoch adds it.
     """
     columns = {}
     for field, kept in zip(source, input_fields(ours, source), strict=True):
-        column = rows[names.get(kept.name, kept.name)]
+        name = names.get(kept.name, kept.name)
+        nothing = pa.chunked_array([pa.nulls(len(rows), to_delta(field.type))])
+        column = rows[name] if name in rows.column_names else nothing
         if kept.name in names:
             column = pc.coalesce(column, _widened(rows[kept.name], column.type))
         columns[field.name] = column

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -707,6 +707,20 @@ def test_code_that_can_not_continue_has_unverifiable_windows_and_no_trace_of_ano
     other_key = hourly_pipeline(key=("name",), columns={"name": "upper(user)"})
     with pytest.raises(Refused, match="key column 'user' is string in the snapshot and absent in the code"):
         lake.project(other_key).trace("hours", ("ANN",))
+
+
+def test_a_column_of_the_source_that_no_epoch_has_read_yet_is_null_in_rejected_rows(lake: Lake) -> None:
+    pipeline = hourly_pipeline()
+    lake.append(("ann", at("10:05"), 1))
+    lake.append(("ann", at("10:05", day=90_000), 2))
+    lake.stream(LOCAL, pipeline)
+    assert lake.rows(pipeline, "rejects")["reason"].to_pylist() == ["timestamp_ahead_of_commit"]
+    table = DeltaTable(lake.path("events"))
+    table.optimize.compact()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    wider = pa.table({"user": ["ann"], "at": [at("20:00")], "value": [3], "more": ["x"]})
+    write_deltalake(lake.path("events"), wider, mode="append", schema_mode="merge")
+    assert verified(lake, pipeline).faults == ()
 
 
 def test_an_aggregate_that_no_epoch_has_computed_yet_is_not_read_from_the_state(lake: Lake) -> None:
