@@ -131,9 +131,11 @@ def _scalar(node: exp.Expr, field: pa.Field, text: str) -> pa.Scalar:
             raise ValueError
         return pa.scalar(value, field.type)
     except (ValueError, pa.ArrowTypeError, OverflowError):
+        # sqlglot reads 'O''Brien' as two strings.
+        quoted = '; write a string with a quote as "O\'Brien"' if isinstance(inner, exp.Concat) else ""
         raise UsageError(
             f"where = {text!r}: {node.sql(dialect='spark')} is not a value of column {field.name!r}, whose "
-            f"type is {field.type}"
+            f"type is {field.type}{quoted}"
         ) from None
 
 

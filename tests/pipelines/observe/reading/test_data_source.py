@@ -122,6 +122,7 @@ def test_times_exclude_files_and_keys_exclude_rows(visits: ByHand) -> None:
         ("total = 'ann'", "'ann' is not a value of column 'total'"),
         ("total > 1.5", "is not a value of column 'total'"),
         ("user = 1", "1 is not a value of column 'user'"),
+        ("user = 'O''Brien'", 'write a string with a quote as "O\'Brien"'),
         ("user = -'ann'", "-'ann' is not a value of column 'user'"),
         ("window_end > 'noon'", "is not a value of column 'window_end'"),
     ],
