@@ -154,7 +154,7 @@ def _check_files(tables: PipelineTables, cut: TableCut) -> None:
             fault = "is missing" if name not in cut.files else f"has {cut.files[name]} bytes, not {size}"
             fault = "is a symbolic link" if name in tables.warehouse.links(path) else fault
             raise Refused(
-                f"file {name} of table {path} {fault}: its backup would be incomplete. Older backups are kept; "
+                f"file {name} of table {path} {fault}: a copy of it would be incomplete. Older backups are kept; "
                 "docs/operations/recovery.md says what to do for each table"
             )
 

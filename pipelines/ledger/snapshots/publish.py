@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, Transaction
 
-from tidegate.pipelines.definition import epochs, late, rejects
+from tidegate.pipelines.definition import epochs, late, rejects, results, windows
 from tidegate.pipelines.definition.columns import TIMESTAMP, with_values
 from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish
@@ -123,19 +123,31 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
         if not work.rewrites:
             continue
         handle, path = tables.newest(table), tables.path(table)
-        for file in _touched(table, handle, work):
+        touched = list(_touched(table, handle, work))
+        for file in touched:
             if _is_deleted_whole(file, work):
                 continue
             try:
                 tables.warehouse.read_files(path, [file["path"]], arrow_schema(handle))
             except Refused as error:
                 reason = str(error.__cause__).strip().partition("\n")[0].rstrip(".")
-                raise Refused(
-                    f"epoch {manifest.epoch} of {tables.pipeline} ({manifest.kind}) has to remove or mark rows of a "
-                    f"file that can't be read, so nothing was committed: {file['path']} of table {path}: {reason}. Put "
-                    f"the file back, or give up its rows with `tidegate restore {tables.pipeline} latest {GIVE_UP}`; "
-                    "run again"
-                ) from error
+                raise _not_committed(tables, manifest, table, file["path"], reason) from error
+        if touched and table == results.NAME and tables.warehouse.exists(tables.path(windows.NAME)):
+            # Once files are removed, table windows is selected again from all of the others.
+            listed = tables.warehouse.names(path)
+            others = [file["path"] for file in active_files(handle) if not _is_deleted_whole(file, work)]
+            sizes = tables.warehouse.sizes(path, [name for name in others if name not in listed])
+            for name in (name for name, size in sizes.items() if size is None):
+                raise _not_committed(tables, manifest, table, name, "it is missing")
+
+
+def _not_committed(tables: PipelineTables, manifest: Manifest, table: str, file: str, reason: str) -> Refused:
+    return Refused(
+        f"epoch {manifest.epoch} of {tables.pipeline} ({manifest.kind}) has to remove or mark rows, or to select "
+        "windows again, but a file can't be read, so nothing was committed: "
+        f"{file} of table {tables.path(table)}: {reason}. "
+        f"Put the file back, or give up its rows with `tidegate restore {tables.pipeline} latest {GIVE_UP}`; run again"
+    )
 
 
 def _rewritten(

@@ -290,7 +290,7 @@ def test_a_damaged_table_is_not_backed_up_and_a_damaged_backup_is_not_restored(
     lost.unlink()
     run(LOCAL, lake)
     Path(lake.path(f"{PIPELINE.name}/results"), lost.name).unlink()
-    with pytest.raises(Refused, match=f"{lost.name} of table .* is missing: its backup would be incomplete"):
+    with pytest.raises(Refused, match=f"{lost.name} of table .* is missing: a copy of it would be incomplete"):
         back_up(lake, place, "second")
     lose_tables(lake)
     with pytest.raises(Refused, match="1 files of the backup are missing or truncated"):

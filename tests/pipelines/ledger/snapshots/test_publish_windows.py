@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline
+from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.standing import check_windows, counted, rows_of
 from tests.recovery.arrivals import FILE_BY_FILE, WITH_WINDOWS, Crash, copy_of
 from tidegate import Project
@@ -466,3 +466,17 @@ def test_a_renamed_pipeline_has_the_table_and_its_backup_too(tables: PipelineTab
     handle = new.open(windows.NAME)
     assert step.shown(new, handle) == step.shown(tables, tables.open(windows.NAME)) is not None
     assert pa.types.is_date32(arrow_schema(handle).field("window_day").type)
+
+
+def test_a_missing_file_of_results_is_refused_before_a_restore_that_selects_all_windows_again(lake: Lake) -> None:
+    hours = lake.project(PIPELINE)
+    for hour in range(3):
+        lake.append(("ann", at(f"{10 + hour}:00"), 1), ("ann", at(f"{10 + hour}:40"), 1))
+        hours.stream("hours")
+    (lost,) = Path(lake.path("hours/results")).glob("results-000002-*.parquet")
+    lost.unlink()
+    with pytest.raises(Refused, match=f"nothing was committed: {lost.name}.*missing.*latest --give-up-results"):
+        hours.restore("hours", 2)
+    assert hours.snapshot_list("hours").snapshots[0]["epoch"] == 3
+    assert len(hours.restore("hours", "latest", give_up_results=True).given_up) == 1
+    hours.restore("hours", 2)
