@@ -1,6 +1,6 @@
 """Measure the time from a source commit to its visible result, for a continuous stream and for Spark beside it.
 
-    python -m benchmarks.latency [--seconds 120] [--rates 20000 100000] [--interval 100ms] [--engine NAME] [--json FILE]
+    python -m benchmarks.latency [--seconds 120] [--rates 20000 100000] [--interval 20ms] [--engine NAME] [--json FILE]
 
 A process of its own commits events every half second. `tidegate stream` takes them as they come; in a turn of its own,
 Spark's structured streaming writes the same windows to a Delta table. Both write down what they read and when they
@@ -248,7 +248,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--rates", type=int, nargs="+", default=[20_000, 100_000], help="events a second")
-    parser.add_argument("--interval", default="100ms", help="between two looks of the stream at its source")
+    parser.add_argument("--interval", default="20ms", help="between two looks of the stream at its source")
     parser.add_argument("--engine", nargs="+", default=["local", "spark"], choices=("local", "spark"))
     parser.add_argument("--alone", action="store_true", help="without Spark beside it")
     parser.add_argument("--json", type=Path, help="file for the figures, one a line")
