@@ -456,8 +456,9 @@ def is_local(path: str) -> bool:
 def unreadable(path: str, error: Exception) -> Refused:
     """Return the error for a file of a table that can't be read."""
     return Refused(
-        f"a file of table {path} can't be read: {in_words(error)}. Put the file back; docs/operations/recovery.md says "
-        "how to continue without it"
+        f"a file of table {path} can't be read: {in_words(error)}. Put the file back, or if it is of table state, "
+        "restore a savepoint or a snapshot whose files are complete; docs/operations/recovery.md says what to do for "
+        "each table"
     )
 
 
