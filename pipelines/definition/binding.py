@@ -90,6 +90,11 @@ class BoundPipeline:
         return 1 if isinstance(self.compute, IntervalJoin) else 0
 
     @property
+    def value_types(self) -> tuple[pa.DataType, ...]:
+        """Types of the used columns, as tables store them."""
+        return tuple(to_delta(self.derived.field(name).type) for name in self.used)
+
+    @property
     def panes(self) -> PanePolicy:
         """Pane policy of windows. Other computations have no panes and ignore it."""
         return panes_of(self.compute) if isinstance(self.compute, Windows) else PanePolicy()

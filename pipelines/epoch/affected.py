@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import late
 from tidegate.pipelines.definition.binding import BoundPipeline
-from tidegate.pipelines.definition.columns import to_delta
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, KEY_PREFIX, LAST_TIME, TIME, VALUE_PREFIX
 from tidegate.pipelines.definition.row_sets import distinct
 from tidegate.pipelines.epoch.changed_rows import ChangedRows
@@ -364,9 +363,8 @@ def _session_spans(events: pa.Table, bound: BoundPipeline, windows: Windows) -> 
 def _own_gaps(events: pa.Table, bound: BoundPipeline, assigner: WindowAssigner) -> pa.Array:
     """Return the gap of each event by the user's function, which sees elements as the operator hands them over."""
     columns = {}
-    for name in bound.used:
-        column = as_type(events[f"{VALUE_PREFIX}{name}"].combine_chunks(), to_delta(bound.derived.field(name).type))
-        columns[name] = column.to_pylist(maps_as_pydicts="lossy")
+    for name, kind in zip(bound.used, bound.value_types, strict=True):
+        columns[name] = as_type(events[f"{VALUE_PREFIX}{name}"], kind).to_pylist(maps_as_pydicts="lossy")
     elements = ({name: values[place] for name, values in columns.items()} for place in range(len(events)))
     opened = (assigner.assign_windows(element, 0, NO_CLOCK) for element in elements)
     ends = [window.end for windows in opened for window in windows if isinstance(window, TimeWindow)]

@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.pipelines.definition import rejects
-from tidegate.pipelines.definition.columns import to_delta
 from tidegate.pipelines.engine.base import Engine, split
 from tidegate.pipelines.epoch.exchange import Placing, SharedReading, is_exchange_cheaper, shared_reading, unpacked
 from tidegate.pipelines.epoch.job import ShardJob
@@ -129,7 +128,7 @@ def job_of(plan: EpochPlan) -> ShardJob:
         panes=_panes(plan),
         key=bound.key,
         used=bound.used,
-        value_types=tuple(to_delta(bound.derived.field(name).type) for name in bound.used),
+        value_types=bound.value_types,
         state=bound.state,
         shards=plan.shards,
         files=plan.rows.events,

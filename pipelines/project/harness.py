@@ -36,7 +36,6 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import late, results, state
 from tidegate.pipelines.definition.binding import bind_all
-from tidegate.pipelines.definition.columns import to_delta
 from tidegate.pipelines.definition.event_columns import DROPPED, OK
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, partitions_of, restored_times, watermarks_of
@@ -353,7 +352,7 @@ class PipelineHarness:
             panes=bound.panes,
             key=bound.key,
             used=bound.used,
-            value_types=tuple(to_delta(bound.derived.field(name).type) for name in bound.used),
+            value_types=bound.value_types,
             state=bound.state,
             shards=shards,
             max_parallelism=bound.pipeline.max_parallelism,

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from tidegate.pipelines.definition.binding import BoundPipeline
-from tidegate.pipelines.definition.columns import quoted, to_delta
+from tidegate.pipelines.definition.columns import quoted
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import Source, SparkSource
@@ -245,5 +245,5 @@ def slice_of(
         if choice.files_by_spark is not None and isinstance(source, SparkSource):
             by_spark = source.spark_reader(in_files if is_instant else None)
         tables.append(SourceTable(reader, read, part.side, by_spark, source.path))
-    values = pa.schema([(name, to_delta(bound.derived.field(name).type)) for name in bound.used])
+    values = pa.schema(zip(bound.used, bound.value_types, strict=True))
     return FileSlice(tuple(tables), bound.key.names, values, bound.source)

@@ -137,8 +137,8 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
             listed = tables.warehouse.names(path)
             others = [file["path"] for file in active_files(handle) if not _is_deleted_whole(file, work)]
             sizes = tables.warehouse.sizes(path, [name for name in others if name not in listed])
-            for name in (name for name, size in sizes.items() if size is None):
-                raise _not_committed(tables, manifest, table, name, "it is missing")
+            if missing := [name for name, size in sizes.items() if size is None]:
+                raise _not_committed(tables, manifest, table, missing[0], "it is missing")
 
 
 def _not_committed(tables: PipelineTables, manifest: Manifest, table: str, file: str, reason: str) -> Refused:
