@@ -110,7 +110,7 @@ def differing(rows: pa.Table, shape: WindowShape | None) -> tuple[Ints, bool]:
 
 
 def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:
-    """Return the partition and content of the results that readers see on one side, and of the retractions they miss.
+    """Return the partition and content of what readers see on one side: results, and retractions that nothing replaced.
 
     Readers see every pane that was not retracted, or only the newest one of each window.
     """

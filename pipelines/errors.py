@@ -1,7 +1,7 @@
-"""The errors of `pipelines`, each with the exit code of a command that ends with it.
+"""The errors of `pipelines`, each with the exit code of the commands that it ends.
 
-0 done, 2 usage, 3 refused, 4 lease held, 5 quality, 1 anything else. Only 1 and 4 are worth a retry:
-the others stay as they are until somebody changes something. `project/cli/__init__.py` ends a command with the code.
+0 done, 2 usage, 3 refused, 4 lease held, 5 quality, 1 anything else. Only 1 and 4 are worth a retry: the others recur
+until somebody changes something. `project/cli/__init__.py` ends a command with the code.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ class UsageError(TidegateError):
 
 
 class Refused(TidegateError):
-    """The tables or the source are not as this run needs them: a gap, a changed key, a stale handle."""
+    """The tables or the source are not in a state that allows this run: a gap, a changed key, a stale handle."""
 
     exit_code = REFUSED
 
 
 class FilesMissing(Refused):
-    """Files that tasks wrote and that an epoch is about to commit are gone, or cut short."""
+    """Files that tasks wrote and that an epoch is about to commit are missing or truncated."""
 
 
 class StoreFailed(TidegateError):
-    """An object store did not do a request, also when it was repeated; nothing is wrong with the tables."""
+    """A request to an object store failed, even when it was repeated; nothing is wrong with the tables."""
 
 
 class BucketMissing(StoreFailed):
-    """An object store has no bucket of that name; a retry finds none either."""
+    """An object store has no bucket of that name, so a retry would not help."""
 
     exit_code = REFUSED
 
 
 class LeaseHeld(TidegateError):
-    """Another driver is at work on the pipeline."""
+    """Another driver is running the pipeline."""
 
     exit_code = LEASE_HELD
 
 
 class Stopped(TidegateError):
-    """Somebody asked the driver to end, and it had more to do."""
+    """Somebody asked the driver to end before it had finished."""
 
 
 class QualityFailed(TidegateError):

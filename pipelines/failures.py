@@ -1,7 +1,7 @@
 """Failures of storage, of a Python task or of Spark, reported in one line with the remedy.
 
 Libraries report them over many lines, in colours, with native backtraces; the error of a task is wrapped twice, and
-that of Java stands below the number of an object.
+Java's error comes after a line that only names an object by its number.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _JAVA_ERROR = re.compile(r"^(?:Caused by)?: (.+)$", re.MULTILINE)
 _NO_DAEMON = re.compile(r"(?s)Stream closed|Broken pipe|EOFException")
 _STORE = re.compile(r"Error performing \w+ (?:https?://|request)|error sending request|response body")
 _ANSWER = re.compile(r"(?s)(?:<\?xml[^>]*>\s*)?<Error\b.*?(?:</Error>|\Z)")
-"""The answer of a store that refused a request: Amazon writes it over two lines, with the request in it."""
+"""The answer of a store that refused a request. Amazon's answer has two lines, and repeats the request."""
 _CODE, _MESSAGE = re.compile(r"<Code>([^<]*)</Code>"), re.compile(r"<Message>([^<]*)</Message>")
 _BENEATH = {"deltalake", "_internal", "obstore", "pyspark", "py4j", "grpc"}
-"""Packages whose errors are those of systems; deltalake's errors say `_internal`."""
+"""Packages whose errors are system failures; `_internal` is the module of deltalake's errors."""
 _LONGEST = 500
 
 _REMEDIES = (
@@ -60,30 +60,33 @@ _REMEDIES = (
     (
         re.compile(r"No FileSystem for scheme|UnsupportedFileSystemException"),
         (
-            "Spark has no connector for this object store, and these rows only Spark can read: `tidegate explain` says "
-            "why. Change what it names, or copy the source to where Spark can read it"
+            "Spark has no connector for this object store, and only Spark can read these rows: `tidegate explain` "
+            "says why. Change what it names, or copy the source to where Spark can read it"
         ),
     ),
     (
         re.compile(r"/latest/(?:api/token|meta-data)|169\.254\.|/v2/credentials|metadata\.google|CredentialsNotLoaded"),
         (
-            "No credentials for the object store were found, so the role of this machine was asked for: "
+            "No credentials for the object store were found, so this machine's role was tried: "
             "docs/operations/object-stores.md lists where they may come from"
         ),
     ),
     (
         re.compile(r"NoSuchBucket"),
-        "There is no such bucket: make it, or correct the URI, or `aws_endpoint_url` under [storage_options]",
+        "There is no such bucket: create it, or correct the URI, or `aws_endpoint_url` under [storage_options]",
     ),
     (
         re.compile(r"ExpiredToken|TokenRefreshRequired|token included in the request is expired|InvalidToken"),
-        "The session token of the object store has expired, or is of another key: get new credentials, and run again",
+        (
+            "The session token of the object store has expired, or belongs to another key: get new credentials, and "
+            "run again"
+        ),
     ),
     (
         re.compile(r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidClientTokenId|401 Unauthorized"),
         (
-            "The store does not know the key, or the secret is of another one: docs/operations/object-stores.md says "
-            "which credentials count"
+            "The store does not know the key, or the secret belongs to another key: docs/operations/object-stores.md "
+            "says which credentials count"
         ),
     ),
     (
@@ -101,7 +104,7 @@ _REMEDIES = (
     (
         re.compile(r"client error \(Connect\)|error sending request|dns error|tcp connect error"),
         (
-            "If the store is at work, check its address (`aws_endpoint_url` under [storage_options], or "
+            "If the store is running, check its address (`aws_endpoint_url` under [storage_options], or "
             "AWS_ENDPOINT_URL) and proxies"
         ),
     ),
@@ -109,7 +112,7 @@ _REMEDIES = (
         re.compile(r"Spark context stopped while waiting for backend|methods on a stopped SparkContext"),
         (
             "If Spark has executors, they ended before they could work: their logs say why. On Kubernetes, keep their "
-            'pods for a look with "spark.kubernetes.executor.deleteOnTermination" = false under [spark]'
+            'pods for inspection with "spark.kubernetes.executor.deleteOnTermination" = false under [spark]'
         ),
     ),
     (
@@ -127,13 +130,13 @@ def in_words(error: BaseException) -> str:
 
 
 def _in_short(answer: re.Match[str]) -> str:
-    """Return code and message of a store's answer: the rest may be the request, with a token of its credentials."""
+    """Return the code and message of a store's answer; the rest may contain the request, with a secret token."""
     parts = (pattern.search(answer[0]) for pattern in (_CODE, _MESSAGE))
     return ": ".join(" ".join(part[1].split()) for part in parts if part and part[1].strip())
 
 
 def line_of_user(trace: str) -> str | None:
-    """Return the innermost line of user code that ours calls, `hours.py:12 in process`; None if there is none."""
+    """Return the innermost line of user code that Tidegate called, such as `hours.py:12 in process`, or None."""
     innermost, is_called = None, False
     for file, line, function in _FRAME.findall(trace):
         if _OURS.search(file):
@@ -166,7 +169,7 @@ def with_remedy(error: BaseException) -> str:
 
 
 def is_of_store(error: BaseException) -> bool:
-    """Return True if an object store did not do a request of deltalake; nothing is wrong with the table then."""
+    """Return True if a request of deltalake to an object store failed; then nothing is wrong with the table."""
     text = str(error)
     # A file that is missing is an answer.
     return _STORE.search(text) is not None and "404 Not Found" not in text
@@ -178,7 +181,7 @@ def reported_as(doing: str, then: str) -> Iterator[None]:
 
     Args:
         doing: the work that failed, such as `epoch 4 of duty can't be committed`.
-        then: a sentence with the present state and the way on.
+        then: a sentence with the current state and what to do.
 
     Raises:
         TidegateError: if a task raised an error of this package, an error of that class.
@@ -197,13 +200,13 @@ def reported_as(doing: str, then: str) -> Iterator[None]:
 
 
 def is_system_failure(error: Exception) -> bool:
-    """Return True if the system, deltalake or Spark failed, and not code of this package or of the user."""
+    """Return True if the system, deltalake or Spark failed, rather than code of this package or of the user."""
     package = type(error).__module__.partition(".")[0]
     return isinstance(error, OSError) or package in _BENEATH
 
 
 def _raised_in_task(text: str) -> tuple[str, str] | None:
-    """Return class and message of the error that a Python task raised; None if the text has no traceback of one."""
+    """Return the class and message of the error that a Python task raised; None if the text has no traceback."""
     _, heading, trace = text.rpartition(_TRACEBACK)
     if not heading:
         return None
@@ -219,11 +222,11 @@ def _raised_in_task(text: str) -> tuple[str, str] | None:
 
 
 def _raised_in_java(text: str) -> str | None:
-    """Return Java's exception and its innermost cause; None if the text is no failed call of Java from Python."""
+    """Return Java's exception and its innermost cause; None if the text does not describe a failed py4j call."""
     if _CALL_OF_JAVA not in text or _LOST_TASK.search(text):
         return None
     if "PythonWorkerFactory" in text and _NO_DAEMON.search(text):
-        return "the process that starts Spark's Python workers is gone (killed, or out of memory?)"
+        return "the process that starts Spark's Python workers has ended (killed, or out of memory?)"
     messages = [line.strip() for line in _JAVA_ERROR.findall(text)]
     return ": ".join(dict.fromkeys([*messages[:1], *messages[-1:]])).rstrip(".")[:_LONGEST] or None
 

@@ -1,7 +1,7 @@
 """Extras: libraries that only an extra of Tidegate installs, and the messages for one that is not installed.
 
-An installation without extras has the library, the test harness and all commands that need no Spark. Whatever needs
-more calls `require` first, so that a missing library is a usage error with the command that installs it.
+An installation without extras has the library, the test harness and all commands that need no Spark. Code that needs
+more than that calls `require` first, so that a missing library is a usage error that names the remedy.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ EXTRA_OF = {
 """Extra of pyproject.toml that installs a library, by the name that is imported."""
 
 _OF_ANYBODY = frozenset({"asgiref", "fastapi", "httpx", "jinja2", "matplotlib", "pandas"})
-"""Libraries that code of a project may import for itself. It needs them alone, and none of Spark or Airflow."""
+"""Libraries that a project's own code may import. The remedy is to install the library alone, not a whole extra."""
 
 _INSTALLED = {"site-packages", "dist-packages"}
 """Folders of libraries."""
 
 
 def is_installed(library: str) -> bool:
-    """Return True if a library, or a module of one, can be imported; only packages above a module are."""
+    """Return True if a library or a module of one can be imported. Only packages that contain a module are imported."""
     try:
         return find_spec(library) is not None
     except ModuleNotFoundError:
@@ -70,7 +70,7 @@ def _lacks(subject: str, library: str) -> str:
 
 
 def require(subject: str, *libraries: str, extra: str | None = None) -> None:
-    """Check that libraries are installed which are used later, or by processes that are started.
+    """Check that libraries are installed that only later code or child processes import.
 
     Args:
         subject: the thing that needs them, such as `a backfill`; the message begins with it.
@@ -90,7 +90,7 @@ def require(subject: str, *libraries: str, extra: str | None = None) -> None:
 
 
 def missing_extra(error: BaseException, subject: str = "this", module: str = "") -> UsageError | None:
-    """Return the usage error for a failed import that an extra would mend; None for other errors.
+    """Return the usage error for a failed import that an extra would fix; None for other errors.
 
     Args:
         error: the error.
@@ -125,7 +125,7 @@ def missing_extra(error: BaseException, subject: str = "this", module: str = "")
 
 
 def _importer(error: ImportError, project: str) -> tuple[str | None, bool]:
-    """Return the library of an extra whose own import failed, if any, and True if Tidegate imported it or what failed.
+    """Return the library of an extra whose own import failed, if any, and whether Tidegate's code began the import.
 
     Args:
         error: the error.
@@ -143,7 +143,7 @@ def _importer(error: ImportError, project: str) -> tuple[str | None, bool]:
 
 
 def _frames(error: BaseException) -> Iterator[tuple[str, Path]]:
-    """Yield the first name of the module and the file of each frame, the innermost first, without Python's own."""
+    """Yield the top-level package and the file of each frame, innermost first, without frames of Python itself."""
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if name not in sys.stdlib_module_names:

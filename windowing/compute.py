@@ -339,7 +339,7 @@ class IntervalJoin:
 
     @property
     def bounds(self) -> tuple[Millis, Millis]:
-        """Smallest and largest `right.ts - left.ts` that join, both inclusive. If out of order, nothing joins."""
+        """Smallest and largest `right.ts - left.ts` that join, both inclusive. If min > max, nothing joins."""
         return (
             millis(self.lower, "lower") + (not self.lower_inclusive),
             millis(self.upper, "upper") - (not self.upper_inclusive),

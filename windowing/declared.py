@@ -6,7 +6,7 @@ that does not fit its type is refused:
 
     2.5 in int64                               refused: give an int
     datetime(2024, 5, 1, 12) in date32         refused: it would lose the time of day
-    0.1 in float32                             0.10000000149011612, at once
+    0.1 in float32                             0.10000000149011612, immediately
     {"n": 1} in struct<n: int64, of: string>   {"n": 1, "of": None}
 
 An int in a timestamp column of a result is epoch milliseconds, as everywhere in this library.

@@ -141,7 +141,7 @@ class DeltaEvictor(RuleEvictor):
 
 @dataclass(frozen=True, slots=True)
 class TimeEvictor(RuleEvictor):
-    """Evictor that keeps elements later than `newest - size`, excluding one at exactly that time.
+    """Evictor that keeps elements later than `newest - size`; an element at exactly that time is removed.
 
     If the first element has no timestamp, all elements are kept. Source: Flink's `TimeEvictor`.
 

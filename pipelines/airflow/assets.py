@@ -128,7 +128,7 @@ class WindowEvents:
 
     @property
     def alias(self) -> AssetAlias:
-        """Return the alias through which the same task changes the asset without a partition, and the table's asset."""
+        """Return the alias by which the same task also sends the event without a partition and the table's event."""
         return AssetAlias(name=f"{self.pipeline}__final_windows_of_all_partitions", group="tidegate")
 
     def arguments(self, context: Context) -> list[str]:

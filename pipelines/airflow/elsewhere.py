@@ -75,7 +75,7 @@ class Hosts:
     def _noted(self, copy: CopyOfRun) -> ProcessHandle | None:
         """Return the handle that the supervisor of an active run stored, or None if this version can't trust it.
 
-        Anyone with write access to the artifacts could name any process and folder of this host, and the task would end
+        Anyone with write access to the artifacts could name any process and folder on this host, and the task would end
         that process and read that folder. A newer version may also have written it.
         """
         try:

@@ -110,7 +110,7 @@ _IN_FILE = {
     "queue": "queue",
     "executor_config": "executor_config",
 }
-"""By name in `default_args`, the field in tidegate.toml."""
+"""The field of tidegate.toml for each name in `default_args`."""
 
 
 @dataclass(frozen=True)
@@ -392,7 +392,7 @@ class PipelineDags:
         return {**defaults, "retries": entry.retries, **theirs, **written, **own}
 
     def _owners(self, members: Sequence[str] = ()) -> dict[str, str]:
-        """Return the owner of each pipeline of a DAG, who gets its alarms, by name."""
+        """Return, by pipeline of a DAG, the owner who gets its alarms."""
         theirs = {**self.options.default_args, **self.options.operator_args}.get("owner")
         entries = {name: self.config.entry(name) for name in members} or {self.name: self.entry}
         return {

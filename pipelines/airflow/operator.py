@@ -61,7 +61,7 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         arguments: arguments of the command, each a template; empty ones are left out.
         config: path of tidegate.toml, best built from the path of the DAG file: Airflow's processes run in other
             folders.
-        runs: folder of this host for logs and results of runs; None for `runs` in the project's work folder.
+        runs: folder on this host for logs and results of runs; None for `runs` in the project's work folder.
         pipeline: name of the pipeline that the command drives; its lease shows whether a command on another host is
             alive.
         shown_as: the pipeline's name on the page, which is the prefix of its DAG ids. None for `pipeline`.

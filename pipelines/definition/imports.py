@@ -55,7 +55,7 @@ def explain_import(error: BaseException, module: str, root: Path) -> str:
 
 
 def similar(module: ModuleType, name: str, kind: type = object) -> str:
-    """Return a hint with the similarly named values of that kind in a module, or all of them, or "" without any."""
+    """Return a hint with the similarly named values of that kind in a module, or all of them; "" if there are none."""
     names = [key for key, value in vars(module).items() if not key.startswith("_") and isinstance(value, kind)]
     if kind is object:
         names = get_close_matches(name, names, 3)

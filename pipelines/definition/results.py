@@ -23,7 +23,7 @@ from tidegate.windowing.timestamps import epoch_millis
 NAME = "results"
 
 _MANY, _MOST_BYTES = 200_000, 1 << 30
-"""Number of rows from which sorting pays off, and of bytes up to which it needs no more memory than an epoch may use.
+"""Smallest number of rows that are worth sorting, and largest size in bytes that an epoch's memory allows to sort.
 """
 
 _MADE = (

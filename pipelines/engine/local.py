@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.definition.config import Config
 
 _ROWS_IN_DRIVER = 300_000
-"""Largest number of rows for an epoch in the driver: sending so few rows to processes, even running ones, costs as
-much.
+"""Largest epoch, in rows, that runs in the driver: sending so few rows to processes, even running ones, saves no time.
 """
 _ROWS_TO_START = 1_000_000
 """Number of rows from which starting the processes pays off: each of them first imports the libraries."""
@@ -106,7 +105,7 @@ class LocalEngine:
         return self._setting(name)
 
     def check(self, error: Exception | None = None, within: float = 0.0) -> None:
-        """Do nothing: if a process ends, the task that it ran reports it."""
+        """Do nothing: if a process ends, the task that it was running reports it."""
 
     def close(self) -> None:
         """End the processes."""

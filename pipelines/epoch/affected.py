@@ -295,7 +295,7 @@ class _Planner:
             wanted = more
 
     def _counted(self, windows: Windows, changed: ChangedRows) -> dict[str, tuple[int, ...]]:
-        """Return for each shard how many changed rows windows accepted, lost and did not accept."""
+        """Return, by shard, how many changed rows were added to windows, removed from them, or belong to none."""
         gone, came = (_keyed(side, self.key) for side in (changed.gone, changed.came))
         before = came.slice(0, 0) if changed.before is None else _keyed(changed.before, self.key)
         has_window, had_window = (pa.array(_has_window(windows, side)) for side in (came, gone))
@@ -372,7 +372,7 @@ def _own_gaps(events: pa.Table, bound: BoundPipeline, assigner: WindowAssigner) 
 
 
 def _least_lateness(published: pa.Table) -> Millis:
-    """Return the shortest lateness of the published windows. Earlier code may have allowed less lateness than today."""
+    """Return the shortest lateness of the published windows. Earlier code may have allowed less than current code."""
     given = pc.subtract(epoch_millis(published["final_at"]), pc.subtract(epoch_millis(published["window_end"]), 1))
     least = pc.min(given).as_py()
     return MAX_TIMESTAMP if least is None else max(0, least)

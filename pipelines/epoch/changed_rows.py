@@ -313,7 +313,7 @@ class _Read:
         return pa.table([array.cast(each.type) for array, each in zip(arrays, schema, strict=True)], schema=schema)
 
     def dropped(self, side: Sequence[EvaluatedRows], until: Millis) -> list[pa.Table]:
-        """Return the rows before a time that `where` drops, in columns of the source."""
+        """Return the rows before `until` that `where` drops, with the columns of the source."""
         columns, tables = self.source.columns, []
         for dropped in (judged.dropped for judged in side if judged.dropped is not None):
             times, timely = columns.timely(columns.derive(dropped, [columns.timestamp])[columns.timestamp], None)

@@ -26,7 +26,7 @@ from tidegate.windowing.time import Millis
 from tidegate.windowing.windows import TimeWindow
 
 Numbers: TypeAlias = Mapping[tuple[str | int, int], int]
-"""Number of the first pane by window, given as the digest or hash of its key and its id."""
+"""First pane number of each window, by the digest or hash of its key and by its id."""
 
 Window: TypeAlias = tuple[Any, int]
 """A key in memory, and the id of one of its windows. Windows of other keys may have the same id."""

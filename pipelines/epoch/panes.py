@@ -87,7 +87,7 @@ def light_panes(tables: PipelineTables, key: KeySchema, only: Key | None) -> pa.
 
 
 def whole_panes(tables: PipelineTables, key: KeySchema, panes: pa.Table, windows: Windows) -> pa.Table:
-    """Return panes that a correction retracts with all columns of table results."""
+    """Return, with all columns of table results, the panes that a correction retracts."""
     ids = panes["window_id"].unique()
     # Windows of other keys may have the same ids, but are not retracted.
     chosen = ~pc.field("stale") & pc.field("window_id").isin(ids)

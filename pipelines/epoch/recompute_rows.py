@@ -279,9 +279,9 @@ class SourceRows:
             start = show_millis(run.start)
             raise Refused(
                 f"late rows from before {start} UTC, where the first interval of {name} begins, can't be reopened: an "
-                f"UPDATE or OPTIMIZE of {self._source.table} rewrote files with rows of that time, so it can't be told "
-                "which of them the backfill left out. Reopen the others, "
-                f"`tidegate late reopen {name} --start '{start}'`, and backfill the time before under another name"
+                f"UPDATE or OPTIMIZE of {self._source.table} rewrote files with rows of that time, so tidegate can't "
+                f"tell which of them the backfill left out. Reopen the others, `tidegate late reopen {name} --start "
+                f"'{start}'`, and backfill the time before under another name"
             )
 
 

@@ -67,7 +67,7 @@ class Project:
         warehouse: folder or URI of the tables of a project without a file.
         pipelines: the Pipeline values of a project without a file.
         settings: by pipeline, fields as in `[pipelines.NAME]` of tidegate.toml, for a project without a file.
-        work: folder of this host for logs and temporary files; None for `.work` in the current folder.
+        work: folder on this host for logs and temporary files; None for `.work` in the current folder.
         storage_options: options of the object store.
         backups: location of the backups.
         engine: `spark`, or `local` for processes on this machine, without Java; None for the engine that the file
@@ -745,7 +745,7 @@ class Project:
 
         if name is None or delete:
             if settings or str(of) != "latest":
-                raise UsageError("--set and --of make a branch: give its NAME, without --delete")
+                raise UsageError("--set and --of create a branch: give its NAME, without --delete")
             if name is None and delete:
                 raise UsageError("--delete: give the NAME of the branch")
         if name is None:

@@ -64,7 +64,7 @@ class Streamed(Answer):
     for_people = ("has_run",)
 
     def shown(self) -> Iterator[Shown]:
-        end = "ended after a whole epoch" if self.has_run else "its source has no rows yet: run it again when it has"
+        end = "ended after a whole epoch" if self.has_run else "its source has no rows yet: run it again later"
         yield f"{self.pipeline}: {end}"
 
 

@@ -30,7 +30,7 @@ from tidegate.windowing.timestamps import epoch_millis
 
 _ARRIVING = ("in", "late", "no window")
 _RANGES = 12
-"""Most ranges of row numbers in a cell."""
+"""Largest number of ranges of row numbers in a cell."""
 
 
 @dataclass(frozen=True, slots=True)

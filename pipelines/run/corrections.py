@@ -102,7 +102,7 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
         moved = {"partitions": partitions_of(times), "processing_time": step.clock}
     rows = SourceRows(driver.engine, source, head, driver.tables, source.position(version), lambda: first)
     manifest = _recompute(driver, source, head, changed, rows, {**moved, "positions": {source.table: position}})
-    assert manifest is not None, "the position moves in any case"
+    assert manifest is not None, "the position always moves"
     return manifest
 
 
@@ -130,7 +130,7 @@ def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: b
 
 
 def changed_since(source: OpenInput, head: Snapshot, position: Position, first: FirstRun | None) -> ChangedRows:
-    """Return the rows before the end of a backfill that changed since its position."""
+    """Return the rows that changed since the position of a backfill and are before the end of its event time."""
     end = LAST_TIME if position.frontier is None else position.frontier
     # Maintenance right after the position rewrote the same rows to other files; the old ones may have been vacuumed.
     return _changed(source, head, first, source.log.settled(position.version), source.log.head, end)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 
 _ENGINE_ENDS_WITHIN = 1.0
-"""Longest time in seconds from an error caused by a failing engine to the end of its process."""
+"""Seconds to wait, after an error, to see whether the engine's process ends and so was its cause."""
 
 
 @dataclass

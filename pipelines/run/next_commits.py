@@ -6,7 +6,7 @@ commits of two inputs are read whole, in the order of their times. The limits do
     unread files (commit: files)   limit      epochs
     1: a b   2: c d                3 files    a b c | d         windows that may split a commit
     1: a b   2: c d                3 files    a b | c d         sessions
-    1: a b c                       2 files    a b c             sessions: the first commit always goes
+    1: a b c                       2 files    a b c             sessions: the first commit is always read
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def next_commits(
         ends: identities and versions of the sources at the start of a run, which reads nothing after them.
 
     Raises:
-        Refused: an unread version removed or changed data, or its log entry or one of its files is gone.
+        Refused: an unread version removed or changed data, or its log entry or one of its files no longer exists.
     """
     unread = [input_.log.unread(position.version) for input_, position in zip(source.inputs, positions, strict=True)]
     until = [input_.log.head for input_ in source.inputs]

@@ -45,7 +45,7 @@ class RanInterval:
 
 @dataclass(frozen=True)
 class History:
-    """The runs behind a snapshot.
+    """The runs that led to a snapshot.
 
     Args:
         tables: tables of the pipeline.
@@ -59,7 +59,7 @@ class History:
 
     @classmethod
     def of(cls, tables: PipelineTables, head: Snapshot) -> History:
-        """Return the runs behind the head."""
+        """Return the runs that led to the head."""
         recorded = _epochs(tables)
         ran: list[RanInterval] = []
         corrections: tuple[int, ...] = ()

@@ -155,7 +155,7 @@ class HourlyCleaning:
 
 
 def remove_checkpoints(folder: Path, pipeline: str) -> None:
-    """Remove Spark checkpoints that killed streams of older versions left. The caller holds the lease.
+    """Remove Spark checkpoints left behind by killed streams of older versions. The caller holds the lease.
 
     Args:
         folder: the work folder.

@@ -73,7 +73,7 @@ class OpenPart(Protocol):
         """Return the uncompressed size of columns of a group in bytes, or 0 if it is unknown."""
 
     def kept(self, first: int, group: int) -> Bools | None:
-        """Return a flag for each row of a group: whether it was not deleted. Return None if no row was.
+        """Return a flag for each row of a group, False for deleted rows, or None if no row was deleted.
 
         `first` is the position of the group's first row in the file.
         """
@@ -227,7 +227,7 @@ class ChangingSource(Protocol):
     """A source that reports what changed between two versions. Changes of other sources are refused.
 
     `unread` of such a source yields a version that removed or changed rows as a `SourceCommit` with `changes`, or skips
-    it if the source is configured so.
+    it if the source is configured to.
     """
 
     def skipped(self, after: int, until: int) -> int:
@@ -259,4 +259,4 @@ class ChangingSource(Protocol):
 
 
 MEMBERS = tuple(sorted(name for name in vars(Source) if not name.startswith("_")))
-"""Names that a source has."""
+"""Names of the members that every source has."""

@@ -40,7 +40,7 @@ Setting: TypeAlias = Callable[[str], str | None]
 """Function that returns the value of a setting of Spark, or None if it is not set."""
 
 _OF_ONE_TEXT = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
-"""Types whose values Arrow and Spark write as the same text, which names a source partition."""
+"""Types whose values Arrow and Spark convert to the same text, so that it can name a source partition."""
 
 
 def unset(name: str) -> str | None:
@@ -207,7 +207,7 @@ def columns_of(pipeline: Pipeline, input_: Input, source: Source, choice: Choice
     `of_spark` is called only if rows go through Spark, which knows the types of what it evaluates.
 
     Raises:
-        Refused: an expression can't be evaluated, or only Spark could read the source but can't.
+        Refused: an expression can't be evaluated, or neither the tasks nor Spark can read the source.
     """
     if choice.needs_spark:
         return of_spark(pipeline, input_, source, choice)

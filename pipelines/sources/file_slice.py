@@ -120,7 +120,7 @@ class FileSlice:
         return sum(_MANY if part.rows is None else part.rows for part in self.parts)
 
     def as_rows(self, judged: EvaluatedRows, wanted: Bools) -> pa.Table:
-        """Return judged rows with all columns of a source row."""
+        """Return the wanted rows of a part with all columns of the source."""
         part, table, flags = self.parts[judged.number], self.table_of(judged.number), pa.array(wanted)
         rows = table.source_rows(part, judged.places[wanted]) if judged.rows is None else judged.rows.filter(flags)
         return self._in_shape(table, rows, [judged.table[column].filter(flags) for column in table.columns.key])

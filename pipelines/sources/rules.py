@@ -1,6 +1,6 @@
 """Rules that reject a row. Each rule has a reason, and the rules are checked in order.
 
-The reason of a rejected row is that of the first rule that it breaks.
+A rejected row gets the reason of the first rule that it breaks.
 """
 
 from __future__ import annotations

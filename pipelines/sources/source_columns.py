@@ -136,7 +136,7 @@ class SourceColumns:
         return np.clip(numbers, -LAST_TIME, LAST_TIME) * 1000, valid
 
     def timely(self, column: pa.ChunkedArray, committed: Millis | None) -> tuple[Int64s, Bools]:
-        """Return event times, and a flag for each: whether it breaks no rule about event time.
+        """Return event times, and a flag for each: True if it breaks no rule about event time.
 
         Without a commit time, no event time counts as ahead.
         """

@@ -42,7 +42,7 @@ class EvaluatedRows:
     rows: pa.Table | None = None
 
     def usable(self, since: Millis, until: Millis) -> Bools:
-        """Return a flag for each row: whether no rule rejects it and its time is in `[since, until)`."""
+        """Return a flag for each row: True if no rule rejects it and its time is in `[since, until)`."""
         usable = np.ones(len(self.times), np.bool_)
         for unusable in self.rejected.values():
             usable &= ~unusable

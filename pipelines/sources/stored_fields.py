@@ -43,7 +43,7 @@ class StoredField:
 
 
 def fields_of(schema: pa.Schema) -> tuple[StoredField, ...]:
-    """Return the columns of a schema, with the names that they have there."""
+    """Return the columns of a schema, with their names in data files."""
     return tuple(_field_of(field.name, field.type) for field in schema)
 
 
@@ -101,7 +101,7 @@ _STORED = (
     (pa.types.is_map, (pa.types.is_map,)),
     (pa.types.is_list, (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)),
 )
-"""The kinds of nested types of a table, each with those that files may have for it."""
+"""The kinds of nested types in a table, each with the kinds that its files may use instead."""
 
 
 def _converted(values: pa.Array, kind: pa.DataType, field: StoredField) -> pa.Array:

@@ -80,7 +80,7 @@ class Warehouse:
         return "/".join((self.uri.rstrip("/"), *parts))
 
     def exists(self, path: str) -> bool:
-        """Return True if there is a Delta table at a path; raise OSError if something else than a folder is there."""
+        """Return True if there is a Delta table at a path; raise OSError if anything other than a folder is there."""
         if is_local(path):
             root = self.filesystem(path)[1]
             try:
@@ -346,7 +346,7 @@ class Warehouse:
             filesystem.delete_file(place)
 
     def delete_folder(self, path: str) -> None:
-        """Remove a folder and its content. Of a link, remove only the link. A missing folder is not an error.
+        """Remove a folder and its content. If it is a link, only the link is removed. A missing folder is not an error.
 
         Raises:
             Refused: a symbolic link in the path leads to another folder.

@@ -79,9 +79,9 @@ def test_a_date_without_a_zone_is_utc(tmp_path: Path) -> None:
         (ENTRY + "schedul = 'x'", "pipelines.hours.schedul: unknown key; did you mean schedule?"),
         ("[metrics]\nprometheus = 'http://localhost:9464'", "metrics.prometheus: give a port, such as 9464"),
         ("[metrics]\nprometheus = 'localhost'", "metrics.prometheus: give a port, such as 9464, or an address"),
-        ("[metrics]\ntextfile = 's3://bucket/metrics'", "metrics.textfile: give a folder of this host, such as"),
-        ("[metrics]\ntextfile = ''", "metrics.textfile: give a folder of this host, such as"),
-        ("work = 's3://bucket/work'", "work: give a folder of this host, such as"),
+        ("[metrics]\ntextfile = 's3://bucket/metrics'", "metrics.textfile: give a folder on this host, such as"),
+        ("[metrics]\ntextfile = ''", "metrics.textfile: give a folder on this host, such as"),
+        ("work = 's3://bucket/work'", "work: give a folder on this host, such as"),
     ],
 )
 def test_a_fault_is_told_in_our_words_with_the_way_out(tmp_path: Path, text: str, told: str) -> None:

@@ -102,7 +102,7 @@ def test_the_answer_of_a_store_becomes_its_code_its_message_and_a_way_out(code: 
         (ConnectionRefusedError(), "ConnectionRefusedError"),
         (ROTTEN_LOG, "Kernel error: Json error: Truncated record whilst reading string"),
         (START, "org.apache.spark.SparkException: the query can't start: java.io.IOException: No space left on device"),
-        (NO_DAEMON, "the process that starts Spark's Python workers is gone (killed, or out of memory?)"),
+        (NO_DAEMON, "the process that starts Spark's Python workers has ended (killed, or out of memory?)"),
     ],
     ids=[
         *("system", "deltalake", "task", "ours in a task", "without words", "lost task", "first line", "silent"),

@@ -23,7 +23,7 @@ from tidegate.windowing.functions.aggregate import AggregateFunction
 
 @dataclass(frozen=True, slots=True)
 class Variance(OfColumn):
-    """Variance of a column as a double, of a sample (null for fewer than two values) or of the population."""
+    """Sample variance (null for fewer than two values) or population variance of a column, as a double."""
 
     sample: bool = True
 

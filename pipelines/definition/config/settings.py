@@ -82,7 +82,7 @@ def _collector(value: str) -> str:
 
 def _folder(value: str) -> str:
     if not value.strip() or "://" in value:
-        raise ValueError('give a folder of this host, such as "metrics" or "/var/lib/tidegate"; not a URI')
+        raise ValueError('give a folder on this host, such as "metrics" or "/var/lib/tidegate"; not a URI')
     return value
 
 
@@ -100,7 +100,7 @@ Place: TypeAlias = Annotated[str, AfterValidator(check_address)]
 
 
 Folder: TypeAlias = Annotated[str, AfterValidator(_folder)]
-"""A folder of this host."""
+"""A folder on this host."""
 
 
 EngineName: TypeAlias = Literal["spark", "local"]
@@ -312,7 +312,7 @@ class Config(Table):
     warehouse: Place = "warehouse"
     """Folder or URI of all tables; a relative path is relative to the file's folder."""
     work: Folder = ".work"
-    """Folder of this host for logs and temporary files; relative as above."""
+    """Folder on this host for logs and temporary files; relative as above."""
     artifacts: Place | None = None
     """Folder or URI for files besides tables that all hosts must see: run reports, Data Docs, alarms, runs that Airflow
     started. None means `_tidegate/artifacts` in the warehouse if that is a URI, and otherwise the work folder.

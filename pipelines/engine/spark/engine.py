@@ -395,4 +395,4 @@ def _end_of_spark(code: int, config: Config) -> str:
     if (number := -code if code < 0 else code - 128) in set(signal.Signals):
         name = signal.Signals(number).name
         return f"Spark's process was ended by {name}: it was killed, or the system ran out of memory"
-    return f"Spark's process ended with exit code {code}: out of memory, or killed? {more}"
+    return f"Spark's process ended with exit code {code}: it may have run out of memory or been killed. {more}"

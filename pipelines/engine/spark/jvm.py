@@ -70,7 +70,7 @@ def end() -> None:
 
 
 def known_settings(config: Config) -> Callable[[str], str | None] | None:
-    """Return the function that `settings_of` returns, or None if a session may have settings from elsewhere."""
+    """Return what `settings_of` returns, or None if a session may get settings from other places than tidegate.toml."""
     return None if _has_other_settings(config) else settings_of(config)
 
 
@@ -115,7 +115,7 @@ _ADDS = ("spark.sql.extensions", "spark.sql.catalogImplementation", "spark.sql.c
 
 
 def function_names(config: Config) -> frozenset[str] | None:
-    """Return at least the names of a project's Spark functions; None if other libraries may have added some.
+    """Return all names that Spark's functions may have in a project; None if other libraries may have added some.
 
     They are read from the constants of the class that registers the functions, so they match the installed version.
     """

@@ -174,7 +174,7 @@ def _escaped(text: str) -> str:
 
 
 def log_python_to(file: Path) -> None:
-    """Write what PySpark and py4j log about failed calls to a file; the command reports an error in one line."""
+    """Redirect what PySpark and py4j log about failed calls to a file; the command reports errors itself."""
     from pyspark.logger import PySparkLogger
 
     loggers = [logging.getLogger("py4j"), *map(PySparkLogger.getLogger, _STRUCTURED)]

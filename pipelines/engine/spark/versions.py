@@ -81,7 +81,7 @@ def from_arrow(schema: pa.Schema) -> StructType:
 def ends_with_what_is_there(reader: type[Reader]) -> type[Reader]:
     """Declare to Spark that a stream reader has `prepareForTriggerAvailableNow`.
 
-    Before Spark 4.2, an available-now query is one batch: after a failure, the failed one.
+    Before Spark 4.2, an available-now query runs a single batch; after a failure it only repeats the failed one.
     """
     with suppress(ImportError):
         import_module("pyspark.sql.streaming.datasource").SupportsTriggerAvailableNow.register(reader)

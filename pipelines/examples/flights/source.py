@@ -4,8 +4,8 @@ A record arrives when its flight has landed, so departures come out of order; a 
 was never recorded arrives a day after departure. A cancelled flight has no departure: its record
 arrives at the scheduled time, and a pipeline over departures rejects it.
 
-For the demo, an airline holds the records of its first day back until everything else has arrived, and another one
-corrects that day afterwards, by a day that is written again.
+For the demo, one airline holds back the records of its first day until everything else has arrived. Then the records of
+another airline are corrected by overwriting that day.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ FIRST_DAY = date(2013, 1, 1)
 DAYS = 365
 
 HELD_BACK, CORRECTED = "MQ", "UA"
-"""Airlines whose records of the first day come late, and are corrected afterwards."""
+"""The airline whose records of the first day arrive late, and the one whose records are corrected afterwards."""
 
 _CORRECTION = 3
-"""Minutes by which an air time was too short."""
+"""Minutes by which the air times were too short."""
 _TAXI = timedelta(minutes=20)
 _NEVER_RECORDED = timedelta(hours=24)
 
@@ -55,7 +55,7 @@ SCHEMA = pa.schema(
 
 
 def read_flights() -> pd.DataFrame:
-    """Return all 336,776 flights with departure and arrival of their record in UTC, in the order of arrival.
+    """Return all 336,776 flights in the order in which their records arrive, with both times in UTC.
 
     Raises:
         UsageError: the package with the data is not installed.
@@ -128,7 +128,7 @@ def append_held_back(path: str, storage_options: dict[str, str] | None = None) -
 
 
 def overwrite_first_day(path: str, storage_options: dict[str, str] | None = None) -> tuple[int, int]:
-    """Write the first day again, with corrected air times of an airline; return its records, and the corrected ones."""
+    """Overwrite the first day with corrected air times of one airline. Return how many it has, and how many changed."""
     table = DeltaTable(path, storage_options=storage_options)
     start, end = _midnight(0), _midnight(1)
     day = table.to_pyarrow_table(filters=[("departed_at", ">=", start), ("departed_at", "<", end)])
@@ -141,7 +141,7 @@ def overwrite_first_day(path: str, storage_options: dict[str, str] | None = None
 
 
 def _midnight(day: int) -> datetime:
-    """Return the beginning of a day in UTC, by its number from the first on."""
+    """Return the start of a day in UTC; days are numbered from 0."""
     return datetime.combine(FIRST_DAY, time(), UTC) + timedelta(days=day)
 
 

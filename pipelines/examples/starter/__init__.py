@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta
 import pyarrow as pa
 
 DAYS = 7
-"""Number of days of the sample; the last one is the day before the project was made."""
+"""Number of days of the sample; the last one is the day before the project was created."""
 
 SCHEMA = pa.schema(
     [("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("page", pa.string()), ("cents", pa.int64())]
@@ -18,7 +18,7 @@ SCHEMA = pa.schema(
 
 _PAGES = ("/", "/shoes", "/hats", "/cart", "/paid")
 _VISITS = (("ann", time(8, 40), 5), ("bob", time(12, 15), 3), ("ann", time(19, 5), 2), ("cem", time(23, 50), 5))
-"""User, first click and number of clicks of each visit in a day; a click comes five minutes after the one before."""
+"""User, first click and number of clicks of each visit in a day; each click comes five minutes after the last one."""
 
 
 def clicks_of(day: date) -> pa.Table:

@@ -154,7 +154,7 @@ def delete_backups(place: PipelineTables, names: Iterable[str], check_lease: Cal
 def _put_back(place: PipelineTables, folder: str) -> dict[str, int]:
     """Put back the files of the pool that a killed command had set aside. Return the names and sizes of all files.
 
-    A new backup may rely on them: its command may have looked before they were set aside.
+    A new backup may rely on them: its command may have seen them before they were set aside.
     """
     path = place.path(f"{POOL}/{folder}")
     aside = [file for file in place.warehouse.names(path) if file.endswith(_ASIDE)]

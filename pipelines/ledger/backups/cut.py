@@ -47,7 +47,7 @@ class TableCut:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """All tables of a pipeline as of one epoch. `state`, which shows commands that a pipeline has run, is last."""
+    """All tables of a pipeline as of one epoch. `state`, whose existence marks a pipeline as run, is last."""
 
     manifest: Manifest
     tables: tuple[TableCut, ...]

@@ -43,8 +43,8 @@ class OtherPipeline(Refused):
 class Snapshot:
     """One version of table `state`, and the manifest in it.
 
-    The state files are listed without the file of the manifest row. That is a single file unless somebody else
-    compacted the table.
+    The state files are listed without the file of the manifest row. The manifest row has a file of its own unless
+    somebody else compacted the table.
     """
 
     manifest: Manifest

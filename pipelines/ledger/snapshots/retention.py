@@ -196,7 +196,7 @@ def _fence(
     """Commit to tables on top of the version that a cleanup is based on, and record which versions of state are kept.
 
     For each table, `at` is the version that the cleanup is based on, and `since` the version from which all are kept.
-    Table state always gets a commit, the `cleared` tables because they lose files.
+    Table state always gets a commit; `cleared` names the tables that get one because they lose files.
     """
     kept = {"snapshots": sorted(version for version in snapshots if version < since[state.NAME]), "since": since}
     # Table state is last: nothing is given up until every table is fenced.

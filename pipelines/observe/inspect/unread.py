@@ -115,7 +115,7 @@ class SourceWatch:
         return look
 
     def is_driven(self) -> bool:
-        """Return True if a driver holds the lease. It reads the unread data; if not, the next poll finds it."""
+        """Return True if a driver holds the lease. It will read the unread data; if not, the next poll finds it."""
         from tidegate.pipelines.ledger.host import system_clock
         from tidegate.pipelines.ledger.lease import read_lease
 

@@ -91,7 +91,7 @@ class Answer:
         return frame
 
     def require(self) -> Self:
-        """Return this answer. An answer that may say that something is wrong raises an error then."""
+        """Return this answer; subclasses raise an error instead if the answer says that something is wrong."""
         return self
 
     def shown(self) -> Iterable[Shown]:

@@ -36,7 +36,7 @@ def plain_cell(text: str) -> str:
 
 
 def templates_in(folder: Path) -> Environment:
-    """Return the templates of a folder; they show `look` and numbers, and escape all text."""
+    """Return the templates of a folder. They have the style sheet `look` and filter `number`, and escape all text."""
     from jinja2 import Environment, FileSystemLoader
 
     environment = Environment(

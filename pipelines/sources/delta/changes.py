@@ -1,4 +1,4 @@
-"""What the actions of a version did to the rows of a Delta table, above all UPDATE, DELETE, MERGE and RESTORE."""
+"""What the actions of a version did to the rows of a Delta table, especially UPDATE, DELETE, MERGE and RESTORE."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def refusal_of(path: str, version: int, actions: Sequence[Action]) -> Refused:
     return Refused(
         f"source table {path} is not append-only: version {version} ({operation or 'unknown operation'}) removed or "
         "changed rows that may have been read. Give the pipeline's DeltaSource changes='correct', which corrects the "
-        "windows of these rows (joins and functions don't have it), or changes='ignore', which skips such versions. Or "
-        "compute from the table as it is now: run all intervals of a backfill again, from the first one, with "
-        "`tidegate backfill --again --and-following`, or start a new pipeline with a backfill"
+        "windows of these rows (joins and functions don't support it), or changes='ignore', which skips such "
+        "versions. Or compute from the table as it is now: run all intervals of a backfill again, from the first one, "
+        "with `tidegate backfill --again --and-following`, or start a new pipeline with a backfill"
     )
 
 
@@ -76,7 +76,7 @@ class Changes:
     earlier: Callable[[], Mapping[str, Action]]
 
     def cheapest(self, sizes: Callable[[list[str]], Mapping[str, int | None]]) -> ChangedFiles:
-        """Return the files to read deleted and added rows from, by the change feed or not, whichever needs fewer bytes.
+        """Return the files with the deleted and added rows, from the change feed if that means reading fewer bytes.
 
         The change feed is not used if one of its files is missing: the files of both versions may still exist. `sizes`
         returns file sizes by path, None for a missing file.
@@ -205,7 +205,7 @@ def _without_files_of_both(
 
 
 def _without_rows_of_both(gone: Mapping[_File, SourceFile], came: Mapping[_File, SourceFile]) -> ChangedFiles:
-    """Return the files. If only a file's deletion vector changed, leave only the rows that one vector removes."""
+    """Return the files. Of a file whose deletion vector changed, only rows that one of the two removes are read."""
     sides = [{path: file for (path, _), file in side.items()} for side in (gone, came)]
     parts: list[tuple[SourceFile, ...]] = []
     for side, beside in (sides, sides[::-1]):

@@ -183,8 +183,8 @@ class SourceLog:
         if newest > self.head:
             part = "into" if position.files else "up to"
             raise Refused(
-                f"source table {self.path} is at version {self.head}, but was read {part} version {newest}: it was set "
-                "back to an older state. Restore the newer one, or start a new pipeline with a backfill"
+                f"source table {self.path} is at version {self.head}, but it was read {part} version {newest}: it was "
+                "set back to an older state. Restore the newer one, or start a new pipeline with a backfill"
             )
 
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:

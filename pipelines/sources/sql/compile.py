@@ -263,11 +263,11 @@ def _named(names: Sequence[str], columns: Mapping[str, Node]) -> Node:
 
 
 def as_condition(node: Node) -> Node:
-    """Return a condition unchanged.
+    """Return a condition unchanged after checking its type.
 
     Raises:
         Misfit: it is a number or a time.
-        Unproven: it is of another type that is not boolean.
+        Unproven: it is of any other type than boolean.
     """
     if is_number(node.type) or pa.types.is_temporal(node.type):
         raise Misfit(f"has a condition of type {name_of(node.type)}, but a condition must be boolean: compare it")

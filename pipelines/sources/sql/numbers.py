@@ -114,7 +114,7 @@ def _rounded(value: Value, round_: Callable[[Any], Any]) -> pa.Array:
 
 
 def saturated(numbers: Any, kind: Any) -> Any:
-    """Return whole doubles as integers like Java: NaN is 0, and values out of range are the nearest bound."""
+    """Return whole doubles as integers, as Java does: NaN is 0, and values out of range are the nearest bound."""
     bounds = np.iinfo(kind)
     high, low = numbers >= float(bounds.max), numbers <= float(bounds.min)
     inside = np.where(high | low | np.isnan(numbers), 0.0, numbers)

@@ -35,7 +35,7 @@ def is_ordered(kind: pa.DataType) -> bool:
 def common_type(nodes: Sequence[Node], with_literals: bool = False) -> pa.DataType:
     """Return the common type of several values.
 
-    With `with_literals`, as in an operator, an integer literal combined with a decimal is as narrow as its digits.
+    With `with_literals`, as for operators, an integer literal next to a decimal counts as a decimal of just its digits.
     """
     kind: pa.DataType = pa.null()
     for node in nodes:

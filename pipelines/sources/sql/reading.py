@@ -111,7 +111,7 @@ def parse(text: str) -> exp.Expr:
     if "\\" in text:
         raise Unproven("it has a backslash, whose meaning depends on Spark's settings")
     if "${" in text:
-        raise Unproven("it has ${, where Spark inserts the value of a variable, even within a text")
+        raise Unproven("it has ${, where Spark inserts the value of a variable, even inside a string")
     try:
         tokens = tokens_of(text)
         if any(token.token_type == TokenType.DCOLON and text[token.start : token.end + 1] == "::" for token in tokens):

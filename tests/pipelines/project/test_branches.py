@@ -174,7 +174,7 @@ UNFIT = {
     "no setting": ({"name": "b"}, "give at least one setting"),
     "a name": ({"name": "a@b", "settings": WIDE}, "branch name 'a@b'"),
     "no snapshot": ({"name": "b", "settings": WIDE, "of": 7}, "'7' is not a snapshot of hours"),
-    "a list with settings": ({"settings": WIDE}, "--set and --of make a branch"),
+    "a list with settings": ({"settings": WIDE}, "--set and --of create a branch"),
     "no name to delete": ({"delete": True}, "--delete: give the NAME"),
     "nothing to delete": ({"name": "b", "delete": True}, "has no complete branch 'b'; its branches: none"),
 }
