@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition import late, results
 from tidegate.pipelines.definition.branches import BranchNote
 from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.row_sets import distinct, surplus
 from tidegate.pipelines.epoch.correct import are_equal
 from tidegate.pipelines.ledger.manifest import Manifest, fork_of
@@ -125,7 +126,8 @@ def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Com
     windows = [window for window in {**before, **after} if not _same(before.get(window), after.get(window), names)]
     close = len({**before, **after}) - len(windows)
     windows.sort(key=lambda window: tuple(map(str, (*window[-2:], *window))))
-    reasons = _Reasons(ours, theirs, _late_by_key(ours), _late_by_key(theirs))
+    derived = load_pipeline(config, pipeline).derived_key
+    reasons = _Reasons(ours, theirs, *(_late_by_key(side, derived) for side in sides))
     shown = windows if rows is None else windows[:rows]
     return _comparison(
         reasons,
@@ -229,10 +231,10 @@ class _Side:
         return not isinstance(end, datetime) or to_millis(end) - 1 <= self.manifest.watermark
 
 
-def _late_by_key(side: _Side) -> Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]:
+def _late_by_key(side: _Side, derived: Sequence[str]) -> Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]:
     """Return, by key, the window bounds of late rows since the branch was created; nothing if rows have no key."""
     handle = side.tables.newest(late.NAME)
-    key = key_columns(late.NAME, arrow_schema(handle), side.key)
+    key = key_columns(late.NAME, arrow_schema(handle), side.key, derived)
     found: dict[tuple[Any, ...], list[tuple[Any, Any]]] = defaultdict(list)
     if not key:
         return found
@@ -280,7 +282,7 @@ class _Reasons:
             for table, position in self.ours.manifest.positions.items()
         ):
             return "they have read different versions of the source"
-        return "the changed settings put its rows into other windows, or reject different rows"
+        return "the changed settings put its rows into other windows, or make other rows late or rejected"
 
 
 def _meet(window: tuple[Any, Any], other: tuple[Any, Any]) -> bool:

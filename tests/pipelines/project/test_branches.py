@@ -343,6 +343,19 @@ def test_windows_that_stand_on_one_side_only_are_compared_too(lake: Lake) -> Non
     assert len(project.compare("hours", "wide", rows=1).windows) == 1
 
 
+def test_late_rows_of_a_derived_key_are_not_matched_by_the_column_of_the_source(lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1), ("bob", at("05:00"), 4))
+    project = project_of(lake, columns={"user": "case when user = 'ann' then 'bob' else 'ann' end"})
+    project.stream("hours")
+    project.branch("hours", "wide", settings=WIDE)
+    lake.append(("ann", at("05:10"), 8), ("bob", at("05:20"), 8), ("bob", at("08:00"), 4))
+    lake.append(("bob", at("05:30"), 16), ("bob", at("05:40"), 16), ("ann", at("05:50"), 1), ("bob", at("12:00"), 4))
+    project.stream("hours")
+    project.stream("hours@wide")
+    why = "the changed settings put its rows into other windows"
+    assert compared(project) == {("ann", 5): (12, 44, 32, 0, why), ("bob", 5): (8, 9, 1, 0, why)}
+
+
 def test_sessions_of_another_gap_are_other_windows(lake: Lake) -> None:
     lake.append(("ann", at("00:10"), 1), ("bob", at("05:00"), 4))
     project = project_of(lake, session_pipeline())
@@ -354,7 +367,7 @@ def test_sessions_of_another_gap_are_other_windows(lake: Lake) -> None:
     comparison = project.compare("sessions", "short")
     assert [(each.before or each.after)["total"] for each in comparison.windows] == [1, 3, 2]  # type: ignore[index]
     assert {each.why for each in comparison.windows} == {
-        "the changed settings put its rows into other windows, or reject different rows"
+        "the changed settings put its rows into other windows, or make other rows late or rejected"
     }
 
 
