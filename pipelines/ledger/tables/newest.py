@@ -88,13 +88,25 @@ def _identity(path: str) -> tuple[object, ...] | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def is_moved(handle: DeltaTable, by: int = 1) -> bool:
-    """Move a handle over the entries since its version; return True if this process committed all of them.
+def ends_at(warehouse: Warehouse, path: str, version: int) -> bool:
+    """Return True if a table's log has the entry of a version, and none after it."""
+    log = f"{path}/{FOLDER}"
+    if is_local(path):
+        _, folder = warehouse.filesystem(log)
+        has, has_next = (_identity(f"{folder}/{entry_name(number)}") is not None for number in (version, version + 1))
+        return has and not has_next
+    files, key = warehouse.objects(log)
+    listed = files.listed_after(key, entry_name(version).partition(".")[0])
+    return [version_of(name) for name in listed if is_entry(name)] == [version]
+
+
+def is_moved(handle: DeltaTable) -> bool:
+    """Move a handle over the commit that this process made on it; return True if there was no other commit.
 
     Commits of tidegate don't retry, so the entry after their handle's version is theirs. If there are more entries,
     others have committed and the table must be reopened: it may have a property that would make further commits wrong.
     """
-    wanted = handle.version() + by
+    wanted = handle.version() + 1
     try:
         handle.update_incremental()
     except (DeltaError, OSError):

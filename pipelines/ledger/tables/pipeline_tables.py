@@ -23,7 +23,7 @@ from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.names import branch_of
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.commits import commit_by
-from tidegate.pipelines.ledger.tables.newest import is_moved, newest
+from tidegate.pipelines.ledger.tables.newest import ends_at, is_moved, newest
 from tidegate.pipelines.storage.warehouse import Warehouse
 
 ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)
@@ -267,7 +267,7 @@ class Handles:
     def open(self, tables: PipelineTables, table: str) -> DeltaTable:
         """Return a table at its newest version, as `PipelineTables.open` does."""
         handle = self._kept.get(table)
-        if handle is not None and is_moved(handle, by=0):
+        if handle is not None and ends_at(tables.warehouse, tables.path(table), handle.version()):
             return handle
         if table not in self._shared:
             # Most runs publish one epoch, and have already read the tables.

@@ -82,6 +82,21 @@ def test_a_property_that_others_gave_a_table_is_found_although_its_handle_was_ke
         publish(2)
 
 
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_kept_handle_is_not_used_for_a_table_that_is_gone_or_older(three_epochs: ByHand, is_gone: bool) -> None:
+    handles = Handles()
+    three_epochs.tables.newest("results")
+    kept = [handles.open(three_epochs.tables, "results") for _ in range(3)]
+    assert kept[1] is kept[2]
+    if not is_gone:
+        the_version_before(three_epochs)
+        assert handles.open(three_epochs.tables, "results").version() == kept[2].version() - 1
+        return
+    shutil.rmtree(three_epochs.tables.path("results"))
+    with pytest.raises(Refused, match="is gone"):
+        handles.open(three_epochs.tables, "results")
+
+
 @pytest.fixture
 def three_epochs(tmp_path: Path) -> ByHand:
     made = ByHand(tmp_path)
