@@ -49,7 +49,7 @@ COUNTERS = (
     Counter("fired_early", "early panes", "Fired early", by_shard=True, changes_state=True),
     Counter("fired_on_time", "on-time panes", "Fired on time", by_shard=True, changes_state=True),
     Counter("fired_late", "late panes", "Fired late", by_shard=True, changes_state=True),
-    Counter("withdrawn", "panes taken back", "Withdrawn", by_shard=True, changes_state=True),
+    Counter("withdrawn", "panes retracted", "Retracted", by_shard=True, changes_state=True),
     Counter("timers_registered", "timers set"),
     Counter("timers_fired", "timers that fired", changes_state=True),
     Counter("timers_deleted", "timers deleted before they fired"),
@@ -78,7 +78,7 @@ COUNTERS = (
     Counter(
         "rows_gone",
         "rows deleted from the source; added rows are in events_in",
-        "Rows gone",
+        "Rows deleted",
         by_task=False,
         is_younger=True,
     ),

@@ -41,7 +41,7 @@ LEADING = (
     column("window_end", TIMESTAMP, "end, exclusive; null for the global window"),
     column("pane", pa.int32(), "number of the firing, from 0; skipped only after a merge", False),
     column("timing", pa.string(), "early, on_time or late", False),
-    column("op", pa.string(), "+ for a result, - where that pane and every one before it is withdrawn", False),
+    column("op", pa.string(), "+ for a result, - where that pane and every pane before it are retracted", False),
     column("final_at", TIMESTAMP, "the window is final when the watermark reaches this, or its clock passes it"),
     column("watermark", TIMESTAMP, "watermark at the firing; null before the first and after the last"),
     *_MADE,

@@ -33,7 +33,7 @@ from tidegate.windowing.time import (
 
 _COLUMNS = ("pipeline", "mode", "watermark (UTC)", "lag", "last check")
 _COUNTS = ("in", "on time", "late", "filtered", "fired", "rows out", "open")
-_GONE = "gone"
+_DELETED = "deleted"
 """Column with the number of rows deleted from the source. It is shown only if a listed epoch has such rows."""
 _EPOCH_COLUMNS = ("epoch", "kind", "interval (UTC)", *_COUNTS, "watermark", "lag", "seconds", "started (UTC)")
 _AFTER_IN = _EPOCH_COLUMNS.index("in") + 1
@@ -161,11 +161,11 @@ class Runs(Answer):
     def shown(self) -> Iterator[Shown]:
         cells, columns = [_epoch_cells(row) for row in self.epochs], list(_EPOCH_COLUMNS)
         if any(row.get(ROWS_GONE) for row in self.epochs):
-            columns.insert(_AFTER_IN, _GONE)
+            columns.insert(_AFTER_IN, _DELETED)
             for row, line in zip(self.epochs, cells, strict=True):
                 line.insert(_AFTER_IN, cell(row[ROWS_GONE]))
         title = f"epochs of {self.pipeline} ({len(self.epochs)} of {self.total})"
-        yield Grid(title, columns, cells, (*_COUNTS, "lag", "seconds", _GONE))
+        yield Grid(title, columns, cells, (*_COUNTS, "lag", "seconds", _DELETED))
 
 
 def runs(config: Config, pipeline: str, limit: int | None, stale: bool) -> Runs:

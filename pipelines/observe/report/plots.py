@@ -135,7 +135,7 @@ def _events(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
 def _fired(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
     fired = zip(FIRED, (GREEN, BLUE, ORANGE), strict=True)
     parts = [(name.removeprefix("fired_").replace("_", " "), colour, (name,)) for name, colour in fired]
-    _stacked(axes, rows, [*parts, ("withdrawn", RED, (RETRACTED,))])
+    _stacked(axes, rows, [*parts, ("retracted", RED, (RETRACTED,))])
 
 
 def _key_groups(axes: Axes, counts: Sequence[int]) -> None:
