@@ -115,7 +115,7 @@ _IN_FILE = {
 
 @dataclass(frozen=True)
 class PipelineDags:
-    """The DAGs of one pipeline, each built by a method, from its entry in tidegate.toml and options of code."""
+    """The DAGs of one pipeline, each built by a method, from its entry in tidegate.toml and options from code."""
 
     config: Config
     name: str

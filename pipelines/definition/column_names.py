@@ -2,13 +2,16 @@
 
 Names that differ only in case are the same to Delta and Spark, so they are the same here.
 
-    rows on their way to the tasks names that begin with `tidegate:` are ours (event_columns.py); a source that has one
-    is refused: `check_in_flight` elements and panes in operators users' columns get the prefix `key_` or `value_`
-    (windowing/epochs/elements.py) tables in memory ours begin with NUL, which no column of Delta has (epoch/spans.py)
-    tables state and results a key or a result with the name of another column is refused, before any write:
-    `check_names` the partition of table windows a key or a result of that name is refused (windows.py) tables late and
-    rejects an input column with the name of one of ours gets the prefix `input_`: `input_fields` subqueries, retyped
-    columns ours get a suffix until no column of users has the name: `free_name`
+    rows sent to the tasks           names that begin with `tidegate:` are ours (event_columns.py); a source that has
+                                     one is refused: `check_in_flight`
+    elements and panes in operators  users' columns get the prefix `key_` or `value_` (windowing/epochs/elements.py)
+    tables in memory                 ours begin with NUL, which no column of Delta has (epoch/spans.py)
+    tables state and results         a key or a result with the name of another column is refused, before any write:
+                                     `check_names`
+    the partition of table windows   a key or a result of that name is refused (windows.py)
+    tables late and rejects          an input column with the name of one of ours gets the prefix `input_`:
+                                     `input_fields`
+    subqueries, retyped columns      ours get a suffix until no column of users has the name: `free_name`
 """
 
 from __future__ import annotations

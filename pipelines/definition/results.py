@@ -107,7 +107,7 @@ def by_window(rows: pa.Table) -> pa.Table:
 def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     """Return the newest pane of each window, without stale rows and retracted windows.
 
-    This is `queries.latest` for rows in memory. Of rows that are not panes, only stale rows are removed.
+    This is `queries.latest` for rows in memory. From rows that are not panes, only stale ones are removed.
     """
     return newest(rows.filter(pc.invert(rows["stale"])), key)
 

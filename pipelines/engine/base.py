@@ -55,7 +55,7 @@ class Engine(Protocol):
 
     @property
     def is_on_one_machine(self) -> bool:
-        """True if all tasks see the folders of this machine."""
+        """True if all tasks can access the folders of this machine."""
 
     def start(self) -> None:
         """Start whatever is slow to start. Without this call, the first task starts it."""

@@ -56,7 +56,7 @@ _SINCE_1970 = 1e9
 
 
 def is_running(number: int, started: float) -> bool:
-    """Return True if a process of this host is running. Process ids are reused, so its start time is compared too.
+    """Return True if a process on this host is running. Process ids are reused, so its start time is compared too.
 
     The start is in seconds since the host's boot; older versions recorded seconds since 1970.
     """
@@ -85,7 +85,7 @@ class Heartbeat:
         return cls(work / _FOLDER / pipeline, pipeline)
 
     def begin(self) -> None:
-        """Write this process into the file. The caller holds the lease."""
+        """Record this process in the file. The caller holds the lease."""
         process = psutil.Process()
         giver = {"process": process.pid, "after_boot": after_boot(process)}
         # If it can't be written, the probe reports that; the stream itself does not need it.

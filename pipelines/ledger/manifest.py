@@ -319,7 +319,7 @@ class Manifest(_Grown):
         return table == epochs.NAME or begins or not self.publish[table].is_empty
 
     def position_in(self, source: str) -> Position:
-        """Return the position in a source table. A snapshot that was taken over another source is refused."""
+        """Return the position in a source table. A snapshot of another source is refused."""
         if source not in self.positions:
             sources = ", ".join(map(repr, self.positions))
             raise Refused(

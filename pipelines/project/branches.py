@@ -162,7 +162,9 @@ def found_branch(config: Config, pipeline: str, name: str) -> tuple[PipelineTabl
 
 def _tables(config: Config, pipeline: str) -> PipelineTables:
     if branch_of(pipeline) is not None:
-        raise UsageError(f"{pipeline!r} is a branch: a branch can't have branches. Branch its pipeline again")
+        raise UsageError(
+            f"{pipeline!r} is a branch: a branch can't have branches. Create another branch of its pipeline"
+        )
     return PipelineTables.of(config, pipeline)
 
 

@@ -124,8 +124,8 @@ class History:
         """Return the error for a run that continues from a snapshot after which rows of the source changed."""
         return Refused(
             f"interval {describe(run.interval)} of {self.tables.pipeline} can't be run again: it continues from the "
-            f"snapshot of epoch {run.parent}, and rows of the source changed since. Their windows have already been "
-            f"corrected, without running an interval again; for new code, run everything again from the first "
+            f"snapshot of epoch {run.parent}, and rows of the source have changed since. Their windows have already "
+            "been corrected, without running an interval again; for new code, run everything again from the first "
             f"interval, {self._from_the_first()}, or backfill a pipeline with another name"
         )
 

@@ -309,7 +309,7 @@ class Maintenance:
     def after(
         self, tables: PipelineTables, epoch: int, now: Millis, check_lease: Callable[[], None] | None = None
     ) -> bool:
-        """Maintain the tables if it is due after an epoch, and return True if it was.
+        """Maintain the tables if that is due after an epoch, and return True if it was.
 
         The caller holds the lease and has published the epoch.
 

@@ -37,7 +37,7 @@ Change = Callable[[bytes | None], bytes]
 
 @dataclass(frozen=True, slots=True)
 class ArtifactsInFolder:
-    """Artifacts in a folder of this machine, or of a shared mount.
+    """Artifacts in a folder on this machine or a shared mount.
 
     Each file is replaced atomically: a reader sees either the old content or the new.
 

@@ -1,4 +1,4 @@
-"""Files in a folder of this machine: hard links to them, and no deletion or copy through a symbolic link."""
+"""Files in local folders: hard links to them, and protection against deleting or copying through symbolic links."""
 
 from __future__ import annotations
 

@@ -449,7 +449,7 @@ class Warehouse:
 
 
 def is_local(path: str) -> bool:
-    """Return True if a path is on a file system of this machine (or a shared mount)."""
+    """Return True if a path is in a local file system (or a shared mount)."""
     return "://" not in path or path.startswith("file://")
 
 

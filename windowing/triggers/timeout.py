@@ -99,7 +99,7 @@ class ProcessingTimeoutTrigger(Trigger):
 
     Args:
         nested: trigger that fires the window before the timeout.
-        timeout: processing time after which the window fires in any case, milliseconds (`of` takes a timedelta).
+        timeout: processing time after which the window fires regardless, milliseconds (`of` takes a timedelta).
         reset_timer_on_new_record: True restarts the timeout at each element.
         clear_on_timeout: True clears this trigger and the nested one when a timer fires.
 

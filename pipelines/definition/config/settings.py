@@ -326,7 +326,7 @@ class Config(Table):
     connection: str | None = None
     """Airflow connection with the credentials of the object store, such as `aws_default`."""
     engine: EngineName = "spark"
-    """What runs the tasks of epochs: `spark`, or `local` for processes of this machine, without Java."""
+    """What runs the tasks of epochs: `spark`, or `local` for processes on this machine, without Java."""
     spark: dict[str, str | int | bool] = Field(default={}, repr=False)
     """Spark settings; they take precedence over those that Tidegate sets."""
     metrics: MetricsSettings = MetricsSettings()

@@ -173,7 +173,7 @@ class _WithName:
     check_lease: Callable[[], None]
 
     def cut(self) -> TableCut:
-        """Return the table with the new name in its log; files with manifests change, and are written there.
+        """Return the table with the new name in its log, after writing changed copies of the files with manifests.
 
         Files that only speed up Delta are left out, because they describe the old log.
         """

@@ -301,7 +301,7 @@ def epoch_rows(tables: PipelineTables, left: Sequence[Manifest], epoch: int) -> 
 def undone_changes(tables: PipelineTables, head: Head, parted: int, losses: Losses) -> list[Manifest]:
     """Return the manifests of the `change` epochs that a restore undoes: those of the head's lineage.
 
-    The rows that they removed from tables late and rejects return.
+    The rows that they removed from tables late and rejects reappear.
     """
     entries = snapshots_by_epoch(tables)
     manifests = []

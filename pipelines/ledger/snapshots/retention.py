@@ -80,7 +80,7 @@ class _Decision:
 
 
 def is_worthwhile(tables: PipelineTables, retention: Retention) -> bool:
-    """Return True if there are at least a tenth more recent snapshots than should be kept.
+    """Return True if the number of recent snapshots exceeds the number to keep by more than a tenth.
 
     This lists one log. The cleanup itself lists every folder, so it should not run after each epoch.
     """

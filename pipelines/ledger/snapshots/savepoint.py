@@ -75,7 +75,7 @@ def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now:
     if _is_complete(tables, path):
         raise taken
     if exists or name in tables.warehouse.links(path.rpartition("/")[0]):
-        # An older version created the table before it copied the files. Of a link, only the link itself is removed.
+        # An older version created the table before it copied the files. If it is a link, only that is removed.
         tables.warehouse.delete_folder(path)
     rests = tables.warehouse.names(path)
     # Another command may be copying under this name: whichever creates the table first gets the name.

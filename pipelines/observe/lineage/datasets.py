@@ -221,7 +221,7 @@ def _statistics(rows: int, size: int, files: int) -> dict[str, int]:
 
 
 def _written_in(tables: PipelineTables, table: str, first: int, last: int) -> dict[str, int]:
-    """Return what a range of epochs wrote to a table. Of a file that also has other rows, `size` is their share."""
+    """Return what a range of epochs wrote to a table. If a file also has other rows, `size` is their share."""
     handle = tables.newest(table)
     rows = size = files = 0
     for file in active_files(handle):

@@ -35,7 +35,7 @@ _READS_HEADERS = "opentelemetry.util.re"
 
 
 def pushing(collector: str, every: float) -> MetricReader:
-    """Return a reader that sends to a collector, whose address lacks the path for metrics, every few seconds."""
+    """Return a reader that exports to a collector every few seconds. Its address lacks the path for metrics."""
     return PeriodicExportingMetricReader(Exporter(collector), every * 1000)
 
 

@@ -205,7 +205,7 @@ def _without_files_of_both(
 
 
 def _without_rows_of_both(gone: Mapping[_File, SourceFile], came: Mapping[_File, SourceFile]) -> ChangedFiles:
-    """Return the files. Of a file whose deletion vector changed, only rows that one of the two removes are read."""
+    """Return the files. If a file's deletion vector changed, only rows that exactly one of the two removes are read."""
     sides = [{path: file for (path, _), file in side.items()} for side in (gone, came)]
     parts: list[tuple[SourceFile, ...]] = []
     for side, beside in (sides, sides[::-1]):

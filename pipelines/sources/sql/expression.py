@@ -184,7 +184,7 @@ class SourceSql:
 
 
 def _plain(rows: pa.Table, names: frozenset[str]) -> pa.Table:
-    """Return the named columns without dictionaries, or any column if none is named, for the number of rows."""
+    """Return the named columns without dictionaries; if none is named, one column, which keeps the number of rows."""
     wanted = sorted(names) or rows.column_names[:1]
     return pa.table([plain(rows[name]) for name in wanted], names=wanted)
 
@@ -228,7 +228,7 @@ def compile_input(
 
 
 def _reason(error: Unproven, left_to_spark: Collection[str]) -> str:
-    """Return the reason for an expression. The compiler reports a column that Spark evaluates as unknown."""
+    """Return the reason for an expression. To the compiler, a column that Spark evaluates is unknown."""
     for name in sorted(left_to_spark):
         if str(error).startswith(repr(name)):
             return f"it uses {name!r}, which Spark evaluates"
