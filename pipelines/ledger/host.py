@@ -113,7 +113,7 @@ class Heartbeat:
         except FileNotFoundError:
             raise TidegateError(
                 f"no stream of {self.pipeline} has started on this host: {self.file} does not exist. A stream writes "
-                f"it once it has the lease and Spark is running"
+                f"it once it has the lease and its engine has started"
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or "it is damaged"

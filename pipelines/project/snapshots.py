@@ -167,6 +167,10 @@ def snapshot_show(
     )
 
 
+_SHOWN = {"came": "added", "went": "removed", "changed": "changed"}
+"""Words for people; the keys are promised names in the JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotDiff(Answer):
     """The differences between two snapshots.
@@ -207,14 +211,14 @@ class SnapshotDiff(Answer):
     def shown(self) -> Iterator[Shown]:
         difference, limit, key = self.difference, self.limit, tuple(self.after.schemas.key)
         counts = {
-            kind: ", ".join(f"{n} {change}" for change, n in each.items()) for kind, each in self._counts().items()
+            kind: ", ".join(f"{n} {_SHOWN[change]}" for change, n in each.items()) for kind, each in self._counts().items()
         }
         yield " to ".join(
             f"epoch {each.epoch} (watermark {show_millis(each.watermark)})" for each in (self.before, self.after)
         )
         windows = [
-            *(("came", row, "") for row in difference.came[:limit]),
-            *(("went", row, "") for row in difference.went[:limit]),
+            *(("added", row, "") for row in difference.came[:limit]),
+            *(("removed", row, "") for row in difference.went[:limit]),
             *(("changed", change.after, _changes(change)) for change in difference.changed[:limit]),
         ]
         yield Grid(
@@ -233,7 +237,7 @@ class SnapshotDiff(Answer):
                     timer.domain,
                     show_millis(timer.at),
                 )
-                for change, timers in (("came", difference.timers_came), ("went", difference.timers_went))
+                for change, timers in (("added", difference.timers_came), ("removed", difference.timers_went))
                 for timer in timers[:limit]
             ],
         )

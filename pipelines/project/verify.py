@@ -112,7 +112,7 @@ class Verified(Answer):
         yield (
             f"{self.pipeline}, epoch {self.epoch}{since}: {self.windows} windows of {self.keys} sampled keys "
             f"recomputed, {self.late_rows} late rows, {self.epochs} epochs and {self.manifests} manifests checked: "
-            f"{len(self.faults) or 'no'} difference(s)"
+            f"{len(self.faults) or 'no'} difference{'(s)' if self.faults else ''}"
         )
         if self.unverifiable:
             yield f"{self.unverifiable} windows of sampled keys are unverifiable: {self.why_unverifiable}"

@@ -99,7 +99,7 @@ def test_stale_results_are_kept_on_demand(project: Project) -> None:
     assert [run["epoch"] for run in project.data("runs", "sessions", "--stale")] == [4, 3, 2, 1]
 
 
-def test_a_diff_shows_what_came_went_and_changed(project: Project) -> None:
+def test_a_diff_shows_what_was_added_removed_and_changed(project: Project) -> None:
     by_hand = project.by_hand
     by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:10"), 1), watermark=at("10:00"))
     by_hand.epoch(("bob", at("10:20"), 5), ("cem", at("10:40"), 1), watermark=at("10:35"))
@@ -107,7 +107,7 @@ def test_a_diff_shows_what_came_went_and_changed(project: Project) -> None:
     assert told["counts"] == {"windows": {"came": 1, "went": 1, "changed": 1}, "timers": {"came": 2, "went": 2}}
     assert told["changed"][0]["after"]["acc_total"] == 6
     text = project.says(0, "total 1 -> 6", "snapshot", "diff", "sessions", "1", "2")
-    assert "1 came, 1 went, 1 changed" in text
+    assert "1 added, 1 removed, 1 changed" in text
 
 
 def test_a_diff_shows_a_missing_value_as_sql_does(project: Project) -> None:
