@@ -211,7 +211,8 @@ class SnapshotDiff(Answer):
     def shown(self) -> Iterator[Shown]:
         difference, limit, key = self.difference, self.limit, tuple(self.after.schemas.key)
         counts = {
-            kind: ", ".join(f"{n} {_SHOWN[change]}" for change, n in each.items()) for kind, each in self._counts().items()
+            kind: ", ".join(f"{n} {_SHOWN[change]}" for change, n in each.items())
+            for kind, each in self._counts().items()
         }
         yield " to ".join(
             f"epoch {each.epoch} (watermark {show_millis(each.watermark)})" for each in (self.before, self.after)
