@@ -171,7 +171,7 @@ def with_remedy(error: BaseException) -> str:
 def is_of_store(error: BaseException) -> bool:
     """Return True if a request of deltalake to an object store failed; then nothing is wrong with the table."""
     text = str(error)
-    # A file that is missing is an answer.
+    # A missing file is an answer of the store, not a failure.
     return _STORE.search(text) is not None and "404 Not Found" not in text
 
 

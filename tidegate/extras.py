@@ -31,7 +31,7 @@ EXTRA_OF = {
     "obstore": "s3",
     "openlineage": "lineage",
     "opentelemetry": "metrics",
-    # Spark, the checks and the flights bring it; each of them asks for a library of its own first.
+    # The extras of Spark, the checks and the flights install it; their own libraries are checked first.
     "pandas": "spark",
     "prometheus_client": "metrics",
     "pyspark": "spark",
@@ -82,7 +82,7 @@ def require(subject: str, *libraries: str, extra: str | None = None) -> None:
     """
     missing = [library for library in libraries if not is_installed(library)]
     if missing:
-        # The errors of pipelines are loaded only for one: the library windowing asks here as well.
+        # Imported only here, because `windowing` imports this module, and must not load `pipelines`.
         from tidegate.pipelines.errors import UsageError
 
         extras = sorted({EXTRA_OF[library.partition(".")[0]] for library in missing}) if extra is None else [extra]
@@ -102,7 +102,7 @@ def missing_extra(error: BaseException, subject: str = "this", module: str = "")
     from tidegate.pipelines.errors import UsageError
 
     wanted = error.name.partition(".")[0]
-    # Several distributions share the name `opentelemetry`, so one may be there and the other not.
+    # Several distributions share the name `opentelemetry`, so one may be installed without the other.
     name = wanted if sys.modules.get(wanted) is None else error.name
     importer, is_ours = _importer(error, module.partition(".")[0])
     is_missing = isinstance(error, ModuleNotFoundError)
@@ -112,7 +112,7 @@ def missing_extra(error: BaseException, subject: str = "this", module: str = "")
         return UsageError(
             f"{_lacks(subject, wanted)}: pip install {wanted}" if wanted in _OF_ANYBODY else needs(subject, name)
         )
-    # A library that another one imports comes with that one.
+    # A library that another one imports is installed with that one.
     extra = EXTRA_OF.get(importer or wanted)
     if extra is None:
         return None
