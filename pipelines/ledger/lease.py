@@ -203,7 +203,7 @@ class Lease:
         self.check_lost()
 
     def check_in_table(self) -> None:
-        """Do what `check` does, but also if this lease has expired only by another driver's clock."""
+        """Do what `check` does, after reading the table: by another driver's clock, this lease may have expired."""
         holder = read_lease(self._tables)
         if holder is not None and holder.run != self.row.run:
             self._lost = holder

@@ -61,8 +61,8 @@ class Verified(Answer):
         unverifiable: number of windows of sampled keys that can't be recomputed.
         why_unverifiable: the reasons; None if there are none.
         after: only what later epochs published was verified; None for everything.
-        due_in: if the budget does not allow a verification yet, so that nothing was verified, the seconds of epochs
-            after which it does; otherwise None.
+        due_in: if nothing was verified because the budget does not allow it yet, the seconds that epochs must run
+            until then; otherwise None.
         late_rows: number of late rows that were checked.
         epochs: number of epochs that were checked.
         manifests: number of retained manifests that were checked.

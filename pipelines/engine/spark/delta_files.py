@@ -112,7 +112,7 @@ class DeltaFiles:
         return (time >= F.timestamp_millis(F.lit(since))) & (time < F.timestamp_millis(F.lit(until)))
 
     def _newest_alive(self, versions: set[int]) -> dict[int, int]:
-        """Return, for each version, the newest of these versions up to which no file was removed."""
+        """Map each version to the newest of these versions that still has all its files."""
         log, alive, ordered = self.of.warehouse.log(self.of.table), {}, sorted(versions, reverse=True)
         newest = ordered[0]
         for version, following in zip(ordered, [newest, *ordered], strict=False):

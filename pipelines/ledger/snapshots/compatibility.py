@@ -194,7 +194,7 @@ def _remedy(bound: BoundPipeline, difference: Difference) -> str:
 
 
 def _dropped_as(difference: Difference) -> str:
-    """Return the name of a part of the state as `dropped` has it: that of the aggregate for a contents column."""
+    """Return the name to list in `dropped`: for the contents column of an aggregate, that of the aggregate."""
     return difference.name.removeprefix("acc_")
 
 

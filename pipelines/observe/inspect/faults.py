@@ -195,7 +195,7 @@ _ORDER_UNKNOWN = "they have rows from before epoch {}, whose order of arrival is
 
 @dataclass
 class _Compared:
-    """The comparison of what is published for a key with its life.
+    """The comparison of what is published for a key with the key's life.
 
     `is_cut` is True if an unknown part of the rows may be from before the key was forgotten.
     """
