@@ -432,7 +432,8 @@ class PipelineDags:
         shared: dict[str, Any] = {
             "start_date": self.entry.start,
             "catchup": False,
-            "is_paused_upon_creation": True,
+            # A run of a paused DAG waits, so one that only starts by hand is not paused: nothing starts it by itself.
+            "is_paused_upon_creation": options["schedule"] is not None,
             # Code from an older version of a bundle can't continue the state of newer code.
             "rerun_with_latest_version": True,
             **theirs,

@@ -47,14 +47,14 @@ class KnownParams:
         """
         given = context["dag_run"].conf or {}
         if unknown := sorted(set(given) - set(self.names)):
-            names = f"It has {', '.join(self.names)}" if self.names else "It has none"
-            raise AirflowFailException(f"{'; '.join(map(self._describe, unknown))}. {names}. Nothing was done")
+            names = f"The DAG has {', '.join(self.names)}" if self.names else "The DAG has none"
+            raise AirflowFailException(f"{' '.join(map(self._describe, unknown))} {names}. Nothing was done")
 
     def _describe(self, name: str) -> str:
         if (other := dict(self.elsewhere).get(name)) is not None:
-            return f"{name!r} is not a Param of this DAG, but of {other}: trigger that one"
+            return f"{name!r} is not a Param of this DAG, but of {other}: trigger that one."
         close = get_close_matches(name, self.names, 1)
-        return f"{name!r} is not a Param of this DAG{f': did you mean {close[0]}?' if close else ''}"
+        return f"{name!r} is not a Param of this DAG{f': did you mean {close[0]}?' if close else '.'}"
 
 
 def _moment_param(title: str, description: str) -> Param:
