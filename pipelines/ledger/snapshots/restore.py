@@ -248,5 +248,4 @@ def _manifest(
         now,
         epoch=epoch,
         timeline=max(0 if head is None else head.timeline, then.timeline) + 1,
-        line=(*then.line, (epoch, epoch)),
     )

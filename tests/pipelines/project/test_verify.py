@@ -148,6 +148,12 @@ def test_a_long_life_verifies_and_the_sample_is_that_of_its_seed(life: Lake) -> 
     assert verified(life, HOURS).faults == ()
 
 
+def test_a_restore_to_the_newest_snapshot_that_gives_late_rows_up_lacks_only_them(life: Lake) -> None:
+    rmtree(life.tables(HOURS).path("late"))
+    life.project(HOURS).restore("hours", "latest", give_up_results=True)
+    assert {fault.kind for fault in verified(life, HOURS).faults} == {"late"}
+
+
 def test_open_windows_that_share_slices_are_compared_whole(lake: Lake) -> None:
     windows = SlidingEventTimeWindows.of(timedelta(hours=3), timedelta(hours=1))
     pipeline = hourly_pipeline(
