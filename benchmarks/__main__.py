@@ -87,7 +87,7 @@ PROGRAMS = {
     "engines": Program(
         "The local engine compared with Spark's: the first result, and batches",
         "engines",
-        ("--events=1000000", "--rounds=3"),
+        ("--events=2000000", "--rounds=3"),
         (),
     ),
     "windows_table": Program(
