@@ -1,7 +1,7 @@
 """Credentials of an object store from an Airflow connection, for commands and for tasks that read tables.
 
 A command gets them through its environment, which only its user can read: they never appear in a command line,
-    template, log or file.
+template, log or file.
 """
 
 from __future__ import annotations
