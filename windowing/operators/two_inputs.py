@@ -44,8 +44,8 @@ def side_of_column(name: str) -> tuple[str, str]:
 class TwoInputOperator(KeyedOperator):
     """An operator with two inputs, which derives its event time from their watermarks and status.
 
-    The watermark is the smaller of both inputs' watermarks; idle inputs are ignored. Each watermark follows the records
-    that it caused, and each change of status is forwarded.
+    The watermark is the smaller of both inputs' watermarks; an idle input is ignored, and if both are idle, the larger
+    one counts. Each watermark follows the records that it caused, and each change of status is forwarded.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -1,7 +1,7 @@
 """Combined watermark of several inputs: the smallest watermark of the inputs that are not idle. It never goes back.
 
-If all inputs are idle, the combined watermark does not change. In this case, a `StatusWatermarkValve` advances to the
-largest watermark. Source: Flink 1.20's `CombinedWatermarkStatus`.
+If all inputs are idle, it is the largest watermark, as in a `StatusWatermarkValve`: otherwise the order in which they
+become idle would matter. Source: Flink 2.3's `CombinedWatermarkStatus` (in Flink 1.20, it stayed unchanged).
 """
 
 from __future__ import annotations
@@ -75,9 +75,10 @@ class CombinedWatermark:
             return False
         active = [part.watermark for part in self._inputs.values() if not part.idle]
         self.idle = not active
-        if not active or min(active) <= self.watermark:
+        combined = min(active) if active else max(part.watermark for part in self._inputs.values())
+        if combined <= self.watermark:
             return False
-        self.watermark = min(active)
+        self.watermark = combined
         return True
 
     def snapshot(self) -> WatermarkSnapshot:
@@ -106,7 +107,7 @@ class WatermarkOutputMultiplexer:
     """Multiplexer of outputs that are registered by id, such as those of a source's partitions.
 
     An *immediate* output may advance the combined watermark immediately. A *deferred* output takes effect at the next
-    periodic emit. Source: Flink 1.20's `WatermarkOutputMultiplexer`.
+    periodic emit. Source: Flink 2.3's `WatermarkOutputMultiplexer`.
 
     Args:
         underlying: output for the combined watermark. It is idle while all registered outputs are idle.
@@ -148,7 +149,7 @@ class WatermarkOutputMultiplexer:
         """Combine the outputs, and pass a new watermark or idleness to the underlying output."""
         if self._combined.update():
             self._underlying.emit_watermark(self._combined.watermark)
-        elif self._combined.idle:
+        if self._combined.idle:
             self._underlying.mark_idle()
 
     @property

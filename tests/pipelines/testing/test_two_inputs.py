@@ -259,6 +259,24 @@ def test_an_input_of_which_nothing_ever_came_is_idle_after_its_timeout() -> None
     assert made.watermark == to_millis(NOON + minutes(25)) - 1
 
 
+@pytest.mark.parametrize(("left", "right"), [(10, 10), (10, 20), (20, 10)])
+def test_when_both_inputs_are_idle_the_larger_watermark_counts_whichever_is_idle_first(left: int, right: int) -> None:
+    """Otherwise what the input that is ahead has would wait until somebody writes again."""
+    watermark = bounded(0).with_idleness(minutes(right))
+    payments = Input(source=DeltaSource("payments", timestamp="at"), key=("payer",), watermark=watermark)
+    made = harness(right=payments, watermark=bounded(5).with_idleness(minutes(left)))
+    made.commit([payment("ann", 0)], at=NOON, side="right")
+    made.commit([order("ann", 30)], at=NOON, side="left")
+    made.run()
+    assert made.watermark == to_millis(NOON) - 1
+    for minute in (11, 21):
+        made.pass_time(NOON + minutes(minute))
+    assert made.watermark == to_millis(NOON + minutes(25)) - 1
+    made.commit([payment("ann", 10)], at=NOON + minutes(22), side="right")
+    made.run()
+    assert made.watermark == to_millis(NOON + minutes(25)) - 1
+
+
 def test_the_order_of_commits_is_that_of_their_times_whatever_order_they_were_found_in() -> None:
     one, other = harness(CoProcess(Unpaid(), time_sorted=False)), harness(CoProcess(Unpaid(), time_sorted=False))
     one.commit([order("ann", 0)], at=NOON, side="left")

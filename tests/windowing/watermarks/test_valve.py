@@ -124,12 +124,16 @@ def feed_outputs(multiplexer: WatermarkOutputMultiplexer, updates: list[tuple[st
             multiplexer.on_periodic_emit()
 
 
-def test_when_all_outputs_are_idle_the_watermark_stays() -> None:
-    """Flink 1.20; the valve, and Flink from 2.2 on, use the largest."""
+@pytest.mark.parametrize("immediate", [True, False])
+@pytest.mark.parametrize(("first", "second", "given"), [("a", "b", [2, 5, "idle"]), ("b", "a", [2, 5, "idle"])])
+def test_when_all_outputs_are_idle_the_largest_watermark_counts_in_any_order(
+    first: str, second: str, given: list[int | str], immediate: bool
+) -> None:
     output = RecordingOutput()
     combined = multiplexer(output, "a", "b")
-    feed_outputs(combined, [("a", True, 5), ("b", True, 2), ("a", True, "idle"), ("b", True, "idle")])
-    assert output.take() == [2, "idle"]
+    feed_outputs(combined, [(name, immediate, value) for name, value in (("a", 5), ("b", 2), (first, "idle"))])
+    feed_outputs(combined, [(second, immediate, "idle")])
+    assert output.take() == given
 
 
 def test_an_id_is_registered_once() -> None:
@@ -162,7 +166,8 @@ def test_the_combined_watermark_never_goes_back_and_never_passes_an_active_outpu
         (idle.add if value == "idle" else idle.discard)(name)
         assert combined.watermark >= before
         if combined.watermark > before:
-            assert combined.watermark == min(marks[name] for name in NAMES if name not in idle)
+            active = [marks[name] for name in NAMES if name not in idle]
+            assert combined.watermark == (min(active) if active else max(marks.values()))
     watermarks = [mark for mark in output.take() if isinstance(mark, int)]
     assert watermarks == sorted(set(watermarks))
 
