@@ -1,7 +1,7 @@
-"""Comparison of the rows of tables: distinct rows, groups of equal rows, multisets. Nulls are equal.
+"""Comparison of the rows of tables: order, distinct rows, groups of equal rows, multisets. Nulls are equal.
 
-Arrow's joins don't treat nulls as equal, and its `group_by` reads a name that begins with a dot as a path. So columns
-get plain names while they are grouped.
+Arrow's joins don't treat nulls as equal, and its `group_by` and `sort_by` read a name that begins with a dot as a path.
+So columns get plain names while they are grouped or sorted.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import plain
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
@@ -23,6 +24,13 @@ def distinct(rows: pa.Table) -> pa.Table:
     """Return each distinct row once, in order of first occurrence."""
     named = rows.rename_columns(_plain_names(rows))
     return named.group_by(named.column_names, use_threads=False).aggregate([]).rename_columns(rows.column_names)
+
+
+def sorted_by(rows: pa.Table, by: Sequence[str], order: Literal["ascending", "descending"] = "ascending") -> pa.Table:
+    """Return the rows sorted by columns without nested values."""
+    named = rows.select(by)
+    named = named.rename_columns(_plain_names(named))
+    return rows.take(pc.sort_indices(named, sort_keys=[(name, order) for name in named.column_names]))
 
 
 def with_largest(rows: pa.Table, column: str) -> pa.Table:

@@ -22,6 +22,7 @@ from tidegate.pipelines.definition.column_names import free_name
 from tidegate.pipelines.definition.columns import quoted
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.names import listed
+from tidegate.pipelines.definition.row_sets import sorted_by
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.snapshots.foreign_changes import described, find_change
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, require_snapshot
@@ -118,7 +119,9 @@ def results(
     order = sort or ("window_end" if panes else "event_time")
     if order not in rows.column_names:
         raise UsageError(f"--sort: no column {order!r}; the columns are {listed(rows.column_names, 30)}")
-    rows = rows.sort_by([(order, "descending")])
+    if pa.types.is_nested(rows.schema.field(order).type):
+        raise UsageError(f"--sort {order}: it has several values per row: give a column with one")
+    rows = sorted_by(rows, [order], "descending")
     shown = rows if limit is None else rows.slice(0, limit)
     if local is not None:
         shown = _in_zone(shown, local, "window_start" if panes else "event_time", _date_of(panes))

@@ -26,6 +26,7 @@ from tidegate.pipelines.definition import epochs, late
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, plain
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.row_sets import sorted_by
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.epoch.event_times import EventOrder, restored_times, times_of
 from tidegate.pipelines.epoch.file_slices import of_added, of_version, parts_of
@@ -156,8 +157,7 @@ class History:
         rows = pa.concat_tables(found) if found else None
         if rows is not None:
             by = [STEP, TIME, *(name for name in bound.used if name in rows.column_names)]
-            sortable = [(name, "ascending") for name in by if not pa.types.is_nested(rows.schema.field(name).type)]
-            rows = rows.sort_by(sortable)
+            rows = sorted_by(rows, [name for name in by if not pa.types.is_nested(rows.schema.field(name).type)])
         listed = [] if rows is None else rows.to_pylist(maps_as_pydicts="lossy")
         return Rows(tuple(files.parts), listed, self._spans_of(gone), np.sort(np.concatenate(by_other_code)))
 

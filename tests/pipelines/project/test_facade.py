@@ -33,6 +33,7 @@ from tidegate.pipelines.observe.report.answer import Answer
 from tidegate.pipelines.project.cli import cli
 from tidegate.pipelines.project.given import KeyText, key_text, length_of, lengths_of, moment_of, slice_of
 from tidegate.pipelines.project.progress import Progress, ProgressLine
+from tidegate.windowing import EventTimeSessionWindows, First, Sum, TopN, Windows
 
 DAY = date(2024, 3, 1)
 ROOT = Path(__file__).parents[3]
@@ -91,6 +92,19 @@ def test_every_command_has_a_method_that_takes_its_arguments_and_options(name: s
     of_command = {param.name or "" for param in ALL[name].params} - OF_THE_COMMAND_LINE
     missing = {argument for argument in of_command if names.get(argument, argument) not in taken}
     assert missing - ({"dry_run"} if name == "backfill" else set()) == set()
+
+
+def test_columns_whose_names_begin_with_a_dot_are_sorted_by_and_those_with_several_values_are_not(lake: Lake) -> None:
+    columns = pa.schema([(".user", pa.string()), ("at", pa.timestamp("us", "UTC")), (".value", pa.int64())])
+    lake.write(pa.table([["ann", "bob"], [at("00:10"), at("05:00")], [1, 4]], schema=columns))
+    top = {".total": Sum(".value"), "first": First(".value"), "top": TopN(2, by=".value")}
+    windows = Windows(EventTimeSessionWindows.with_gap(timedelta(minutes=30)), aggregate=top)
+    project = lake.project(session_pipeline(key=(".user",), compute=windows))
+    project.stream("sessions", end_of_input=True)
+    assert project.results("sessions", sort=".total").rows[".user"].to_pylist() == ["bob", "ann"]
+    assert project.verify("sessions", sample="all").require().windows == 2
+    with pytest.raises(UsageError, match="--sort top: it has several values per row: give a column with one"):
+        project.results("sessions", sort="top")
 
 
 @pytest.fixture
