@@ -105,7 +105,7 @@ class Changes:
                 removed.add(file)
                 if came.pop(file, None) is not None:
                     continue
-                if PARTITION not in details:
+                if remove.get(PARTITION) is None:
                     adds = self.earlier() if adds is None else adds
                     if path in adds:
                         details |= {name: value for name, value in details_of(adds[path]).items() if name == PARTITION}

@@ -241,7 +241,7 @@ class SourceLog:
 
     def _changes_of(self, after: int, until: int) -> Changes:
         commits = [self._actions(version) for version in range(after + 1, until + 1)]
-        return Changes(commits, self._path_of, lambda: self._adds(after) if self._facts.partitions else {})
+        return Changes(commits, self._path_of, lambda: self._adds(after))
 
     def settled(self, version: int) -> int:
         """Return the newest version that differs only by maintenance (OPTIMIZE, VACUUM, ALTER), with the same rows.
@@ -275,7 +275,8 @@ class SourceLog:
             )
         # deltalake's list of files does not include the number of rows that a deletion vector removes.
         is_whole = _DELETION_VECTORS not in (table.protocol().reader_features or ())
-        adds = self._adds(table.version()) if to_read and (self._facts.partitions or not is_whole) else {}
+        has_details = not is_whole or bool(table.metadata().partition_columns)
+        adds = self._adds(table.version()) if to_read and has_details else {}
         columns = (
             paths,
             listed["modification_time"].cast(pa.int64()).to_pylist(),

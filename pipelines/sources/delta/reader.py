@@ -44,13 +44,12 @@ DETAILS = (PARTITION, DELETED)
 
 @dataclass(frozen=True, slots=True)
 class DeltaReader:
-    """Reader of the files of a Delta table. `partitions` are the columns whose values are in the log."""
+    """Reader of the files of a Delta table."""
 
     warehouse: Warehouse
     table: str
     columns: pa.Schema
     fields: tuple[StoredField, ...]
-    partitions: tuple[str, ...] = ()
 
     @contextmanager
     def open(self, part: FilePart) -> Iterator[SourceParquet]:
@@ -70,13 +69,14 @@ class DeltaReader:
             yield file
 
     def _constants(self, part: FilePart, stored: dict[str, StoredField]) -> dict[str, pa.Scalar]:
-        """Return the values of the partition columns in a file."""
-        texts = part.details.get(PARTITION) or {}
+        """Return the values of a file's partition columns, which are those of the table when the file was written."""
+        names = {field.stored.casefold(): name for name, field in stored.items()}
         constants: dict[str, pa.Scalar] = {}
-        for name in self.partitions:
+        for column, text in (part.details.get(PARTITION) or {}).items():
+            if (name := names.get(column.casefold())) is None:
+                continue
             kind, length = self.columns.field(name).type, stored[name].length
             try:
-                text = texts.get(stored[name].stored)
                 value = scalar_of(text, kind.value_type if pa.types.is_dictionary(kind) else kind)
                 constants[name] = value if length is None else filled(pa.array([value]), length)[0]
             except ValueError as error:

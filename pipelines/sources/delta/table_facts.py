@@ -49,7 +49,6 @@ class TableFacts:
     identity: str
     columns: str
     schema: pa.Schema
-    partitions: tuple[str, ...]
     mapping: str
     features: frozenset[str]
 
@@ -67,7 +66,6 @@ class TableFacts:
             identity=str(metadata.id),
             columns=table.schema().to_json(),
             schema=arrow_schema(table),
-            partitions=tuple(metadata.partition_columns),
             mapping=mapping,
             features=frozenset(features),
         )
@@ -108,18 +106,18 @@ class TableFacts:
 
     def reader(self, warehouse: Warehouse, path: str, columns: pa.Schema) -> DeltaReader:
         """Return the reader for the tasks; `columns` has the types in which columns are read."""
-        return DeltaReader(warehouse, path, columns, stored_fields(self.columns, self.mapping), self.partitions)
+        return DeltaReader(warehouse, path, columns, stored_fields(self.columns, self.mapping))
 
     def bounded(self, file: SourceFile, timestamp: str) -> SourceFile:
         """Return a file with the bounds of its event time if that is a partition column, or the file unchanged."""
-        texts = file.details.get(PARTITION)
-        if timestamp not in self.partitions or texts is None:
+        texts, name = file.details.get(PARTITION) or {}, self.stored_name(timestamp)
+        if name not in texts:
             return file
         kind = self.schema.field(timestamp).type
         if not pa.types.is_timestamp(kind):
             return file
         try:
-            value = scalar_of(texts.get(self.stored_name(timestamp)), kind)
+            value = scalar_of(texts[name], kind)
         except ValueError:
             # The file is refused when it is opened.
             return file

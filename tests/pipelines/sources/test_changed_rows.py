@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
+import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -148,6 +151,42 @@ def test_partition_values_of_removed_files_are_read_from_the_log(lake: Lake, par
     changed = compared(lake, 0, 1)
     assert seen(changed.gone) == {("ann", to_millis(at("10:00")), 1): 1}
     assert not len(changed.came)
+
+
+@pytest.mark.parametrize(("before", "since"), [([], ["user"]), (["user"], []), (["user"], ["USER"]), (["at"], ["user"])])
+def test_files_from_before_a_replaced_table_got_other_partition_columns_have_their_rows(
+    lake: Lake, before: list[str], since: list[str]
+) -> None:
+    """CREATE OR REPLACE TABLE may change the partition columns, also by the case of their names."""
+
+    def columns(partition_by: list[str]) -> list[dict[str, Any]]:
+        user = "USER" if partition_by == ["USER"] else "user"
+        return [column(user, "string"), column("at", "timestamp"), column("value", "long")]
+
+    def file(table: HandMade, user: str, value: int) -> dict[str, Any]:
+        rows = pa.table([[user], [at("10:00")], [value]], schema=EVENTS)
+        texts = {"user": user, "USER": user, "at": "2024-03-01T10:00:00.000000Z"}
+        partition = {name: texts[name] for name in table.partition_by}
+        return table.file(rows.drop_columns([name.lower() for name in partition]), partition)
+
+    table = HandMade(Path(lake.path("events")), columns(before), partition_by=before)
+    old = file(table, "ann", 1)
+    table.commit(old)
+    table.partition_by = since
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": columns(since)}),
+        "partitionColumns": since,
+        "configuration": {},
+    }
+    removed = {"path": old["add"]["path"], "partitionValues": old["add"]["partitionValues"], "dataChange": True}
+    table.commit({"metaData": metadata}, {"remove": removed}, file(table, "bob", 2))
+    pipeline = replace(PIPELINE, key=("USER",)) if since == ["USER"] else PIPELINE
+    changed = compared(lake, 1, 2, pipeline)
+    for side, user, value in ((changed.gone, "ann", 1), (changed.came, "bob", 2)):
+        rows = [tuple(row.values()) for row in side.to_pylist()]
+        assert rows == [(to_millis(at("10:00")), user, value)]
 
 
 # --- deletion vectors ----------------------------------------------------------------------------
