@@ -153,7 +153,9 @@ def test_partition_values_of_removed_files_are_read_from_the_log(lake: Lake, par
     assert not len(changed.came)
 
 
-@pytest.mark.parametrize(("before", "since"), [([], ["user"]), (["user"], []), (["user"], ["USER"]), (["at"], ["user"])])
+@pytest.mark.parametrize(
+    ("before", "since"), [([], ["user"]), (["user"], []), (["user"], ["USER"]), (["at"], ["user"])]
+)
 def test_files_from_before_a_replaced_table_got_other_partition_columns_have_their_rows(
     lake: Lake, before: list[str], since: list[str]
 ) -> None:
