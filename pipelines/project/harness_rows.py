@@ -173,9 +173,15 @@ def events_table(bound: BoundPipeline, events: Sequence[tuple[int, Millis, Row, 
 
 def _column(name: str, values: Sequence[object], kind: pa.DataType) -> pa.Array:
     try:
-        return pa.array(values, kind)
+        column = pa.array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise TypeError(f"rows: column {name!r} has type {kind}: {error}") from None
+    # Arrow cuts 1.5 to a whole number and a time to its date, and takes a time without a zone as one in UTC.
+    exact = not (pa.types.is_nested(kind) or pa.types.is_floating(kind))
+    for given, held in zip(values, column.to_pylist(), strict=True) if exact else ():
+        if given != held:
+            raise TypeError(f"rows: column {name!r} has type {kind}, which can't hold {given!r}: give {held!r}")
+    return column
 
 
 def seen_events(input_: BoundInput, commit: int, rows: Sequence[tuple[Millis, Row]]) -> list[SeenEvent]:

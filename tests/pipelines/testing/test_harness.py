@@ -96,7 +96,10 @@ def test_a_commit_that_no_table_could_have_is_refused(given: dict[str, Any], fie
         harness.commit(**{"rows": [row("ann", 0)], "at": NOON, **given})
 
 
-@pytest.mark.parametrize("values", [{"user": 7}, {"amount": "much"}, {"shop": 7}])
+@pytest.mark.parametrize(
+    "values",
+    [{"user": 7}, {"amount": "much"}, {"amount": 1.5}, {"shop": 7}, {"shop": b"x"}, {"at": NOON.replace(tzinfo=None)}],
+)
 def test_a_value_of_another_type_is_refused_with_its_column(values: dict[str, Any]) -> None:
     harness = PipelineHarness(pipeline(), SOURCE)
     harness.commit([{**row("ann", 0), **values}], NOON)
