@@ -152,8 +152,10 @@ def faults_of_windows(
         left = [row for row in by_key.get(key, []) if history.steps[row[STEP]].epoch > (forgotten or 0)]
         rows, of_key = replace(arrived, rows=left), late_by_key.get(key, [])
         life = history.lives(rows, of_key, published.get(key, []))
-        # Rows of the first step may be from before the key was forgotten.
-        is_cut = forgotten is None or (history.begins or 0) >= forgotten > 0
+        # Rows of the first step may be from before the key was forgotten, and so may those of reopened windows, which
+        # are computed from the source.
+        whole = [history.begins, *(row.get(late.REOPENED) for row in of_key)]
+        is_cut = forgotten is None or max(epoch or 0 for epoch in whole) >= forgotten > 0
         compared = _Compared(history, rows, life, dict(zip(names, key, strict=True)), is_cut, found)
         compared.windows(published.get(key, []))
         compared.state(states.get(key, {}))

@@ -432,6 +432,19 @@ def test_a_key_that_was_forgotten_verifies_by_its_later_rows(life: Lake) -> None
     assert without.why_unverifiable == "rows of their key may be from before it was forgotten"
 
 
+def test_windows_reopened_after_their_key_was_forgotten_are_unverifiable(lake: Lake) -> None:
+    """The source still has rows from before, and a reopened window is computed from the source."""
+    lake.append(("ann", at("10:10"), 1), ("end", at("14:00"), 0))
+    lake.stream(LOCAL, HOURS)
+    lake.project(HOURS).forget("hours", ("ann",))
+    lake.append(("ann", at("10:20"), 2))
+    lake.stream(LOCAL, HOURS)
+    lake.reopen(LOCAL, HOURS)
+    outcome = verified(lake, HOURS)
+    assert outcome.faults == ()
+    assert outcome.why_unverifiable == "rows of their key may be from before it was forgotten"
+
+
 @pytest.mark.long
 def test_a_restore_to_before_a_key_was_forgotten_does_not_bring_it_back(life: Lake) -> None:
     project = life.project(HOURS)
