@@ -277,19 +277,14 @@ class Life:
             self._late.remove(number)
             self.reopened_in[number] = reopening.epoch
             for window in self.windows_of(rows[number]):
-                both = {**self._closed, **self._open}
-                met = self._met(window, both)
-                target = _cover(window, met)
-                is_open = any(each in self._open for each in met)
-                joined = [row for each in met for row in both[each]]
-                for each in met:
-                    self._open.pop(each, None)
-                    self._closed.pop(each, None)
-                    for retracted in (each, *self._merged.pop(each, ())):
-                        self.panes.pop(retracted, None)
-                    changed.pop(each, None)
-                self._hold(target, sorted([*joined, number]), is_open)
-                changed[target] = None
+                self._rejoin(window, [number], changed)
+        # Sessions that touch are joined even without a late row. Then only their union is still published, if any.
+        for window in sorted(self._closed) if reopening.kind == "reopen" and self.merges else ():
+            if window in self._closed and window not in self.published:
+                target, met = self._connected(window)
+                newest = {each: self.published[each] for each in met if each in self.published}
+                if len(met) > 1 and (not newest or newest.keys() == {target} and newest[target] >= reopening.epoch):
+                    self._rejoin(window, [], changed)
         for window in list(self._missed) if reopening.kind == "reopen" else ():
             if window in changed or self.published.get(window, 0) >= reopening.epoch:
                 is_open = window in self._open
@@ -302,6 +297,29 @@ class Life:
             if window[1] - 1 <= self._watermark:
                 self.panes[window] = held
             self.events.append(Event("reopened", step, self._watermark, *window, held))
+
+    def _connected(self, window: Bounds) -> tuple[Bounds, list[Bounds]]:
+        """Return the span that a window forms with all windows that touch it or each other, and these windows."""
+        both, cover = {**self._closed, **self._open}, None
+        while window != cover:
+            met = self._met(window, both)
+            cover, window = window, _cover(window, met)
+        return window, met
+
+    def _rejoin(self, window: Bounds, rows: list[int], changed: dict[Bounds, None]) -> None:
+        """Recompute a window with more rows, and with the windows that it then touches."""
+        target, met = self._connected(window)
+        both = {**self._closed, **self._open}
+        is_open = any(each in self._open for each in met)
+        joined = [row for each in met for row in both[each]]
+        for each in met:
+            self._open.pop(each, None)
+            self._closed.pop(each, None)
+            for retracted in (each, *self._merged.pop(each, ())):
+                self.panes.pop(retracted, None)
+            changed.pop(each, None)
+        self._hold(target, sorted([*joined, *rows]), is_open)
+        changed[target] = None
 
     def _hold(self, window: Bounds, rows: list[int], is_open: bool) -> None:
         """Keep a recomputed window, which is open again if the code's current lateness has not passed."""

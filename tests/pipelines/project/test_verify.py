@@ -493,6 +493,20 @@ def test_windows_that_missed_a_row_verify_before_and_after_a_reopening(lake: Lak
     assert len(verified(lake, pipeline).faults) == len(lake.latest(pipeline))
 
 
+def test_sessions_that_a_reopening_joined_without_a_late_row_verify(lake: Lake) -> None:
+    """Ann's second session was opened when the first was closed already; only a row of bob is late."""
+    pipeline = session_pipeline(watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(0)))
+    lake.append(("ann", at("10:00"), 1), ("end", at("10:35"), 0))
+    lake.append(("ann", at("10:20"), 2), ("end", at("12:00"), 0))
+    lake.append(("bob", at("10:00"), 4))
+    lake.stream(LOCAL, pipeline, commits=1)
+    assert len(lake.latest(pipeline).filter(pc.field("user") == "ann")) == 2
+    assert verified(lake, pipeline).faults == ()
+    lake.reopen(LOCAL, pipeline)
+    assert len(lake.latest(pipeline).filter(pc.field("user") == "ann")) == 1
+    assert (verified(lake, pipeline).faults, verified(lake, pipeline).unverifiable) == ((), 0)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_forgotten_key_does_not_come_back_by_a_reopening(lake: Lake, is_known: bool) -> None:
