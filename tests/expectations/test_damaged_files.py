@@ -99,3 +99,12 @@ def test_the_command_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     capsys.readouterr()
     assert checked(tmp_path, "--all", "--json", pipeline="sessions") == 5
     assert file["path"] in json.loads(capsys.readouterr().out)["message"]
+
+
+def test_a_damaged_list_of_checks_begins_again(tmp_path: Path) -> None:
+    project(session_lake(), tmp_path, suite_of("gxe.ExpectColumnToExist(column='events')"))
+    assert checked(tmp_path, "--all", pipeline="sessions") == 0
+    (listed,) = tmp_path.rglob("checks.json")
+    listed.write_bytes(b"\xff" + listed.read_bytes()[:20])
+    assert checked(tmp_path, "--all", pipeline="sessions") == 0
+    assert len(json.loads(listed.read_bytes())) == 1

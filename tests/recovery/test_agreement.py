@@ -256,6 +256,41 @@ def test_what_readers_see_was_made_to_last_before(by_hand: ByHand, monkeypatch: 
     assert "results file" not in synced[at_commit:]
 
 
+@pytest.mark.first(2)
+@pytest.mark.parametrize("table", ["results", "state", "late", "epochs"])
+def test_an_entry_that_was_emptied_below_others_is_set_aside_by_a_restore(by_hand: ByHand, table: str) -> None:
+    """Delta takes it for a commit without actions, so the table still opens, and lacks an epoch."""
+    hours(by_hand, 8, 9, 10, 11)
+    emptied(by_hand, table, -2)
+    back_to(by_hand, "latest")
+    # The rows of the epochs that table state lost are read again.
+    hours(by_hand, *([10, 11] if table == "state" else []), 12)
+    assert sessions(by_hand) == [8, 9, 10, 11]
+    assert len(set(numbers(by_hand))) == len(numbers(by_hand)) >= 5
+
+
+def garbled(entry: Path) -> None:
+    entry.write_bytes(b"\xff" * len(entry.read_bytes()))
+
+
+@pytest.mark.first(2)
+@pytest.mark.parametrize("table", ["results", "state", "epochs", "late"])
+@pytest.mark.parametrize("fault", [garbled, Path.unlink])
+def test_the_entry_of_the_newest_checkpoint_is_not_needed(
+    by_hand: ByHand, table: str, fault: Callable[[Path], None]
+) -> None:
+    """Delta reads the checkpoint instead of the entry, but commits only after one."""
+    hours(by_hand, 8, 9, 10)
+    shorten_log(by_hand.tables, table, by_hand.tables.open(table).version())
+    fault(entries(by_hand, table)[-1])
+    back_to(by_hand, "latest")
+    hours(by_hand, 11, 12)
+    assert sessions(by_hand) == [8, 9, 10, 11]
+    cleaned(by_hand)
+    hours(by_hand, 13)
+    assert sessions(by_hand) == [8, 9, 10, 11, 12]
+
+
 @pytest.mark.first(1)
 @pytest.mark.parametrize("table", ["state", "epochs"])
 def test_a_damaged_checkpoint_is_set_aside_for_the_entries_that_it_sums_up(by_hand: ByHand, table: str) -> None:

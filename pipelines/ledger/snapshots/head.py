@@ -32,7 +32,10 @@ FENCE = "tidegate_fence"
 KEPT = "tidegate_kept"
 """Metadata field of a fence commit to table state. It holds `Kept`."""
 
-_CHANGED = "Only tidegate may change it: restore the table from before that change"
+_CHANGED = (
+    "Only tidegate may change it: `tidegate restore` with `latest` sets damaged entries of its log aside; undo other "
+    "changes"
+)
 
 
 class OtherPipeline(Refused):
@@ -111,7 +114,8 @@ def newest_record(warehouse: Warehouse, handle: DeltaTable) -> dict[str, Any]:
     for version in range(handle.version(), -1, -1):
         try:
             info = commit_info(log.actions(version))
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):
+            # A cleanup removed the entry, or it is damaged and Delta reads a checkpoint instead.
             break
         if isinstance(info.get("tidegate"), dict):
             return info

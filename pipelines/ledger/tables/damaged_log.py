@@ -34,15 +34,25 @@ def set_aside_damaged(tables: PipelineTables, check_lease: Callable[[], None] = 
         Refused: a table can't be opened even without these entries, or another command repaired it at the same time.
         LeaseHeld: this command hung while another one worked.
     """
-    return [sentence for table in (*ALL, QUALITY) if (sentence := set_aside(tables, table, check_lease)) is not None]
+    told = (set_aside(tables, table, check_lease, read_all=True) for table in tables.with_windows((*ALL, QUALITY)))
+    return [sentence for sentence in told if sentence is not None]
 
 
-def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None] = lambda: None) -> str | None:
-    """Do what `set_aside_damaged` does for one table. Return None if the table opens."""
+def set_aside(
+    tables: PipelineTables, table: str, check_lease: Callable[[], None] = lambda: None, read_all: bool = False
+) -> str | None:
+    """Do what `set_aside_damaged` does for one table. Return None if no entry was damaged.
+
+    `read_all` also reads the log of a table that opens: Delta takes an empty entry for a commit without actions.
+    """
     path = tables.path(table)
     log, moved = f"{path}/{delta_log.FOLDER}", list[str]()
-    while tables.warehouse.exists(path) and not (_opens(tables, table) and cut_entry(tables, table) is None):
-        damaged = _from_first_damaged(tables, table) or _stray_hint(tables, table) or _newest_checkpoint(tables, table)
+    while tables.warehouse.exists(path):
+        opens = _opens(tables, table) and cut_entry(tables, table) is None
+        damaged = _from_first_damaged(tables, table) if read_all or not opens else {}
+        if opens and not damaged:
+            break
+        damaged = damaged or _stray_hint(tables, table) or _newest_checkpoint(tables, table)
         if not damaged:
             raise Refused(
                 f"table {path} can't be opened, even without the damaged entries of its log. Put its folder back from "
@@ -63,6 +73,12 @@ def set_aside(tables: PipelineTables, table: str, check_lease: Callable[[], None
                     f"another command wrote entry {name} in the log of table {path} while this one hung. Nothing was "
                     f"changed: run it again"
                 )
+    names = _names(tables, table) if moved or read_all else set[str]()
+    newest = max(delta_log.checkpoint_versions(names), default=-1)
+    if newest > max(delta_log.entry_versions(names), default=-1):
+        check_lease()
+        # Delta reads the checkpoint instead, but commits only after an entry.
+        tables.warehouse.replace_file(log, delta_log.entry_name(newest), b'{"commitInfo":{}}')
     if not moved:
         return None
     return f"{len(moved)} files of the log of table {path} were set aside in {log}/{FOLDER}: {', '.join(moved)}"
@@ -120,14 +136,18 @@ def _newest_checkpoint(tables: PipelineTables, table: str) -> dict[str, bytes]:
 
 
 def _from_first_damaged(tables: PipelineTables, table: str) -> dict[str, bytes]:
-    """Return the first damaged entry and those after it, in order, with their content; nothing if none is damaged."""
+    """Return the first damaged entry and those after it, in order, with their content; nothing if none is damaged.
+
+    Delta needs no entry up to the newest checkpoint, so one that can't be read, or the checkpoint's, is returned alone.
+    """
     names = _names(tables, table)
     log, versions = tables.warehouse.log(tables.path(table)), delta_log.entry_versions(names)
     since = max(delta_log.checkpoint_versions(names), default=-1)
     for number, version in enumerate(versions):
-        # Delta does not read entries up to the newest checkpoint.
-        if version > since and not _is_whole(tables, table, version, log.read(delta_log.entry_name(version))):
-            return {name: log.read(name) for name in map(delta_log.entry_name, versions[number:])}
+        entry = log.read(delta_log.entry_name(version))
+        if not (_is_whole(tables, table, version, entry) if version >= since else _is_read(entry)):
+            lost = versions[number:] if version > since else [version]
+            return {name: log.read(name) for name in map(delta_log.entry_name, lost)}
     return {}
 
 
@@ -158,8 +178,11 @@ def _doubles_rows(tables: PipelineTables, table: str, version: int, actions: lis
 
 
 def _are_actions(entry: bytes) -> bool:
+    return bool(entry.strip()) and _is_read(entry)
+
+
+def _is_read(entry: bytes) -> bool:
     try:
-        actions = delta_log.actions_in(entry)
+        return all(isinstance(action, dict) for action in delta_log.actions_in(entry))
     except ValueError:
         return False
-    return bool(actions) and all(isinstance(action, dict) for action in actions)

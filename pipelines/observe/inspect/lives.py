@@ -283,7 +283,7 @@ class Life:
             if window in self._closed and window not in self.published:
                 target, met = self._connected(window)
                 newest = {each: self.published[each] for each in met if each in self.published}
-                if len(met) > 1 and (not newest or newest.keys() == {target} and newest[target] >= reopening.epoch):
+                if len(met) > 1 and (not newest or (newest.keys() == {target} and newest[target] >= reopening.epoch)):
                     self._rejoin(window, [], changed)
         for window in list(self._missed) if reopening.kind == "reopen" else ():
             if window in changed or self.published.get(window, 0) >= reopening.epoch:
