@@ -181,7 +181,11 @@ def _remarks(
                 "don't move the watermark, unless watermark_from='all'",
             )
     if key and not (answer.open_windows or answer.last_fired or answer.late_rows or rejected):
-        yield "the key", f"{_unseen(pipeline.compute)}: check that it is spelt as in the data (a null is {NULL})"
+        yield (
+            "the key",
+            f"no table has a row of it: check that it is spelt as in the data (a null is {NULL}). Events that `where` "
+            "drops or that give no result leave none, and those that were pruned or forgotten",
+        )
     if key:
         yield "last fired", answer.last_fired or "never"
     if key and isinstance(pipeline.compute, Windows) and pipeline.compute.assigner.is_event_time:
@@ -201,13 +205,6 @@ def _following(manifest: Manifest, end: datetime | None) -> Interval | None:
     last = manifest.interval or Interval(start=frontier - _DAY, end=frontier)
     following = interval_after(last, frontier)
     return following if end is None else following.model_copy(update={"end": min(following.end, to_millis(end))})
-
-
-def _unseen(compute: Compute) -> str:
-    """Return an explanation for a key without rows in any table."""
-    if isinstance(compute, Windows) and not compute.may_lose_data:
-        return "no event with this key was read"
-    return "no event with this key was read, or such events left no state or result"
 
 
 def _remedy(pipeline: Pipeline) -> str:
@@ -279,8 +276,12 @@ def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, 
     if not results.has_panes(rows.schema):
         last = pc.max(rows["epoch"]).as_py()
         return None if last is None else f"a result, in epoch {last}"
-    for row in rows.sort_by([("epoch", "descending"), ("window_end", "descending")]).slice(0, 1).to_pylist():
-        return f"{span(row)}, pane {row['pane']} ({row['timing']}), in epoch {row['epoch']}"
+    fired = rows.filter(pc.equal(rows["op"], "+"))
+    for row in fired.sort_by([(name, "descending") for name in ("epoch", "window_end", "pane")]).slice(0, 1).to_pylist():
+        of_window = pc.and_(pc.equal(rows["window_id"], row["window_id"]), pc.greater_equal(rows["pane"], row["pane"]))
+        retracted = pc.min(rows.filter(pc.and_(of_window, pc.equal(rows["op"], "-")))["epoch"]).as_py()
+        since = "" if retracted is None else f", retracted in epoch {retracted}"
+        return f"{span(row)}, pane {row['pane']} ({row['timing']}), in epoch {row['epoch']}{since}"
     return None
 
 

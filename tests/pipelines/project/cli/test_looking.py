@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
-from tests.lake import Clock, at, session_pipeline
+from tests.lake import Clock, Lake, at, session_pipeline
 from tests.pipelines.by_hand import ByHand, HandPlan
-from tests.pipelines.project.cli.project import CODE, TOML, Project
+from tests.pipelines.project.cli.project import CODE, CORRECTING, TOML, Project
 from tests.pipelines.quiet import quiet_pipeline
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.epoch.event_times import CommitStep
@@ -194,15 +195,21 @@ def test_why_in_a_backfill_gives_the_whole_command_once(
 def test_why_of_a_key_that_never_came_says_so(project: Project) -> None:
     by_hand = project.by_hand
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
-    assert "no event with this key was read" not in project.tidegate("why", "sessions", "--key", "ann")[1]
+    unseen = r"no table has a row of it: check that it is spelt as in the data (a null is \N). Events that `where` drops"
+    assert unseen not in project.tidegate("why", "sessions", "--key", "ann")[1]
     code, text = project.tidegate("why", "sessions", "--key", "anne")
-    assert (code, r"no event with this key was read: check that it is spelt as in the data (a null is \N)" in text) == (
-        0,
-        True,
-    ), text
-    windows = "Windows(EventTimeSessionWindows.with_gap(1), CountTrigger.of(2), aggregate={'n': Count()})"
-    project.rewrite(f"session_pipeline(compute={windows})")
-    project.says(0, "or such events left no state or result", "why", "sessions", "--key", "anne")
+    assert (code, unseen in text) == (0, True), text
+
+
+def test_why_says_that_the_window_that_fired_last_was_retracted(project: Project) -> None:
+    project.rewrite(CORRECTING)
+    lake = Lake(project.folder)
+    lake.append(("ann", at("10:00"), 1), ("bob", at("16:00"), 1))
+    project.tidegate("stream", "sessions", "--available-now")
+    DeltaTable(lake.path("events")).delete("user = 'ann'")
+    project.tidegate("stream", "sessions", "--available-now")
+    fired = "2024-03-01 10:00:00 to 10:30:00, pane 0 (on_time), in epoch 1, retracted in epoch 2"
+    assert project.data("why", "sessions", "--key", "ann")["last_fired"] == fired
 
 
 def test_why_tells_when_all_partitions_are_idle(project: Project) -> None:
