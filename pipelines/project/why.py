@@ -181,11 +181,11 @@ def _remarks(
                 "don't move the watermark, unless watermark_from='all'",
             )
     if key and not (answer.open_windows or answer.last_fired or answer.late_rows or rejected):
-        yield (
-            "the key",
+        unseen = (
             f"no table has a row of it: check that it is spelt as in the data (a null is {NULL}). Events that `where` "
-            "drops or that give no result leave none, and those that were pruned or forgotten",
+            "drops or that give no result leave none, and those that were pruned or forgotten"
         )
+        yield "the key", unseen
     if key:
         yield "last fired", answer.last_fired or "never"
     if key and isinstance(pipeline.compute, Windows) and pipeline.compute.assigner.is_event_time:
@@ -276,8 +276,8 @@ def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, 
     if not results.has_panes(rows.schema):
         last = pc.max(rows["epoch"]).as_py()
         return None if last is None else f"a result, in epoch {last}"
-    fired = rows.filter(pc.equal(rows["op"], "+"))
-    for row in fired.sort_by([(name, "descending") for name in ("epoch", "window_end", "pane")]).slice(0, 1).to_pylist():
+    order = [(name, "descending") for name in ("epoch", "window_end", "pane")]
+    for row in rows.filter(pc.equal(rows["op"], "+")).sort_by(order).slice(0, 1).to_pylist():
         of_window = pc.and_(pc.equal(rows["window_id"], row["window_id"]), pc.greater_equal(rows["pane"], row["pane"]))
         retracted = pc.min(rows.filter(pc.and_(of_window, pc.equal(rows["op"], "-")))["epoch"]).as_py()
         since = "" if retracted is None else f", retracted in epoch {retracted}"
