@@ -189,7 +189,7 @@ def _remarks(
     if key:
         yield "last fired", answer.last_fired or "never"
     if key and isinstance(pipeline.compute, Windows) and pipeline.compute.assigner.is_event_time:
-        named = " ".join(map(quote, key))
+        named = " ".join(map(quote, ["--", *key] if any(part.startswith("-") for part in key) else key))
         yield "what happened to the key", f"see `tidegate trace {answer.pipeline} {named}`"
     if rejected:
         yield f"rejected rows{' of the key' if key else ''}", f"{rejected}, in table {rejects.NAME} with their reasons"

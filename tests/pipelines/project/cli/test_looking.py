@@ -20,6 +20,7 @@ from tidegate.pipelines.epoch.event_times import CommitStep
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.manifest import PartitionWatermark
 from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.project.explain import explanation_of
 from tidegate.windowing import IntervalJoin, WatermarkStrategy
 from tidegate.windowing.time import MAX_TIMESTAMP, to_millis
@@ -199,6 +200,15 @@ def test_why_of_a_key_that_never_came_says_so(project: Project) -> None:
     assert unseen not in project.tidegate("why", "sessions", "--key", "ann")[1]
     code, text = project.tidegate("why", "sessions", "--key", "anne")
     assert (code, unseen in text) == (0, True), text
+
+
+def test_why_of_a_negative_key_names_a_trace_that_runs(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.rewrite("session_pipeline(key=('value',))")
+    Lake(project.folder).append(("ann", at("10:00"), -5))
+    project.tidegate("stream", "sessions", "--available-now")
+    project.says(0, "see `tidegate trace sessions -- -5`", "why", "sessions", "--key", "-5")
+    monkeypatch.chdir(project.folder)
+    assert run(["trace", "sessions", "--", "-5"]) == 0
 
 
 def test_why_says_that_the_window_that_fired_last_was_retracted(project: Project) -> None:
