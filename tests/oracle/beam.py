@@ -10,6 +10,7 @@ watermarks have other last digits, since Beam's window ends a step later than ou
 from __future__ import annotations
 
 import json
+import math
 import random
 import subprocess
 from collections.abc import Sequence
@@ -204,10 +205,11 @@ def difference(scenario: Json, beams: list[Panes]) -> tuple[str, str]:
     """
     explained: dict[str, str] = {}
     asked_again: set[str] = set()
-    found = ("", "")
+    found, watermark = ("", ""), -math.inf
     for step, theirs, own in zip(
         scenario["steps"], map(_by_window, beams), map(_by_window, ours(scenario)), strict=True
     ):
+        watermark = step.get("watermark", watermark)
         for window in sorted({*theirs, *own} - {*explained}):
             panes, came = theirs.get(window, []), own.get(window, [])
             if len(panes) > 1:
@@ -219,7 +221,9 @@ def difference(scenario: Json, beams: list[Panes]) -> tuple[str, str]:
             what = f"{step}, window {window}: Beam {panes}, ours {came}"
             if window in asked_again:
                 explained[window] = TIMERS_ARE_A_SET
-            elif "watermark" in step and _waits_later(scenario["trigger"]) and all(values in came for values in shown):
+            elif _waits_later(scenario["trigger"]) and (
+                all(values in came for values in shown) if "watermark" in step else watermark >= json.loads(window)[1]
+            ):
                 explained[window] = END_WITHOUT_ELEMENT
             else:
                 return what, ""

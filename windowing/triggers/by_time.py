@@ -35,7 +35,7 @@ from tidegate.windowing.triggers.base import (
     delete_timer,
     register_timer,
 )
-from tidegate.windowing.windows import Window
+from tidegate.windowing.windows import GlobalWindow, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,9 @@ class EndOfStreamTrigger(BuiltIn):
         ctx.register_event_time_timer(window.max_timestamp)
 
     def clear(self, window: Window, ctx: TriggerContext) -> None:
-        ctx.delete_event_time_timer(window.max_timestamp)
+        # A timeout may clear this trigger without cleaning the window, whose content must still fire at the end.
+        if not isinstance(window, GlobalWindow):
+            ctx.delete_event_time_timer(window.max_timestamp)
 
 
 # Windows that merge keep the earliest of their next firings.
