@@ -48,6 +48,14 @@ def is_told(quoted: str) -> bool:
     return re.search(".*".join(parts), messages()) is not None
 
 
+def test_each_rule_of_a_check_has_an_item() -> None:
+    rules = set(re.findall(r"\.Expect(\w+)\(", (ROOT / "expectations" / "suites.py").read_text()))
+    assert len(rules) > 15
+    page = " ".join(PAGE.partition("\n## A check failed\n")[2].split()).lower()
+    words = {re.sub(r"(?<!^)([A-Z])", r" \1", rule).lower() for rule in rules}
+    assert {each for each in words if each not in page} == set()
+
+
 @pytest.mark.parametrize("quoted", QUOTED)
 def test_a_quoted_message_is_one_of_the_code(quoted: str) -> None:
     assert is_told(quoted)

@@ -200,3 +200,24 @@ def test_it_is_cleaned_up_and_a_key_is_forgotten(lake: Lake, pipeline: Pipeline)
     go_on(lake, pipeline)
     assert {row["user"] for row in lake.rows(pipeline, "results").to_pylist() if row["total"] < 5} <= {"bob", "cid"}
     assert broken_by_rules(pin(tables, pipeline)) == set()
+
+
+@LONG_FOR_HOURS
+def test_the_first_run_of_a_project_adds_table_windows_and_everything_verifies(lake: Lake, pipeline: Pipeline) -> None:
+    project = lake.project(pipeline)
+    project.stream(pipeline.name)
+    shown = project.results(pipeline.name, view="latest").rows
+    windows = project.results(pipeline.name, view="windows").rows
+    assert windows.num_rows == shown.num_rows > 0
+    assert project.verify(pipeline.name, sample="all").faults == ()
+    assert project.quality(pipeline.name).success
+
+
+@LONG_FOR_HOURS
+def test_before_its_first_run_a_pipeline_can_be_verified_and_reported(lake: Lake, pipeline: Pipeline) -> None:
+    project = lake.project(pipeline)
+    if pipeline is SESSIONS:
+        # The commands read published epochs only.
+        project.restore(pipeline.name, 3)
+    assert project.verify(pipeline.name, sample="all").faults == ()
+    assert Path(project.report(pipeline.name).file).exists()

@@ -193,7 +193,8 @@ def _added(tables: PipelineTables, since: Shown, source: DeltaTable) -> list[str
         if moves_rows(results.NAME, entry) or not (entry.added or entry.removed):
             continue
         epoch = entry.snapshot
-        if entry.removed or epoch is None or (epoch["parent"] or 0) != epoch["epoch"] - 1:
+        # Tidegate 0.1 recorded no parent, so its rows are selected again.
+        if entry.removed or epoch is None or (epoch.get("parent", -1) or 0) != epoch["epoch"] - 1:
             return None
         added += sorted(entry.added)
     return added if since.results <= source.version() else None

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.pipelines.definition import epochs, late, results
+from tidegate.pipelines.definition import state as state_table
 from tidegate.pipelines.ledger.manifest import Manifest, is_on, line_after
 from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable, left_behind, migration_of
 from tidegate.pipelines.ledger.snapshots.head import (
@@ -38,6 +39,7 @@ from tidegate.windowing.operators.window.snapshot import without_slices
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.state.migration import migrated
 from tidegate.windowing.time import Millis, show_millis, to_millis
+from tidegate.windowing.timestamps import in_schema
 from tidegate.windowing.triggers import EventTimeTrigger
 from tidegate.windowing.windows import TimeWindow
 
@@ -313,7 +315,7 @@ def _states(history: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any,
     state = state_rows(history.tables.warehouse, snapshot)
     if (old := migration_of(bound, snapshot.manifest)) is not None:
         state = migrated(state, old, bound.state, left_behind(bound.pipeline))
-    state = state.filter(pa.array(draw.flags(state)))
+    state = in_schema(state.filter(pa.array(draw.flags(state))), state_table.schema(bound.state))
     function = history.windows.aggregate
     assert isinstance(function, AggregateColumns)
     names, found = bound.key.names, dict[tuple[Any, ...], dict[Bounds, Any]]()
@@ -360,7 +362,7 @@ def faults_of_late_rows(rows: pa.Table, epoch_rows: pa.Table) -> Iterator[Fault]
     before: Any = None
     lateness: Millis | None = None
     for row in epoch_rows.sort_by("epoch").to_pylist():
-        if (shape := row[epochs.SHAPE]) is not None:
+        if (shape := row.get(epochs.SHAPE)) is not None:
             lateness = shape["lateness"] if lateness is None else min(lateness, shape["lateness"])
         by_epoch[row["epoch"]] = row["kind"], before, row["watermark"], lateness or 0
         before = row["watermark"] or before

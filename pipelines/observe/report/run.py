@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition import results
+from tidegate.pipelines.definition import epochs, results
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.head import state_rows
@@ -19,7 +19,7 @@ from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.time import Millis
-from tidegate.windowing.timestamps import epoch_millis
+from tidegate.windowing.timestamps import epoch_millis, in_schema
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def read_run(tables: PipelineTables, epoch: int | None = None, key: str | None =
     return RunReport(
         manifest,
         pinned.snapshot.version,
-        [row for row in pinned.epochs.to_pylist() if row["epoch"] <= manifest.epoch],
+        [row for row in in_schema(pinned.epochs, epochs.SCHEMA).to_pylist() if row["epoch"] <= manifest.epoch],
         [by_group[group] for group in range(manifest.max_parallelism)],
         _lengths(final),
         shown,
