@@ -308,6 +308,11 @@ def read_history(
             f"pipeline {pipeline!r}: its source was replaced and read from the beginning, so the rows of earlier "
             "epochs are no longer known"
         )
+    if rows and rows[0]["kind"] == "restore":
+        raise NoHistory(
+            f"pipeline {pipeline!r}: its oldest epoch here, {rows[0]['epoch']}, is a restore, for example of a savepoint "
+            "from another warehouse, so the rows of earlier epochs are not known"
+        )
     changed = [row["epoch"] for row in rows if row["kind"] == "change"]
     if changed and (base := _retained(tables, changed[-1])) is not None:
         return History(source, tables, manifest, tuple(_steps(source, tables, manifest, base)))

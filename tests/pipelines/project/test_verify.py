@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from shutil import rmtree
+from shutil import copytree, rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -146,6 +146,27 @@ def test_a_long_life_verifies_and_the_sample_is_that_of_its_seed(life: Lake) -> 
     assert verified(life, HOURS, sample="0.001%").keys >= 1
     life.project(HOURS).restore("hours", 3)
     assert verified(life, HOURS).faults == ()
+
+
+def test_windows_of_a_savepoint_from_another_warehouse_are_unverifiable_and_later_ones_verify(
+    life: Lake, tmp_path: Path
+) -> None:
+    project, other = life.project(HOURS), Lake(tmp_path / "other")
+    project.savepoint_create("hours", "moved")
+    for moved in ("events", "hours/savepoints/moved"):
+        copytree(life.path(moved), other.path(moved))
+    project = other.project(HOURS)
+    project.restore("hours", "savepoint:moved")
+    other.append(("user 1", at("23:30"), 3), ("user 2", at("25:30"), 4))
+    project.stream("hours")
+    whole = verified(other, HOURS)
+    assert (whole.faults, whole.unverifiable) == ((), len(other.latest(HOURS)))
+    assert "is a restore, for example of a savepoint from another warehouse" in str(whole.why_unverifiable)
+    assert verified(other, HOURS, new=True).faults == ()
+    other.append(("user 1", at("27:30"), 3))
+    project.stream("hours")
+    new = verified(other, HOURS, new=True)
+    assert (new.faults, new.unverifiable, new.windows) == ((), 0, 1)
 
 
 def test_a_restore_to_the_newest_snapshot_that_gives_late_rows_up_lacks_only_them(life: Lake) -> None:
