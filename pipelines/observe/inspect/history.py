@@ -310,8 +310,8 @@ def read_history(
         )
     if rows and rows[0]["kind"] == "restore":
         raise NoHistory(
-            f"pipeline {pipeline!r}: its oldest epoch here, {rows[0]['epoch']}, is a restore, for example of a savepoint "
-            "from another warehouse, so the rows of earlier epochs are not known"
+            f"pipeline {pipeline!r}: its oldest epoch here, {rows[0]['epoch']}, is a restore, for example of a "
+            "savepoint from another warehouse, so the rows of earlier epochs are not known"
         )
     changed = [row["epoch"] for row in rows if row["kind"] == "change"]
     if changed and (base := _retained(tables, changed[-1])) is not None:
