@@ -146,7 +146,8 @@ def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
 
     Raises:
         UsageError: the epoch has no snapshot.
-        Refused: the epoch is not published yet, or a later restore or re-run replaced it.
+        Refused: the epoch is not published yet, a later restore or re-run replaced it, or its row in table `epochs` is
+            lost.
         TidegateError: an epoch that removes rows is being published, so some tables still have these rows.
     """
     head, published = require_snapshot(tables), published_epoch(tables)
@@ -163,6 +164,11 @@ def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
     rows = read_table(tables.warehouse, of_epochs, where=of_line(manifest.line)).sort_by("epoch")
     was_left = manifest.kind == "prune" and not is_on(head.manifest.line, manifest.epoch)
     if was_left or manifest.epoch not in rows["epoch"].to_pylist():
+        if is_on(head.manifest.line, manifest.epoch):
+            raise Refused(
+                f"table epochs of {manifest.pipeline} lacks the row of epoch {manifest.epoch}, which was published: "
+                f"another program removed it. `tidegate restore {manifest.pipeline} latest` undoes its commit"
+            )
         raise Refused(
             f"epoch {manifest.epoch} of {manifest.pipeline} was replaced: a later restore or re-run began at an "
             "older snapshot. Give the newest epoch, or restore this one first"

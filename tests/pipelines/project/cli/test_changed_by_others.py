@@ -151,6 +151,16 @@ def test_the_command_that_a_refusal_names_brings_every_row_back(
     assert broken_by_rules(pin(by_hand.tables, by_hand.pipeline)) == set()
 
 
+def test_a_check_says_that_the_row_of_its_epoch_was_removed(project: Project) -> None:
+    by_hand = project.by_hand
+    for number in (8, 9):
+        hour(number)(by_hand)
+    by_hand.tables.open("epochs").delete("epoch = 2")
+    told = project.says(3, "lacks the row of epoch 2, which was published", "quality", "sessions")
+    assert heed(project, told) == ["restore sessions latest"]
+    assert pin(by_hand.tables, by_hand.pipeline).manifest.epoch == 2
+
+
 def test_what_nothing_brings_back_is_given_up_only_when_asked_for(project: Project, warned: Callable[[], str]) -> None:
     by_hand = project.by_hand
     for number in (8, 9, 10):
