@@ -27,6 +27,9 @@ _COUNTED = {
     counter.name: column(counter.name, pa.int64(), counter.meaning, counter.is_younger) for counter in counters.KEPT
 }
 
+YOUNGER = frozenset({SHAPE, FINGERPRINT, *(counter.name for counter in counters.KEPT if counter.is_younger)})
+"""Columns that tables of older versions lack."""
+
 SCHEMA = pa.schema(
     [
         column("timeline", pa.int64(), "the timeline that it belongs to", False),

@@ -221,3 +221,11 @@ def test_before_its_first_run_a_pipeline_can_be_verified_and_reported(lake: Lake
         project.restore(pipeline.name, 3)
     assert project.verify(pipeline.name, sample="all").faults == ()
     assert Path(project.report(pipeline.name).file).exists()
+
+
+@LONG_FOR_HOURS
+def test_an_epoch_of_a_command_before_the_first_run_verifies(lake: Lake, pipeline: Pipeline) -> None:
+    project = lake.project(pipeline)
+    project.restore(pipeline.name, 2)
+    project.stream(pipeline.name)
+    assert project.verify(pipeline.name, sample="all").faults == ()
