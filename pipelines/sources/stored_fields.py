@@ -106,6 +106,8 @@ _STORED = (
 
 def _converted(values: pa.Array, kind: pa.DataType, field: StoredField) -> pa.Array:
     if not pa.types.is_nested(kind):
+        if _is_other_time(values.type, kind):
+            raise pa.ArrowInvalid(f"{field.stored} is {values.type}, but the table says {kind}")
         values = as_type(values, kind)
         return values if field.length is None else filled(values, field.length)
     if not any(is_kind(kind) and any(is_stored(values.type) for is_stored in stored) for is_kind, stored in _STORED):
@@ -122,6 +124,16 @@ def _converted(values: pa.Array, kind: pa.DataType, field: StoredField) -> pa.Ar
     lists = _from_start(values)
     elements = _converted(lists.values, kind.value_type, field.part(0))
     return pa.ListArray.from_arrays(lists.offsets, elements, type=kind, mask=_mask(lists))
+
+
+def _is_other_time(stored: pa.DataType, kind: pa.DataType) -> bool:
+    """Return True if only one of two types is an instant: Arrow casts numbers and wall-clock times without their unit
+    and zone. An instant may be stored without a zone, as INT96 is.
+    """
+    is_time, should_be = pa.types.is_timestamp(stored), pa.types.is_timestamp(kind)
+    if is_time and should_be:
+        return stored.tz is not None and kind.tz is None
+    return (is_time and pa.types.is_integer(kind)) or (should_be and pa.types.is_integer(stored))
 
 
 def _struct(values: pa.StructArray, kind: pa.StructType, field: StoredField) -> pa.StructArray:

@@ -178,14 +178,27 @@ def test_a_file_with_narrower_types_is_read_in_the_types_of_the_table(tmp_path: 
         ("long", pa.array(["a"])),
         (struct(column("x", "integer")), pa.array([1])),
         ({"type": "array", "elementType": "long", "containsNull": True}, pa.array([1])),
+        ("timestamp", pa.array([1_709_254_800_000])),
+        ("long", pa.array([at("01:00")], INSTANT)),
+        ("timestamp_ntz", pa.array([at("01:00")], INSTANT)),
+        (struct(column("x", "timestamp")), pa.array([{"x": 1_709_254_800_000}])),
     ],
-    ids=["too large", "text for a number", "no struct", "no list"],
+    ids=[
+        "too large",
+        "text for a number",
+        "no struct",
+        "no list",
+        "a number without its unit",
+        "an instant for a number",
+        "an instant for a wall-clock time",
+        "a number in a struct",
+    ],
 )
 def test_a_type_that_can_not_become_that_of_the_table_is_refused_by_the_name_of_the_file(
     tmp_path: Path, kind: Any, stored: pa.Array
 ) -> None:
     columns = [column("user", "string"), column("at", "timestamp"), column("value", "long"), column("other", kind)]
-    table = HandMade(tmp_path / "events", columns)
+    table = HandMade(tmp_path / "events", columns, features=["timestampNtz"])
     rows = {"user": ["u"], "at": pa.array([at("01:00")], INSTANT), "value": [1], "other": stored}
     table.commit(table.file(pa.table(rows), name="x.parquet"))
     files = slice_at(table)
