@@ -127,8 +127,9 @@ def _converted(values: pa.Array, kind: pa.DataType, field: StoredField) -> pa.Ar
 
 
 def _is_other_time(stored: pa.DataType, kind: pa.DataType) -> bool:
-    """Return True if only one of two types is an instant: Arrow casts numbers and wall-clock times without their unit
-    and zone. An instant may be stored without a zone, as INT96 is.
+    """Return True if only one of two types is an instant.
+
+    Arrow would cast without the unit of a number or the zone of a wall-clock time. INT96 is an instant without a zone.
     """
     is_time, should_be = pa.types.is_timestamp(stored), pa.types.is_timestamp(kind)
     if is_time and should_be:

@@ -63,8 +63,8 @@ class DeltaReader:
             f"source table {self.table}",
             "it was compacted and vacuumed before this pipeline read it. Start a new pipeline with a backfill of the "
             "table as it is now",
-            "If the table was replaced since then by one with other types, run a backfill again from the first interval "
-            "(--again --and-following), or start a new pipeline. If Spark can read the file, give the pipeline's "
+            "If the table was replaced by one with other types, run a backfill again from the first interval, with "
+            "--again --and-following, or start a new pipeline. If Spark can read the file, give the pipeline's "
             "DeltaSource reader='spark'",
         )
         with open_parquet(self.warehouse, self.table, part, columns_of, remedies) as file:
