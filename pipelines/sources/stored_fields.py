@@ -62,7 +62,7 @@ def _field_of(name: str, kind: pa.DataType) -> StoredField:
 def place_of(field: StoredField, in_file: Sequence[pa.Field]) -> int | None:
     """Return the position of a column among the fields of a file or of a struct in it, or None if it is missing.
 
-    Names may differ in case, as in Delta.
+    Names may differ in case, as in Delta, to which 'ß' and 'ss' are two names.
     """
     if field.number is not None:
         numbers = [(candidate.metadata or {}).get(_FIELD_ID) for candidate in in_file]
@@ -71,8 +71,8 @@ def place_of(field: StoredField, in_file: Sequence[pa.Field]) -> int | None:
     names = [candidate.name for candidate in in_file]
     if field.stored in names:
         return names.index(field.stored)
-    folded = [name.casefold() for name in names]
-    return folded.index(field.stored.casefold()) if field.stored.casefold() in folded else None
+    lower = [name.lower() for name in names]
+    return lower.index(field.stored.lower()) if field.stored.lower() in lower else None
 
 
 def has_numbers(in_file: pa.Schema) -> bool:
@@ -133,8 +133,8 @@ def _is_other_time(stored: pa.DataType, kind: pa.DataType) -> bool:
     """
     is_time, should_be = pa.types.is_timestamp(stored), pa.types.is_timestamp(kind)
     if is_time and should_be:
-        return stored.tz is not None and kind.tz is None
-    return (is_time and pa.types.is_integer(kind)) or (should_be and pa.types.is_integer(stored))
+        return bool(stored.tz and not kind.tz)
+    return bool((is_time and pa.types.is_integer(kind)) or (should_be and pa.types.is_integer(stored)))
 
 
 def _struct(values: pa.StructArray, kind: pa.StructType, field: StoredField) -> pa.StructArray:

@@ -72,10 +72,10 @@ class DeltaReader:
 
     def _constants(self, part: FilePart, stored: dict[str, StoredField]) -> dict[str, pa.Scalar]:
         """Return the values of a file's partition columns, which are those of the table when the file was written."""
-        names = {field.stored.casefold(): name for name, field in stored.items()}
+        names = {field.stored.lower(): name for name, field in stored.items()}
         constants: dict[str, pa.Scalar] = {}
         for column, text in (part.details.get(PARTITION) or {}).items():
-            if (name := names.get(column.casefold())) is None:
+            if (name := names.get(column.lower())) is None:
                 continue
             kind, length = self.columns.field(name).type, stored[name].length
             try:

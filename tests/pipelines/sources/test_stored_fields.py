@@ -26,6 +26,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.delta.table_facts import stored_fields
 from tidegate.pipelines.sources.source_columns import instants
+from tidegate.pipelines.sources.stored_fields import StoredField, place_of
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import to_millis
 
@@ -204,6 +205,12 @@ def test_a_type_that_can_not_become_that_of_the_table_is_refused_by_the_name_of_
     files = slice_at(table)
     with pytest.raises(Refused, match=r"file x\.parquet can't be read.*reader='spark'"):
         whole_rows(files, events_of(files))
+
+
+def test_a_column_that_a_file_lacks_is_not_read_from_one_whose_name_differs_by_more_than_case() -> None:
+    in_file = [pa.field("Straße", pa.int64())]
+    assert place_of(StoredField("STRASSE", "STRASSE"), in_file) is None
+    assert place_of(StoredField("straße", "straße"), in_file) == 0
 
 
 def test_texts_of_type_char_are_filled_up_as_spark_reads_them(tmp_path: Path) -> None:
