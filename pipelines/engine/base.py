@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tidegate.pipelines.sources.source_table import EvaluatedRows
     from tidegate.pipelines.sources.sql.expression import SparkSql
 
+TIME_ZONE = "spark.sql.session.timeZone"
+
 Batches: TypeAlias = "Iterator[pa.RecordBatch]"
 
 Run: TypeAlias = "Callable[[Iterator[EvaluatedRows]], Batches]"
@@ -154,11 +156,11 @@ class Engine(Protocol):
 def settings_of(config: Config) -> Callable[[str], str | None]:
     """Return a function that returns the value of a setting of Spark in tidegate.toml, or None.
 
-    A Spark session passed to the project has its own settings.
+    A Spark session passed to the project has its own settings, except for the time zone: that of a run is always UTC.
     """
 
     def setting(name: str) -> str | None:
-        if config.session is not None:
+        if config.session is not None and name != TIME_ZONE:
             given: str | None = config.session.conf.get(name, None)
             return given
         value = config.spark.get(name)

@@ -17,6 +17,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.engine.base import settings_of
 from tidegate.pipelines.engine.spark import connect, jvm
 from tidegate.pipelines.engine.spark.connect import count_cores, is_connect, keep_alive, remote_of
 from tidegate.pipelines.engine.spark.jars import JARS_ENVIRONMENT, check_java, find_jars, jars_folder
@@ -88,6 +89,14 @@ def test_another_time_zone_would_move_event_times_and_is_refused(tmp_path: Path)
     config = Config(root=tmp_path, spark={"spark.sql.session.timeZone": "Europe/Berlin"})
     with pytest.raises(UsageError, match=r"timeZone' = 'Europe/Berlin' in .*event times are read in UTC"):
         start_session(config, "tests")
+
+
+def test_the_time_zone_of_a_given_session_does_not_send_sql_to_spark(tmp_path: Path) -> None:
+    given = {"spark.sql.session.timeZone": "Europe/Berlin", "spark.sql.ansi.enabled": "false"}
+    config = Config(root=tmp_path, session=SimpleNamespace(conf=given))
+    setting = settings_of(config)
+    assert setting("spark.sql.session.timeZone") is None, "runs have a session of their own, in UTC"
+    assert setting("spark.sql.ansi.enabled") == "false"
 
 
 def test_jars_of_another_spark_are_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

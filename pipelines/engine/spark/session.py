@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.extras import require
 from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.engine.base import TIME_ZONE
 from tidegate.pipelines.engine.spark import jvm
 from tidegate.pipelines.engine.spark.class_archive import java_options
 from tidegate.pipelines.engine.spark.connect import REMOTE_ENVIRONMENT, is_connect, remote_of, start_connect
@@ -29,14 +30,13 @@ from tidegate.pipelines.storage.credentials import remember
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_TIME_ZONE = "spark.sql.session.timeZone"
 _SUBMIT = "PYSPARK_SUBMIT_ARGS"
 LOG_ENVIRONMENT = "TIDEGATE_SPARK_LOG"
 """Environment variable. The value `stderr` sends Spark's log to the command's standard error instead of a file."""
 
 SESSION: dict[str, str | int | bool] = {
     # Times are passed to Python in the session's zone, which must be UTC.
-    _TIME_ZONE: "UTC",
+    TIME_ZONE: "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": 100_000,
     "spark.sql.shuffle.partitions": 8,
     "spark.databricks.delta.snapshotPartitions": 2,
@@ -87,10 +87,10 @@ def start_session(config: Config, name: str) -> SparkSession:
         TidegateError: there is no Connect server at `spark.remote` or SPARK_REMOTE.
     """
     require_spark(config, f"the Spark session {name!r}")
-    zone = config.spark.get(_TIME_ZONE, "UTC")
+    zone = config.spark.get(TIME_ZONE, "UTC")
     if zone != "UTC":
         raise UsageError(
-            f"spark.{_TIME_ZONE!r} = {zone!r} in {config.file}: event times are read in UTC. Remove it, and name the "
+            f"spark.{TIME_ZONE!r} = {zone!r} in {config.file}: event times are read in UTC. Remove it, and name the "
             "zone of a wall-clock column in DeltaSource(..., zone=)"
         )
     check_spark()
