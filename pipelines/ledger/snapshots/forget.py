@@ -86,7 +86,6 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     value = key_of_texts(head.key, key)
     shown = texts_of_key(value, key)
     check_no_branches(tables.warehouse, tables.pipeline, f"{_IN_BRANCHES}: nothing was erased")
-    _check_key_columns(tables, pipeline, head)
     if broken := broken_savepoints(tables):
         raise Refused(
             f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
@@ -95,6 +94,8 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     # Copies left by an interrupted command belong to no savepoint, and may hold the key.
     remove_rests(tables)
     head = required(tables, recover(tables))
+    # An epoch that recovery published may have brought late rows.
+    _check_key_columns(tables, pipeline, head)
     rows = _published_rows(tables, head, value)
     tables.warehouse.delete_folder(tables.path(REQUESTS))
     if not any(rows.values()) and not _Traces(tables, pipeline, head.key.names, value).are_left:

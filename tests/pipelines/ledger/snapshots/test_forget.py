@@ -318,6 +318,15 @@ def test_a_derived_key_can_not_be_told_in_late_rows_so_nothing_is_erased(by_hand
     assert {table: by_hand.tables.open(table).version() for table in ALL} == versions
 
 
+def test_late_rows_of_an_unpublished_epoch_are_seen_too(by_hand: ByHand) -> None:
+    by_hand.epoch(("zoe", at("10:00"), 1), ("ann", at("10:00"), 2), watermark=at("12:00"))
+    by_hand.committed(by_hand.planned([("zoe", at("09:00"), 5)], at("12:00")))
+    by_hand.pipeline = session_pipeline(columns={"user": "upper(user)"})
+    with pytest.raises(Refused, match="nothing was erased"):
+        erase(by_hand, "zoe")
+    assert users(by_hand, "results") == ["ann", "zoe"]
+
+
 def test_what_is_no_key_of_the_pipeline_is_a_usage_error(by_hand: ByHand) -> None:
     lived_in(by_hand)
     for key in ((), ("zoe", "ann")):
