@@ -38,7 +38,7 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.window.snapshot import without_slices
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.state.migration import migrated
-from tidegate.windowing.time import Millis, show_millis, to_millis
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, show_millis, to_millis
 from tidegate.windowing.timestamps import in_schema
 from tidegate.windowing.triggers import EventTimeTrigger
 from tidegate.windowing.windows import TimeWindow
@@ -193,6 +193,7 @@ _ROWS_GONE = "their rows are no longer in the source"
 _BEFORE_FIRST = "they begin before the first interval, and it is no longer known when their rows were added"
 _MAY_BE_PRUNED = "late rows from before epoch {} were pruned"
 _MAY_BE_FORGOTTEN = "rows of their key may be from before it was forgotten"
+_DROPPED = "table epochs no longer has the epochs before {}, which read or published them"
 _OTHER_CODE = "they were computed by other code, which ran up to epoch {}"
 _ORDER_UNKNOWN = "they have rows from before epoch {}, whose order of arrival is no longer known"
 
@@ -270,6 +271,8 @@ class _Compared:
             reason = _ROWS_GONE
         elif self.is_cut:
             reason = _MAY_BE_FORGOTTEN
+        elif self._is_of_dropped_epochs(bounds, *published, *filter(None, [fault.epoch])):
+            reason = _DROPPED.format(history.oldest_known)
         elif begins is not None and bounds[0] < history.first_start:
             reason = _BEFORE_FIRST
         elif self._is_by_other_code(bounds, *published, *filter(None, [fault.epoch])):
@@ -289,6 +292,21 @@ class _Compared:
         (until, gap), times = self.history.other_code, self.rows.by_other_code
         first, last = np.searchsorted(times, [bounds[0] - gap, bounds[1] + gap + 1])
         return bool(first < last) or min(published, default=until + 1) <= until
+
+    def _is_of_dropped_epochs(self, bounds: Bounds, *published: int) -> bool:
+        """Return True if epochs that table epochs no longer has may have read a row of a span, or published it.
+
+        It is then unknown whether they pruned, reopened or forgot rows. A verification of newer windows needs none.
+        """
+        history, oldest = self.history, self.history.oldest_known
+        if not oldest or history.after is not None:
+            return False
+        steps = [step for step in history.steps if history.read_by(step) <= oldest]
+        read = [row[TIME] for row in self.rows.rows if history.read_by(history.steps[row[STEP]]) <= oldest]
+        reached = max([*read, *(step.after + (step.lag or 0) for step in steps)], default=MIN_TIMESTAMP)
+        assigner = history.windows.assigner
+        gap = assigner.gap_of_every_element if assigner.merges else 0
+        return min(published, default=oldest + 1) <= oldest or gap is None or bounds[0] - gap <= reached
 
     def _may_be_pruned(self, bounds: Bounds) -> bool:
         """Return True if a row of a span may have been in table `late`, before it was pruned."""

@@ -100,6 +100,12 @@ class History:
         return max((row["epoch"] for row in others), default=0), max(gaps, default=0)
 
     @cached_property
+    def oldest_known(self) -> int:
+        """The oldest epoch that table `epochs` still has, if it has dropped older ones; otherwise 0."""
+        rows = _epochs(self.tables, self.manifest, 0)
+        return int(rows[0]["epoch"]) if rows and rows[0]["parent"] is not None else 0
+
+    @cached_property
     def pruned(self) -> int:
         """The newest epoch that pruned late rows, 0 if none did. Abandoned epochs count, as they stay pruned."""
         handle = self.tables.open(epochs.NAME)
@@ -316,8 +322,10 @@ def read_history(
     changed = [row["epoch"] for row in rows if row["kind"] == "change"]
     if changed and (base := _retained(tables, changed[-1])) is not None:
         return History(source, tables, manifest, tuple(_steps(source, tables, manifest, base)))
+    # Only an epoch of a stream or an interval tells what it read without the epochs before it, which may be dropped.
+    is_cut = bool(rows) and rows[0]["parent"] is not None and rows[0]["kind"] not in ("stream", "backfill")
     try:
-        steps = None if changed else tuple(_steps(source, tables, manifest))
+        steps = None if changed or is_cut else tuple(_steps(source, tables, manifest))
     except NoHistory:
         raise
     except Refused:

@@ -29,6 +29,7 @@ from tests.recovery.arrivals import copy_of
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import QualityFailed, Refused, UsageError
+from tidegate.pipelines.ledger.tables.compaction import drop_old_epochs
 from tidegate.pipelines.project.verify import Verified
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
@@ -512,6 +513,29 @@ def test_windows_that_missed_a_row_verify_before_and_after_a_reopening(lake: Lak
         lambda rows: rows.set_column(rows.schema.get_field_index("total"), "total", pa.array([9] * len(rows))),
     )
     assert len(verified(lake, pipeline).faults) == len(lake.latest(pipeline))
+
+
+@pytest.mark.parametrize("oldest", [4, 5], ids=["the forget", "a stream"])
+def test_what_epochs_did_that_table_epochs_has_dropped_is_unknown(lake: Lake, oldest: int) -> None:
+    """A late row that was reopened and pruned, and a key that was forgotten, longer ago than `retain_epochs_days`."""
+    lake.append(("ann", at("10:10"), 1), ("bob", at("10:10"), 1), ("end", at("14:00"), 0))
+    lake.append(("ann", at("10:20"), 2))
+    lake.stream(LOCAL, HOURS)
+    lake.reopen(LOCAL, HOURS)
+    project, tables = lake.project(HOURS), lake.tables(HOURS)
+    project.late_prune("hours", days=0)
+    project.forget("hours", ("bob",))
+    lake.append(("cem", at("15:10"), 4), ("end", at("20:00"), 0))
+    lake.stream(LOCAL, HOURS)
+    lake.append(("cem", at("21:10"), 4), ("end", at("23:30"), 0))
+    lake.stream(LOCAL, HOURS)
+    project.vacuum("hours", snapshots=1, days=0)
+    assert drop_old_epochs(tables, lake.clock() + 1_000_000, oldest, lake.clock() + 1_000_000) == oldest - 1
+    outcome = verified(lake, HOURS)
+    assert (outcome.faults, bool(outcome.unverifiable)) == ((), True)
+    change(lake, HOURS, "results", lambda rows: rows.filter(pc.not_equal(rows["window_start"], at("21:00"))))
+    kinds = [fault.kind for fault in verified(lake, HOURS).faults]
+    assert kinds == (["missing"] if oldest == 5 else [])
 
 
 def test_sessions_that_a_reopening_joined_without_a_late_row_verify(lake: Lake) -> None:
