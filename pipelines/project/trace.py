@@ -19,11 +19,13 @@ from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import are_in, key_columns, key_of_texts, rows_of_key
+from tidegate.pipelines.observe.inspect.faults import differing
 from tidegate.pipelines.observe.inspect.history import History, Rows, late_rows_of, read_history
 from tidegate.pipelines.observe.inspect.lives import BASE, EMITTING, PART, PLACE, STEP, TIME, Event, Life
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
 from tidegate.pipelines.storage.artifacts import page_name
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.aggregates.vectorised import Bools
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
@@ -252,7 +254,7 @@ def _trace(config: Config, pipeline: str, key: tuple[str, ...], window: Millis |
         history.manifest.epoch,
         _elements(history, rows, life),
         tuple(_happened(history, event) for event in life.events),
-        _with_rows(panes, life.events, history),
+        _with_rows(panes, life.events, history, rows),
         None if rows.rows else f"{pipeline}: the source has no row of this key that the pipeline has read",
         begins=history.begins,
     )
@@ -364,10 +366,11 @@ def _set(timers: tuple[Millis, ...]) -> str:
     return f"; timers at {', '.join(map(show_millis, timers))}" if timers else ""
 
 
-def _with_rows(panes: pa.Table, events: list[Event], history: History) -> tuple[TracedPane, ...]:
+def _with_rows(panes: pa.Table, events: list[Event], history: History, arrived: Rows) -> tuple[TracedPane, ...]:
     """Return panes with the rows behind them. Panes of a window are emitted in the order of the events.
 
-    Of the panes up to the epoch at which the history begins, only the newest one of a window has its rows.
+    Of the panes up to the epoch at which the history begins, only the newest one of a window has its rows, if they give
+    its result: a row may have missed a window that had closed, and the order of arrival is not known.
     """
     begins = history.begins
     emitted: dict[tuple[Millis | None, Millis | None], list[tuple[int, ...]]] = {}
@@ -385,11 +388,21 @@ def _with_rows(panes: pa.Table, events: list[Event], history: History) -> tuple[
         if begins is not None and row["epoch"] <= begins:
             # The newest row of a window shows whether it is retracted.
             newest = known.pop((start, end), None)
-            rows = newest if row["op"] == "+" else None
+            rows = newest if newest and row["op"] == "+" and _give(history, arrived, newest, row) else None
         elif row["op"] == "+" and row["timing"] != "early" and (left := emitted.get((start, end))):
             rows = left.pop()
         traced.append(TracedPane(row, rows))
     return tuple(reversed(traced))
+
+
+def _give(history: History, arrived: Rows, numbers: Sequence[int], pane: dict[str, Any]) -> bool:
+    """Return False if rows don't give the result of a pane; a result that older code didn't compute is null."""
+    windows = history.windows
+    if not isinstance(windows.aggregate, AggregateColumns) or windows.process is not None:
+        return True
+    found = {name: pane.get(name) for name in windows.aggregate.names}
+    wrong = differing(history, history.result_of(arrived, numbers), found)
+    return all(found[name] is None for name in wrong)
 
 
 def _of_window(whole: Trace, start: Millis) -> Trace:

@@ -226,7 +226,7 @@ class _Compared:
                 kind, found = ("unexpected", {"window_end": bounds[1]}) if expected is None else ("missing", None)
                 is_kept = self._add(Fault(kind, epoch, self.key, bounds[0], expected, found), bounds)
                 self.found.windows += is_kept and expected is not None
-            elif wrong := _differing(self.history, expected, pane):
+            elif wrong := differing(self.history, expected, pane):
                 values = {name: expected[name] for name in wrong}, {name: pane[name] for name in wrong}
                 self.found.windows += self._add(Fault("value", epoch, self.key, bounds[0], *values), bounds)
             else:
@@ -241,7 +241,7 @@ class _Compared:
                 continue
             numbers, value = self.life.open_windows.get(bounds), held.get(bounds)
             should = None if numbers is None else self.history.result_of(self.rows, numbers)
-            if should is None or value is None or _differing(self.history, should, value):
+            if should is None or value is None or differing(self.history, should, value):
                 self._add(Fault("state", self.history.manifest.epoch, self.key, bounds[0], should, value), bounds)
 
     def late(self, published: Sequence[Mapping[str, Any]]) -> None:
@@ -353,7 +353,7 @@ def _states(history: History, snapshot: Snapshot, draw: Draw) -> dict[tuple[Any,
     return found
 
 
-def _differing(history: History, expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+def differing(history: History, expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     """Return the names of the results that differ, except sketches, which depend on the order of the rows."""
     function = history.windows.aggregate
     assert isinstance(function, AggregateColumns)

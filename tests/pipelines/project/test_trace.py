@@ -22,7 +22,16 @@ from tests.property.event_windows import EVENT_TIME, MINUTE
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.project.trace import Trace
-from tidegate.windowing import Count, KeepFirst, KeyedProcess, ProcessingTimeSessionWindows, WatermarkStrategy, Windows
+from tidegate.windowing import (
+    Count,
+    KeepFirst,
+    KeyedProcess,
+    ProcessingTimeSessionWindows,
+    SlidingEventTimeWindows,
+    Sum,
+    WatermarkStrategy,
+    Windows,
+)
 from tidegate.windowing.watermarks import PunctuatedWatermarks
 
 ROW = pa.struct([("value", pa.int64())])
@@ -125,6 +134,21 @@ def test_after_rows_of_the_source_changed_the_trace_begins_with_the_correction(m
     # The newest pane of each window is explained, but not the panes that the correction retracted.
     assert [one.pane["total"] for one in told] == [17, 40]
     assert {one.pane["total"] for one in trace.panes if one.rows is None} == {3}
+
+
+def test_rows_from_before_the_history_are_listed_only_if_they_give_the_result_of_the_pane(lake: Lake) -> None:
+    hour = timedelta(hours=1)
+    sliding = Windows(SlidingEventTimeWindows.of(2 * hour, hour), aggregate={"events": Count(), "total": Sum("value")})
+    pipeline = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"), compute=sliding)
+    lake.append(("ann", at("10:10"), 1), ("bob", at("12:30"), 2))
+    lake.append(("ann", at("10:40"), 4), ("bob", at("16:00"), 8))
+    lake.stream(LOCAL, pipeline, commits=1)
+    DeltaTable(lake.path("events")).delete("value = 2")
+    lake.stream(LOCAL, pipeline)
+    trace = lake.project(pipeline).trace("hours", ("ann",))
+    # The second row missed the first window.
+    told = [(one.pane["total"], one.rows) for one in trace.panes]
+    assert told == [(1, None), (5, (0, 1))]
 
 
 def test_a_forgotten_key_has_no_trace(lake: Lake) -> None:
