@@ -183,6 +183,11 @@ def _are_actions(entry: bytes) -> bool:
 
 def _is_read(entry: bytes) -> bool:
     try:
-        return all(isinstance(action, dict) for action in delta_log.actions_in(entry))
-    except ValueError:
+        actions = delta_log.actions_in(entry)
+        # Delta reads the statistics too, which are JSON in a string.
+        for added in delta_log.files_in(actions, "add").values():
+            json.loads(added.get("stats") or "{}")
+        return all(isinstance(action, dict) for action in actions)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        # It is not JSON, or an action has another shape.
         return False
