@@ -87,7 +87,7 @@ def test_state_that_is_behind_what_is_published_is_refused_and_a_restore_goes_on
 def test_statistics_in_which_a_bit_flipped_are_a_damaged_entry(by_hand: ByHand, table: str) -> None:
     hours(by_hand, 8, 9, 10, 11)
     entry = entries(by_hand, table)[-1]
-    entry.write_bytes(entry.read_bytes().replace(rb'\"numRecords\":', rb'\"numRecords\"o'))
+    entry.write_bytes(entry.read_bytes().replace(rb"\"numRecords\":", rb"\"numRecords\"o"))
     with pytest.raises(Refused, match=r"can't be opened.*tidegate restore sessions latest"):
         recover(by_hand.tables)
     back_to(by_hand, "latest")
