@@ -104,11 +104,18 @@ class Changing:
         merge.when_matched_update({"value": "s.value"}).when_not_matched_insert_all().execute()
 
     def overwrite(self) -> None:
-        write_deltalake(self.lake.path("events"), self.drawn(self.draw.randrange(30)), mode="overwrite")
+        self._overwrite(self.drawn(self.draw.randrange(30)))
 
     def rewrite(self) -> None:
         """Overwrite the table with the same rows."""
-        write_deltalake(self.lake.path("events"), self.table.to_pyarrow_table().cast(EVENTS), mode="overwrite")
+        self._overwrite(self.table.to_pyarrow_table().cast(EVENTS))
+
+    def _overwrite(self, rows: pa.Table) -> None:
+        """Overwrite the table with rows, and sometimes give it other partition columns."""
+        by = self.draw.choice((None, None, ["user"], ["value"], ["at"]))
+        write_deltalake(
+            self.lake.path("events"), rows, mode="overwrite", partition_by=by, schema_mode="overwrite" if by else None
+        )
 
     def replace_hours(self) -> None:
         """Overwrite a span of time, as a load of a partition does."""
