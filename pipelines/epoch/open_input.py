@@ -137,8 +137,8 @@ class OpenInput:
     def _bound(cls, pipeline: Pipeline, warehouse: Warehouse, logs: Sequence[Source], engine: Engine) -> OpenInput:
         parts = list(zip(pipeline.inputs, logs, strict=True))
         choices = [choose_reader(pipeline, *part, engine.setting) for part in parts]
-        for part, choice in zip(pipeline.inputs, choices, strict=True):
-            check_correctable(pipeline, part, choice)
+        for (part, log), choice in zip(parts, choices, strict=True):
+            check_correctable(pipeline, part, log, choice)
         columns = [
             columns_of(pipeline, *part, choice, engine.columns) for part, choice in zip(parts, choices, strict=True)
         ]
@@ -322,7 +322,7 @@ def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
             from tidegate.pipelines.sources.sql.words import check_expressions
 
             check_expressions(pipeline, part, without_metadata(source.schema).names, function_names(config))
-        check_correctable(pipeline, part, choice)
+        check_correctable(pipeline, part, source, choice)
         choices.append(choice)
     return choices
 

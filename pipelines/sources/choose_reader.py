@@ -33,7 +33,7 @@ from tidegate.pipelines.sources.sql.expression import (
 )
 from tidegate.pipelines.sources.sql.program import Node
 from tidegate.pipelines.sources.sql.reading import Unproven
-from tidegate.pipelines.sources.sql.words import changing_call, changing_value, columns_in
+from tidegate.pipelines.sources.sql.words import changing_call, changing_value, check_expressions, columns_in
 from tidegate.windowing.type_names import name_of
 
 Setting: TypeAlias = Callable[[str], str | None]
@@ -104,10 +104,12 @@ def _unusual(source: Source) -> Mapping[str, str]:
     return source.unusual if isinstance(source, SparkSource) else {}
 
 
-def check_correctable(pipeline: Pipeline, input_: Input, choice: Choice) -> None:
+def check_correctable(pipeline: Pipeline, input_: Input, source: Source, choice: Choice) -> None:
     """Refuse a source whose changes are to be corrected while its rows go through Spark."""
     if not (choice.needs_spark and input_.corrects):
         return
+    # What even Spark can't evaluate, such as a missing column, is reported as such.
+    check_expressions(pipeline, input_, source.schema.names)
     raise Refused(
         f"pipeline {pipeline.name!r} can't correct changes of source {input_.source.table}: "
         f"{choice.files_by_spark or choice.sql_by_spark}, and only rows that the tasks read can be compared. Change "
