@@ -44,12 +44,22 @@ class BranchNote:
 
 
 def read_note(warehouse: Warehouse, name: str) -> BranchNote | None:
-    """Return the note of a branch, or None if there is no complete branch of that name."""
+    """Return the note of a branch, or None if there is no complete branch of that name.
+
+    Raises:
+        Refused: the note is damaged.
+    """
     folder = warehouse.path(name)
     if _NOTE not in warehouse.names(folder):
         return None
-    fields = json.loads(warehouse.read_file(folder, _NOTE))
-    return BranchNote(**{**fields, "line": tuple((first, last) for first, last in fields["line"])})
+    try:
+        fields = json.loads(warehouse.read_file(folder, _NOTE))
+        return BranchNote(**{**fields, "line": tuple((first, last) for first, last in fields["line"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise Refused(
+            f"file {_NOTE} of branch {name} in {folder} is damaged. Put it back, or delete the branch and create it "
+            f"again: `tidegate branch {pipeline_of(name)} {branch_of(name)} --delete`"
+        ) from error
 
 
 def write_note(warehouse: Warehouse, name: str, note: BranchNote) -> None:

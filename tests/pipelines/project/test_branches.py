@@ -130,6 +130,20 @@ def test_where_a_file_can_have_only_one_name_it_is_copied(
     assert totals(project, "hours@wide") == {("ann", 0): 3}
 
 
+@pytest.mark.parametrize("note", ["", "{", "[]", "{}", "\xff"])
+def test_a_damaged_note_is_refused_with_the_command_that_deletes_the_branch(project: Project, note: str) -> None:
+    project.branch("hours", "wide", settings=WIDE)
+    file = Path(PipelineTables.of(project.config, "hours@wide").warehouse.path("hours@wide"), "branch.json")
+    file.write_bytes(note.encode("latin-1"))
+    with pytest.raises(Refused, match=r"branch.json of branch hours@wide .* `tidegate branch hours wide --delete`"):
+        project.stream("hours@wide")
+    with pytest.raises(Refused, match="is damaged"):
+        project.branch("hours")
+    assert "hours" in {each.pipeline for each in project.list().pipelines}
+    project.branch("hours", "wide", delete=True)
+    assert project.branch("hours", "wide", settings=WIDE).of_epoch == 1
+
+
 @pytest.mark.first(1)
 @pytest.mark.parametrize("target", ["1", "savepoint:early"])
 def test_a_branch_begins_at_an_older_snapshot(project: Project, lake: Lake, target: str) -> None:
