@@ -120,7 +120,8 @@ def partitions(
                 partition.watermark,
                 partition.idle,
                 last_commit,
-                None if last_commit is None else now - last_commit,
+                # The clock that dated the commit may be ahead of this one.
+                None if last_commit is None else max(0, now - last_commit),
                 name in aligned,
                 holds,
                 max(0, min(others) - partition.watermark) if holds and others and has_begun else None,

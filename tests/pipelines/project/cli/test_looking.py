@@ -119,6 +119,12 @@ def test_why_tells_when_a_quiet_partition_will_be_idle_and_when_the_next_timer_i
     project.says(0, "until 2024-03-01 10:15", "why", "sessions")
 
 
+def test_a_source_whose_clock_is_ahead_has_had_rows_just_now(project: Project) -> None:
+    ahead = PartitionWatermark(watermark=to_millis(at("10:00")), last_commit=to_millis(at("10:05", day=365_000)))
+    project.by_hand.epoch(("ann", at("11:00"), 1), watermark=at("10:00"), partitions={"": ahead})
+    assert [partition["quiet"] for partition in project.data("why", "sessions")["partitions"]] == [0]
+
+
 def test_why_of_a_key_tells_its_late_rows_that_no_window_holds(project: Project) -> None:
     by_hand = project.by_hand
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
