@@ -312,10 +312,10 @@ def test_a_merge_goes_on_from_the_larger_pane_number(tmp_path: Path) -> None:
     assert broken(pinned_of(lake, tmp_path)) == set()
 
 
-def test_an_epoch_that_a_later_one_replaced_is_refused(tmp_path: Path) -> None:
+def test_an_epoch_whose_row_in_table_epochs_is_lost_is_refused(tmp_path: Path) -> None:
     lake = session_lake()
     lake.epochs.pop()
-    with pytest.raises(Refused, match="was replaced"):
+    with pytest.raises(Refused, match="lacks the row of epoch 2"):
         pinned_of(lake, tmp_path)
 
 

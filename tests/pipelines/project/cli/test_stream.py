@@ -90,13 +90,13 @@ def test_a_source_without_rows_and_rejected_rows_are_told(project_without_jvm: P
 
 def test_a_correction_says_which_rows_went_and_what_it_retracted(streaming: Project, hourly: Lake) -> None:
     streaming.rewrite(CORRECTING)
-    assert " gone " not in streaming.tidegate(*NOW)[1] + streaming.tidegate("runs", "sessions")[1]
+    assert " deleted " not in streaming.tidegate(*NOW)[1] + streaming.tidegate("runs", "sessions")[1]
     DeltaTable(hourly.path("events")).delete("value = 8")
     _, told = streaming.tidegate(*NOW)
     corrected = next(line for line in told.splitlines() if "deleted" in line)
     assert "1 deleted (1 from windows), 0 added (0 filtered), 1 retracted, 0 fired, 2 open, " in corrected
     _, told = streaming.tidegate("runs", "sessions")
-    assert " gone " in told.splitlines()[1]
+    assert " deleted " in told.splitlines()[1]
     log = (streaming.folder / "work" / "logs" / "sessions.epochs.jsonl").read_text()
     assert [json.loads(line)["rows_gone"] for line in log.splitlines()].count(1) == 1
 
