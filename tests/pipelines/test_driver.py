@@ -65,7 +65,13 @@ def drive_into(error: Exception, code: int | None, folder: Path, monkeypatch: py
         (3, "ran out of memory (exit code 3)"),
         (3, '"spark.driver.memory" under [spark] in tidegate.toml'),
         (56, "was not scheduled for minutes and ended itself (exit code 56)"),
-        (1, "ended with exit code 1: it may have run out of memory or been killed. Give it more memory with "),
+        (
+            1,
+            (
+                "ended with exit code 1: it may have run out of memory or been killed. Give it more memory with "
+                '"spark.driver.memory"'
+            ),
+        ),
     ],
 )
 def test_an_end_of_sparks_process_is_told_by_its_cause(
