@@ -144,9 +144,9 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
 def _not_committed(tables: PipelineTables, manifest: Manifest, table: str, file: str, reason: str) -> Refused:
     return Refused(
         f"epoch {manifest.epoch} of {tables.pipeline} ({manifest.kind}) has to remove or mark rows, or to select "
-        "windows again, but a file can't be read, so nothing was committed: "
-        f"{file} of table {tables.path(table)}: {reason}. "
-        f"Put the file back, or give up its rows with `tidegate restore {tables.pipeline} latest {GIVE_UP}`; run again"
+        f"windows again, but a file can't be read, so nothing was committed: {file} of table {tables.path(table)}: "
+        f"{reason}. Put the file back, or give up its rows with `tidegate restore {tables.pipeline} latest {GIVE_UP}`; "
+        "run again"
     )
 
 

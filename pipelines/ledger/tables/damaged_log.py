@@ -23,12 +23,12 @@ FOLDER = "damaged"
 
 
 def set_aside_damaged(tables: PipelineTables, check_lease: Callable[[], None] = lambda: None) -> list[str]:
-    """Move damaged entries, and the entries after them, out of the logs of tables that can't be opened.
+    """Move damaged entries, and the entries after them, out of the logs of tables.
 
     The caller holds the lease, and brings the tables into agreement afterwards.
 
     Returns:
-        A sentence for each changed table; nothing if every table opens.
+        A sentence for each changed table; nothing if no entry was damaged.
 
     Raises:
         Refused: a table can't be opened even without these entries, or another command repaired it at the same time.
@@ -73,15 +73,21 @@ def set_aside(
                     f"another command wrote entry {name} in the log of table {path} while this one hung. Nothing was "
                     f"changed: run it again"
                 )
-    names = _names(tables, table) if moved or read_all else set[str]()
-    newest = max(delta_log.checkpoint_versions(names), default=-1)
-    if newest > max(delta_log.entry_versions(names), default=-1):
-        check_lease()
-        # Delta reads the checkpoint instead, but commits only after an entry.
-        tables.warehouse.replace_file(log, delta_log.entry_name(newest), b'{"commitInfo":{}}')
+    if moved or read_all:
+        _end_with_entry(tables, table, check_lease)
     if not moved:
         return None
     return f"{len(moved)} files of the log of table {path} were set aside in {log}/{FOLDER}: {', '.join(moved)}"
+
+
+def _end_with_entry(tables: PipelineTables, table: str, check_lease: Callable[[], None]) -> None:
+    """Write an entry without actions if a log ends with a checkpoint: Delta opens it, but commits only after one."""
+    names = _names(tables, table)
+    newest = max(delta_log.checkpoint_versions(names), default=-1)
+    if newest > max(delta_log.entry_versions(names), default=-1):
+        check_lease()
+        log = f"{tables.path(table)}/{delta_log.FOLDER}"
+        tables.warehouse.replace_file(log, delta_log.entry_name(newest), b'{"commitInfo":{}}')
 
 
 def cut_entry(tables: PipelineTables, table: str) -> str | None:

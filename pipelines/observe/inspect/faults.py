@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -264,9 +265,8 @@ class _Compared:
 
         Its rows are within `bounds`, and `published` has further epochs that published them.
         """
-        history, reason = self.history, None
-        assigner, begins = history.windows.assigner, history.begins
-        gap = assigner.gap_of_every_element if assigner.merges else 0
+        history, reason, gap = self.history, None, self._gap
+        begins = history.begins
         if any(gap is None or (start <= bounds[1] + gap and bounds[0] - gap < end) for start, end in self.rows.gone):
             reason = _ROWS_GONE
         elif self.is_cut:
@@ -298,15 +298,26 @@ class _Compared:
 
         It is then unknown whether they pruned, reopened or forgot rows. A verification of newer windows needs none.
         """
-        history, oldest = self.history, self.history.oldest_known
-        if not oldest or history.after is not None:
+        oldest, gap = self.history.oldest_known, self._gap
+        if not oldest or self.history.after is not None:
             return False
-        steps = [step for step in history.steps if history.read_by(step) <= oldest]
-        read = [row[TIME] for row in self.rows.rows if history.read_by(history.steps[row[STEP]]) <= oldest]
-        reached = max([*read, *(step.after + (step.lag or 0) for step in steps)], default=MIN_TIMESTAMP)
-        assigner = history.windows.assigner
-        gap = assigner.gap_of_every_element if assigner.merges else 0
-        return min(published, default=oldest + 1) <= oldest or gap is None or bounds[0] - gap <= reached
+        return min(published, default=oldest + 1) <= oldest or gap is None or bounds[0] - gap <= self._last_dropped
+
+    @cached_property
+    def _last_dropped(self) -> Millis:
+        """Newest event time that epochs up to the oldest in table epochs may have read for the key."""
+        history = self.history
+        steps = [step for step in history.steps if history.read_by(step) <= history.oldest_known]
+        read = [
+            row[TIME] for row in self.rows.rows if history.read_by(history.steps[row[STEP]]) <= history.oldest_known
+        ]
+        return max([*read, *(step.after + (step.lag or 0) for step in steps)], default=MIN_TIMESTAMP)
+
+    @property
+    def _gap(self) -> Millis | None:
+        """Distance at which a row may still belong to a window: 0 unless windows merge, None if it is unknown."""
+        assigner = self.history.windows.assigner
+        return assigner.gap_of_every_element if assigner.merges else 0
 
     def _may_be_pruned(self, bounds: Bounds) -> bool:
         """Return True if a row of a span may have been in table `late`, before it was pruned."""

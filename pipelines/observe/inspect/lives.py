@@ -277,14 +277,14 @@ class Life:
             self._late.remove(number)
             self.reopened_in[number] = reopening.epoch
             for window in self.windows_of(rows[number]):
-                self._rejoin(window, [number], changed)
+                self._rejoin(*self._connected(window), [number], changed)
         # Sessions that touch are joined even without a late row. Then only their union is still published, if any.
         for window in sorted(self._closed) if reopening.kind == "reopen" and self.merges else ():
             if window in self._closed and window not in self.published:
                 target, met = self._connected(window)
                 newest = {each: self.published[each] for each in met if each in self.published}
                 if len(met) > 1 and (not newest or (newest.keys() == {target} and newest[target] >= reopening.epoch)):
-                    self._rejoin(window, [], changed)
+                    self._rejoin(target, met, [], changed)
         for window in list(self._missed) if reopening.kind == "reopen" else ():
             if window in changed or self.published.get(window, 0) >= reopening.epoch:
                 is_open = window in self._open
@@ -306,9 +306,8 @@ class Life:
             cover, window = window, _cover(window, met)
         return window, met
 
-    def _rejoin(self, window: Bounds, rows: list[int], changed: dict[Bounds, None]) -> None:
-        """Recompute a window with more rows, and with the windows that it then touches."""
-        target, met = self._connected(window)
+    def _rejoin(self, target: Bounds, met: list[Bounds], rows: list[int], changed: dict[Bounds, None]) -> None:
+        """Recompute windows that were met as one, with more rows."""
         both = {**self._closed, **self._open}
         is_open = any(each in self._open for each in met)
         joined = [row for each in met for row in both[each]]
