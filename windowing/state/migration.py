@@ -156,6 +156,9 @@ def migrated(rows: pa.Table, old: StateFormat, schema: StateSchema, drop: Collec
         IncompatibleSnapshot: a field can't be migrated; `field` names it.
     """
     rows = _stepped(rows, old.version)
+    # A table may already have a new column, which newer rows use.
+    added = {name for name, _ in schema.contents} - set(old.contents)
+    rows = rows.drop_columns([name for name in rows.column_names if name in added])
     new = StateFormat.of(schema)
     for difference in differences(old, new):
         if taken_over(difference, old, new, drop) is None:
