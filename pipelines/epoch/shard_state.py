@@ -103,15 +103,12 @@ class WholeState:
     ) -> WholeState:
         """Read the state of a shard from all its files. With `others`, these may also have rows of other shards."""
         groups, schema = pc.field("key_group"), job.schemas[state.NAME]
-        added = {name for name, _ in job.state.contents} - set(
-            job.old_format.contents if job.old_format is not None else schema.names
-        )
         rows = read_state(
             job.warehouse,
             job.paths[state.NAME],
             files,
             deltas,
-            pa.schema([field for field in schema if field.name not in added]),
+            schema,
             where=(groups >= shard.first) & (groups <= shard.last) if others else None,
         )
         if job.old_format is not None:
