@@ -185,7 +185,9 @@ def snapshot_entries(
     ranges = _ranges(manifest)
     for first, last, counters in ranges:
         is_open = int(contents.open_windows[first : last + 1].sum())
-        yield Entry(manifest.epoch, "open_windows", first, last, counters["open_windows"], is_open)
+        # Older versions of tidegate did not count the windows of joins.
+        if manifest.schemas.has_panes:
+            yield Entry(manifest.epoch, "open_windows", first, last, counters["open_windows"], is_open)
     if not contents.counts_all or not counts_elements(manifest, shape) or shape is None or shape.multiplicity is None:
         return
     if before is None and not is_whole(epochs, manifest.line):

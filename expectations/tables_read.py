@@ -111,7 +111,7 @@ def hashes_of(rows: pa.RecordBatch | pa.Table, key: tuple[str, ...]) -> UInt64s:
 
 
 _BOUNDS = ("window_start", "window_end", "state_window_start", "state_window_end")
-_OF_WINDOWS = ("key_group", "namespace", "in_flight", "event_time_timers", *_BOUNDS)
+_OF_WINDOWS = ("key_group", "namespace", "side", "in_flight", "event_time_timers", *_BOUNDS)
 """Columns of table `state` that show the open windows."""
 
 

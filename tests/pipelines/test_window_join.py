@@ -62,6 +62,7 @@ def test_epochs_and_a_backfill_give_the_join_of_all_rows(tmp_path: Path, paralle
     snapshot = lake.snapshot(pipeline)
     waiting, count = open_windows(lake.tables(pipeline).warehouse, snapshot, 0, lake.clock())
     assert count == len(waiting) == len({window[:2] for window in full_join(left, right)}), "not one for each input"
+    assert snapshot.manifest.counters["open_windows"] == count
     assert all(each.reason.startswith("the watermark must reach") for each in waiting)
     for table in ("events", "payments"):
         lake.append(("end", at("23:00"), 0), table=table)

@@ -163,24 +163,22 @@ def as_windows(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return state rows with slices replaced by rows of the open windows that they belong to.
 
     A window that already has a row gets no second one. New rows have bounds and timers, and nulls in the contents
-    columns: only an operator can merge contents.
+    columns: only an operator can merge contents. Of the two rows that a window of a join may have, one stays.
     """
     flags = are_slices(rows)
     if not flags.any():
-        return rows
+        return _of_either_input(rows, key)
     others, slices = rows.filter(pa.array(~flags)), rows.filter(pa.array(flags))
     found = OpenWindows.of(slices)
     turn, places = numbers_of(np.zeros_like(found.counts), found.counts)
     shift = turn * found.steps[places]
-    schema = KeySchema(tuple(key), tuple(rows.schema.field(name).type for name in key))
-    keys = encode_keys(schema, *(({name: part[name] for name in key}, len(part)) for part in (others, slices)))
-    codes = np.concatenate([keys.codes[0], keys.codes[1][places]])
+    of_others, of_slices = _codes(key, others, slices)
+    codes = np.concatenate([of_others, of_slices[places]])
     starts = np.concatenate([millis_of(others, "window_start"), found.starts[places] + shift])
     ends = np.concatenate([millis_of(others, "window_end"), found.ends[places] + shift])
-    # The sort is stable, so the row of a window precedes those that its slices add.
-    order = sort_order(codes, starts, ends)
-    firsts = order[begins(codes[order], starts[order], ends[order])]
-    further = np.sort(firsts[firsts >= len(others)])
+    # The row of a window precedes those that its slices add.
+    firsts = _first_of_each(codes, starts, ends)
+    further = firsts[firsts >= len(others)]
     windows = slices.take(pa.array(places[further - len(others)]))
     return pa.concat_tables([others, _of_windows(windows, starts[further], ends[further], key)])
 
@@ -188,7 +186,33 @@ def as_windows(rows: pa.Table, key: Sequence[str]) -> pa.Table:
 def open_windows(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the rows of open windows among state rows; see `as_windows`."""
     rows = as_windows(rows, key)
-    return rows.filter(pc.and_(pc.equal(rows["namespace"], WINDOW), rows["in_flight"]))
+    return rows.filter(pc.or_(pc.and_(pc.equal(rows["namespace"], WINDOW), rows["in_flight"]), _are_of_join(rows)))
+
+
+def _are_of_join(rows: pa.Table) -> pa.ChunkedArray:
+    """Return a flag for each state row: whether it has the elements of one input in a window of a join."""
+    return pc.and_(pc.equal(rows["namespace"], WINDOW), pc.is_valid(rows["side"]))
+
+
+def _of_either_input(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return state rows with one row for each window of a join, also if both inputs have elements in it."""
+    # Rows that are shown to users have no sides unless they are those of a join.
+    if "side" not in rows.column_names or not pc.any(_are_of_join(rows)).as_py():
+        return rows
+    (codes,) = _codes(key, rows)
+    return rows.take(pa.array(_first_of_each(codes, millis_of(rows, "window_start"), millis_of(rows, "window_end"))))
+
+
+def _codes(key: Sequence[str], *parts: pa.Table) -> Sequence[Int64s]:
+    """Return a number for the key of each row; equal keys have the same number in all parts."""
+    schema = KeySchema(tuple(key), tuple(parts[0].schema.field(name).type for name in key))
+    return encode_keys(schema, *(({name: part[name] for name in key}, len(part)) for part in parts)).codes
+
+
+def _first_of_each(*columns: Int64s) -> Int64s:
+    """Return the first row of each group of equal rows, in the order of the rows."""
+    order = sort_order(*columns)
+    return np.sort(order[begins(*(column[order] for column in columns))])
 
 
 def _of_windows(rows: pa.Table, starts: Int64s, ends: Int64s, key: Sequence[str]) -> pa.Table:

@@ -79,6 +79,7 @@ class ColumnarWindowJoin:
         fired = timeline.reaches(windows.ends - 1)
         counters.timers_registered = int(np.count_nonzero(~windows.were_open))
         counters.timers_fired = int(np.count_nonzero(fired))
+        counters.open_windows = int(np.count_nonzero(~fired))
         remaining = windows.ends[~fired]
         return Outcome(
             panes=nothing(),

@@ -28,6 +28,7 @@ from tidegate.windowing.compute import IntervalJoin, Join, JoinKind, WindowJoin
 from tidegate.windowing.declared import row_checker
 from tidegate.windowing.errors import IllegalState, MissingTimestamp
 from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.records import LATE, ElementResult, LateElement, WindowPair
 from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES, TwoInputOperator, checked_side
 from tidegate.windowing.state.rows import BUCKET, WINDOW, StateRow, StateSchema
@@ -218,6 +219,13 @@ class WindowJoinOperator(JoinOperator):
             self._late(key, value, timestamp, side, windows[0] if windows else None)
         else:
             self._counters.no_window += 1
+
+    @property
+    def counters(self) -> Counters:
+        """Counts since the operator was created, timers and open windows included."""
+        counters = super().counters
+        counters.open_windows = len(self._windows)
+        return counters
 
     def _is_late(self, time: Millis) -> bool:
         """Return True if the watermark has reached a time: that of an element, or the last millisecond of a window."""

@@ -223,7 +223,8 @@ def _without_names(work: Publish, key: Key) -> Publish:
 
 
 def _smaller(shard: Shard, rest: _Rest) -> Shard:
-    open_windows = shard.counters.get("open_windows", rest.open_windows) - rest.open_windows
+    # Older versions of tidegate did not count the windows of joins.
+    open_windows = max(0, shard.counters.get("open_windows", rest.open_windows) - rest.open_windows)
     counters = {**shard.counters, "open_windows": open_windows}
     return shard.model_copy(update={"rows": shard.rows - rest.gone, "counters": counters})
 

@@ -6,16 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition.row_sets import one_of_each
 from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import rows_of_key
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.columnar.slices import as_windows
-from tidegate.windowing.operators.joins import WINDOW_JOIN
 from tidegate.windowing.state.rows import BUCKET, HELD, KEY, SLICE, WINDOW
 from tidegate.windowing.time import (
     MAX_TIMESTAMP,
@@ -157,10 +154,6 @@ def open_windows(
         rows = rows_of_key(rows, names, key)
     waits_for = blocked(manifest, now, following)
     rows = as_windows(rows, names)
-    if kind == WINDOW_JOIN:
-        # A window has a row for each input that has elements in it.
-        of_window = rows.select([*names, "window_start", "window_end"])
-        rows = rows.take(one_of_each(of_window, pa.array(range(len(rows)), pa.int64()), "min"))
     # Nulls sort last, so windows without an end come last.
     first = rows.sort_by([(name, "ascending") for name in ("window_end", "key_group")]).slice(0, limit)
     waiting = [_waiting(row, names, manifest, lateness, waits_for) for row in first.to_pylist()]
