@@ -230,18 +230,19 @@ class _Planner:
         """Return windows that don't merge."""
         key, tables, asked, names = self.key, self.epoch.tables, self.asked, self.key.names
         reopening = self._reopening()
+        meant = is_chosen(self.late_rows, names, reopening)
         if isinstance(asked, ChangedRows):
             sides = [_keyed(side, key) for side in (asked.gone, asked.came)]
-            touched = pa.concat_tables([windows_at(windows, key, side, _times(side)) for side in sides])
-            wanted, with_late = self._with_windows_of_late_rows(windows, touched)
-            reopening = reopening.model_copy(update={"spans": _starts_of(self.late_rows.filter(with_late), key)})
+            wanted = pa.concat_tables([windows_at(windows, key, side, _times(side)) for side in sides])
+        else:
+            wanted = windows_at(windows, key, self.late_rows.filter(meant), self.times[meant.to_numpy()])
+            seen, opened = light_panes(tables, key, self.only), open_spans(tables, key, self.head, self.only)
+            wanted = self._with_missed(windows, asked, wanted, to_retract(seen, names, windows))
+        wanted, left = self._with_windows_of_late_rows(windows, wanted, pc.invert(meant))
+        reopening = reopening.model_copy(update={"spans": left})
+        if isinstance(asked, ChangedRows):
             near = NearPanes.of_windows(tables, key, wanted)
             seen, opened = near.read(), open_spans(tables, key, self.head, near=near)
-        else:
-            meant = is_chosen(self.late_rows, names, reopening)
-            of_meant = windows_at(windows, key, self.late_rows.filter(meant), self.times[meant.to_numpy()])
-            seen, opened = light_panes(tables, key, self.only), open_spans(tables, key, self.head, self.only)
-            wanted = self._with_missed(windows, asked, of_meant, to_retract(seen, names, windows))
         published = to_retract(seen, names, windows)
         spans = spans_of(published, names)
         existing = pa.concat_tables([spans, opened])
@@ -273,26 +274,36 @@ class _Planner:
         names = [*self.key.names, START, END]
         return distinct(pa.concat_tables([wanted.select(names), missed.select(names)]))
 
-    def _with_windows_of_late_rows(self, windows: Windows, touched: pa.Table) -> tuple[pa.Table, pa.Array]:
-        """Return windows of changed rows and of the late rows in them, and whether each late row is in one of them.
+    def _with_windows_of_late_rows(
+        self, windows: Windows, wanted: pa.Table, may_be: pa.ChunkedArray
+    ) -> tuple[pa.Table, tuple[tuple[str, int, int], ...]]:
+        """Return windows with those of the late rows in them, and spans that choose these late rows.
 
-        A late row in one of these windows is added to all windows that it belongs to.
+        A late row in one of these windows is added to all windows that it belongs to. `may_be` flags the late rows to
+        look at. A span has the key's digest, and the start of the window in table late with a length of a millisecond.
+        It chooses all rows with that start, even if they came before the windows changed, so they are added together.
         """
-        names, late_rows = [*self.key.names, START, END], self.late_rows
-        wanted = distinct(touched.select(names))
-        taken = np.zeros(len(late_rows), np.bool_)
-        if not len(late_rows):
-            return wanted, pa.array(taken)
-        numbered = late_rows.select(list(self.key.names)).append_column(_NUMBER, pa.array(np.arange(len(late_rows))))
-        of_late = windows_at(windows, self.key, numbered, self.times, also=(_NUMBER,))
-        numbers = np.asarray(of_late[_NUMBER].to_numpy())
+        names = [*self.key.names, START, END]
+        wanted = distinct(wanted.select(names))
+        # Rows without a window can't be chosen by a span.
+        may_be = pc.and_(may_be, self.late_rows["window_start"].is_valid())
+        late_rows, times = self.late_rows.filter(may_be), self.times[may_be.to_numpy()]
+        starts = np.asarray(epoch_millis(late_rows["window_start"]).to_numpy(), np.int64)
+        owners = digests(late_rows, self.key.names).dictionary_encode()
+        places, numbers = np.unique(np.column_stack([owners.indices, starts]), axis=0, return_inverse=True)
+        numbered = late_rows.select(self.key.names).append_column(_NUMBER, pa.array(numbers.reshape(-1)))
+        of_late = windows_at(windows, self.key, numbered, times, also=(_NUMBER,))
+        numbers, of_late = np.asarray(of_late[_NUMBER].to_numpy()), of_late.select(names)
+        taken = np.zeros(len(places), np.bool_)
         while True:
-            taken[numbers[are_among(of_late.select(names), wanted, self.key.names)]] = True
-            of_taken = of_late.filter(pa.array(taken[numbers])).select(names).cast(wanted.schema)
+            taken[numbers[are_among(of_late, wanted, self.key.names)]] = True
+            of_taken = of_late.filter(pa.array(taken[numbers])).cast(wanted.schema)
             more = distinct(pa.concat_tables([wanted, of_taken]))
             if len(more) == len(wanted):
-                return wanted, pa.array(taken)
+                break
             wanted = more
+        chosen = ((owners.dictionary[owner].as_py(), start) for owner, start in places[taken].tolist())
+        return wanted, tuple((owner, start, start + 1) for owner, start in sorted(chosen))
 
     def _counted(self, windows: Windows, changed: ChangedRows) -> dict[str, tuple[int, ...]]:
         """Return, by shard, how many changed rows were added to windows, removed from them, or belong to none."""
@@ -316,7 +327,7 @@ def _check_key_columns(bound: BoundPipeline, schema: pa.Schema) -> None:
     if pipeline.key and not key_columns(late.NAME, schema, pipeline.key, pipeline.derived_key):
         raise Refused(
             f"late rows of pipeline {pipeline.name!r} can't be chosen by key, or by a span of time that cuts a "
-            "session: the late table has no key columns. Reopen all of them"
+            "session or overlapping windows: the late table has no key columns. Reopen all of them"
         )
 
 
@@ -329,14 +340,6 @@ def _spans_with(key: KeySchema, wanted: pa.Table, left: pa.Table) -> tuple[tuple
     holding = wanted.filter(pa.array(np.isin(places.of_span[: len(wanted)], places.of_span[len(wanted) :])))
     columns = (digests(holding, key.names), holding[START], holding[END])
     return tuple(zip(*(column.to_pylist() for column in columns), strict=True))
-
-
-def _starts_of(late_rows: pa.Table, key: KeySchema) -> tuple[tuple[str, int, int], ...]:
-    """Return the key's digest and the start, as a span of a millisecond, of the windows of the rows in table late."""
-    starts = epoch_millis(late_rows["window_start"])
-    owners = digests(late_rows, key.names)
-    places = {(owner, start) for owner, start in zip(owners.to_pylist(), starts.to_pylist(), strict=True)}
-    return tuple((owner, start, start + 1) for owner, start in sorted(places))
 
 
 def _keyed(events: pa.Table, key: KeySchema) -> pa.Table:

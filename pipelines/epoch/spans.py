@@ -140,8 +140,12 @@ def check_shape(
     (first,) = overlapping.sort_by([(START, "ascending")]).slice(0, 1).to_pylist()
     owner = ", ".join(repr(first[name]) for name in key.names) or "all"
     grid = windows.assigner.window_grid
-    # If windows overlap, table late names the newest window of a row; its other windows begin up to a size earlier.
-    since = pc.max(foreign[END]).as_py() + (grid.size if grid is not None and grid.windows_of_an_element > 1 else 0)
+    since = pc.max(foreign[END]).as_py()
+    if grid is not None and grid.windows_of_an_element > 1:
+        # Table late names the newest window of a row; its other windows begin up to a size earlier, and the late rows
+        # in them are added too.
+        reached = wanted.filter(pa.array(_overlap(key, wanted, overlapping)))
+        since = max(since + grid.size, pc.max(reached[END]).as_py())
     moment = from_millis(since).isoformat().removesuffix("+00:00")
     earlier = (
         f"the window of {owner} from {show_millis(first[START])} to {show_millis(first[END])} was computed before "

@@ -27,6 +27,7 @@ from tests.pipelines.changes.lakes import (
 )
 from tests.recovery.arrivals import STEPS
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition.row_sets import surplus
 from tidegate.pipelines.epoch import shard
 from tidegate.pipelines.errors import Refused
 from tidegate.windowing import (
@@ -34,9 +35,12 @@ from tidegate.windowing import (
     CountTrigger,
     KeyedProcess,
     KeyedProcessFunction,
+    SlidingEventTimeWindows,
+    Sum,
     TumblingEventTimeWindows,
     Windows,
 )
+from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.errors import IllegalArgument
 
 
@@ -106,6 +110,40 @@ def test_a_session_that_comes_again_with_pane_0_is_noticed(lake: Lake, monkeypat
     monkeypatch.setattr(shard, "numbers_of_new", lambda job, rows: {})
     pipeline = came_again(lake)
     assert "bob" not in {row["user"] for row in lake.latest(pipeline).to_pylist()}
+
+
+@pytest.mark.parametrize(("before", "after"), [(["a", "b"], ['a","b']), ([], [""])])
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_lists_are_compared_by_their_values(kind: pa.DataType, before: list[str], after: list[str]) -> None:
+    sides = [pa.table({"tags": pa.array([tags], pa.list_(kind))}) for tags in (before, after)]
+    assert [flags.tolist() for flags in surplus(*sides, ["tags"])] == [[True], [True]]
+
+
+@pytest.mark.parametrize(
+    ("before", "time", "in_windows"),
+    [
+        (TumblingEventTimeWindows.of(timedelta(hours=1)), "10:50", [("10:00", 2), ("10:30", 1)]),
+        (SlidingEventTimeWindows.of(timedelta(minutes=20), timedelta(minutes=30)), "10:25", [("10:00", 3)]),
+    ],
+    ids=["another window", "no window"],
+)
+def test_late_rows_from_before_a_change_of_windows_are_added_to_all_their_windows(
+    tmp_path: Path, before: WindowAssigner, time: str, in_windows: list[tuple[str, int]]
+) -> None:
+    lake = Lake(tmp_path)
+    lake.append(("ann", at("15:00"), 1))
+    sums: dict[str, Any] = {"events": Count(), "total": Sum("value")}
+    for assigner, late in ((before, time), (TumblingEventTimeWindows.of(timedelta(minutes=30)), "10:20")):
+        pipeline = replace(HOURS, compute=Windows(assigner, aggregate=sums))
+        lake.stream(LOCAL, pipeline)
+        lake.append(("ann", at(late), 1))
+        lake.stream(LOCAL, pipeline)
+    lake.append(("ann", at("10:10"), 7))
+    lake.stream(LOCAL, pipeline)
+    DeltaTable(lake.path("events")).update({"value": "8"}, predicate="value = 7")
+    lake.stream(LOCAL, pipeline)
+    rows = lake.latest(pipeline).to_pylist()
+    assert sorted((f"{row['window_start']:%H:%M}", row["events"]) for row in rows) == in_windows
 
 
 def test_rows_that_are_written_anew_publish_nothing(lake: Lake) -> None:

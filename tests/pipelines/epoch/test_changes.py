@@ -121,6 +121,18 @@ def test_late_rows_from_after_the_change_are_reopened_as_the_message_says(
     assert made.counters["reopened"] == 1
 
 
+def test_late_rows_in_a_chain_of_windows_are_refused_together(tmp_path: Path) -> None:
+    arrivals = changed(tmp_path, sliding(60, 20), sliding(60, 30))
+    arrivals.commit(("ann", at("18:10"), 1), watermark=at("18:00"))
+    chain = [("ann", at("02:00") + number * 20 * MINUTE, 1) for number in range(30)]
+    arrivals.commit(*chain, ("ann", at("15:00"), 1), watermark=at("18:00"))
+    with pytest.raises(Refused) as refused:
+        arrivals.reopen(Selection(start=to_millis(at("05:00"))))
+    told = re.search(r"`tidegate late reopen hours --start (\S+)`", str(refused.value))
+    made = arrivals.reopen(Selection(start=to_millis(parse_moment(told[1], "--start"))))
+    assert made.counters["reopened"] == 1
+
+
 def test_a_window_that_is_open_from_before_the_change_counts_its_elements_itself(tmp_path: Path) -> None:
     arrivals = Arrivals(ByHand(tmp_path, tumbling(6)))
     arrivals.commit(("ann", at("00:10"), 1), watermark=at("03:30"))

@@ -27,6 +27,7 @@ from tidegate.windowing import (
     EventTimeSessionWindows,
     GlobalWindows,
     PurgingTrigger,
+    SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
     Windows,
@@ -91,6 +92,18 @@ def test_only_selected_rows_are_reopened_and_marked(hours: Arrivals) -> None:
     assert marks(hours) == {("ann", 10): None, ("bob", 20): None, ("ann", 30): 3}
     hours.reopen(Selection(end=to_millis(at("11:00"))))
     assert marks(hours) == {("ann", 10): 4, ("bob", 20): 4, ("ann", 30): 3}
+
+
+def test_late_rows_in_the_windows_of_selected_ones_are_reopened_with_them(tmp_path: Path) -> None:
+    windows = Windows(SlidingEventTimeWindows.of(HOUR, HOUR / 2), aggregate={"events": Count()})
+    arrivals = Arrivals(ByHand(tmp_path, hourly_pipeline(compute=windows)))
+    arrivals.commit(("ann", at("20:10"), 1), watermark=at("20:00"))
+    arrivals.commit(("ann", at("10:40"), 1), ("ann", at("11:10"), 2), ("ann", at("14:10"), 3), watermark=at("20:00"))
+    made = arrivals.reopen(Selection(start=to_millis(at("10:30")), end=to_millis(at("11:00"))))
+    assert made is not None
+    assert made.counters["reopened"] == 2
+    assert marks(arrivals) == {("ann", 1): 3, ("ann", 2): 3, ("ann", 3): None}
+    assert [(row[1], row[3]) for row in arrivals.final()] == [(at("10:00"), 1), (at("10:30"), 2), (at("11:00"), 1)]
 
 
 def test_a_key_that_is_none_of_the_pipelines_is_a_usage_error(hours: Arrivals) -> None:
