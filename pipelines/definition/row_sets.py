@@ -17,7 +17,6 @@ from tidegate.pipelines.definition.event_columns import plain
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 
 _LARGEST_CODE = 2**62
-_WHOLE = 2**31 - 1
 
 
 def distinct(rows: pa.Table) -> pa.Table:
@@ -109,7 +108,24 @@ def _comparable(column: pa.ChunkedArray) -> pa.Array:
 
 
 def texts_of(rows: pa.Table) -> list[str]:
-    """Return each row as text. Python values can't be used, because they don't cover all of Arrow's times."""
-    whole = {"window": _WHOLE, "container_window": _WHOLE, "element_size_limit": _WHOLE, "skip_new_lines": True}
-    arrays = [column.combine_chunks() for column in rows.columns]
-    return ["\n".join(array.slice(row, 1).to_string(**whole) for array in arrays) for row in range(len(rows))]
+    """Return each row as text; only equal rows have equal texts.
+
+    Arrow's own text can't be used: in it, a list of two strings may look like a list of one.
+    """
+    columns = [column.cast(_in_python(column.type)).to_pylist() for column in rows.columns]
+    return [repr(row) for row in zip(*columns, strict=True)]
+
+
+def _in_python(kind: pa.DataType) -> pa.DataType:
+    """Return a type with numbers for times and dates at any depth: Python's don't cover all of Arrow's."""
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_python(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_python(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_in_python(kind.key_type), _in_python(kind.item_type))
+    return kind
