@@ -12,8 +12,13 @@ in processes on this machine. An epoch writes the same rows with either, so each
 
 from __future__ import annotations
 
+import fcntl
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -184,3 +189,38 @@ def split(count: int, tasks: int) -> list[range]:
     """Divide the numbers below `count` into `tasks` ranges of about equal length, leaving out empty ones."""
     bounds = [count * task // tasks for task in range(tasks + 1)]
     return [range(first, end) for first, end in pairwise(bounds) if first < end]
+
+
+_PREFIX, _LOCK = "tidegate-exchange-", "driver.lock"
+
+
+@contextmanager
+def exchange_folder(within: Path | None = None) -> Iterator[Path]:
+    """Create a folder in which tasks of this machine leave events, and remove it afterwards.
+
+    Args:
+        within: the folder in which it is created; None for the system's temporary folder.
+    """
+    remove_abandoned(within)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=within))
+    try:
+        with (folder / "new").open("w") as lock:
+            # Others see the lock only once it is held. Where no file can be locked, folders of killed drivers stay.
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                (folder / "new").rename(folder / _LOCK)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_abandoned(within: Path | None = None) -> None:
+    """Remove the exchange folders of killed drivers, whose locks nobody holds any longer."""
+    for path in Path(within or tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        try:
+            with path.open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path.parent, ignore_errors=True)
+        except OSError:
+            # Its driver is running, another process has just removed the folder, or it belongs to another user.
+            continue

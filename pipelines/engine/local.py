@@ -7,15 +7,12 @@ Arrow files in the work folder. Expressions or files that need Spark are refused
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, wait
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +22,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import PACK, SHARD
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
-from tidegate.pipelines.engine.base import Batches, Names, Run, balanced_groups, settings_of
+from tidegate.pipelines.engine.base import Batches, Names, Run, balanced_groups, exchange_folder, settings_of
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.sources.base import Source
 from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
@@ -42,7 +39,6 @@ _ROWS_IN_DRIVER = 300_000
 _ROWS_TO_START = 1_000_000
 """Number of rows from which starting the processes pays off: each of them first imports the libraries."""
 _ROWS_OF_A_BATCH = 100_000
-_PREFIX = "exchange-"
 
 _MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -158,7 +154,9 @@ class LocalEngine:
         run: Callable[[str, Sequence[pa.Buffer]], Batches],
         schema: pa.Schema,
     ) -> list[pa.RecordBatch]:
-        with self._folder() as folder:
+        if self._work is not None:
+            self._work.mkdir(parents=True, exist_ok=True)
+        with exchange_folder(self._work) as folder:
             if files is not None and files.parts:
                 groups = self._groups(files)
                 packing = partial(_call, _write_packs, folder, files, pack, frozenset(markers))
@@ -204,16 +202,6 @@ class LocalEngine:
             # Tasks that are still running belong to a failed epoch.
             self.close()
             raise
-
-    @contextmanager
-    def _folder(self) -> Iterator[Path]:
-        if self._work is not None:
-            self._work.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=self._work))
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def needs_spark(pipeline: Pipeline, source: str, choice: Choice) -> Refused:

@@ -10,9 +10,6 @@ delivered. So tasks may run one after the other, or be repeated, and a task that
 
 from __future__ import annotations
 
-import fcntl
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import KEY_PREFIX, key_type
-from tidegate.pipelines.engine.base import PACKED
+from tidegate.pipelines.engine.base import PACKED, exchange_folder
 from tidegate.pipelines.ledger.manifest import Shard
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.columnar.hashing import key_groups
@@ -168,7 +165,6 @@ def _pieces(table: pa.Table, size: int) -> Iterator[pa.Table]:
         yield table.slice(begin, rows)
 
 
-_PREFIX, _LOCK = "tidegate-shared-", "driver.lock"
 _BUNDLES_PER_TASK = 5
 """Number of bundles per task. Tasks rarely end at the same time, and with this number few files are read twice."""
 _ROWS_OF_A_BUNDLE = range(100_000, 1_000_000)
@@ -256,26 +252,8 @@ def shared_reading(files: FileSlice | None, tasks: int) -> Iterator[SharedReadin
     if tasks < 2 or len(bundles) < 2 * tasks:
         yield None
         return
-    _remove_abandoned()
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    with (folder / _LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            yield SharedReading(folder, bundles)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_abandoned() -> None:
-    """Remove the folders of killed drivers, whose locks nobody holds any longer."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
-        try:
-            with path.open() as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path.parent, ignore_errors=True)
-        except OSError:
-            # Its driver is running, another process has just removed the folder, or it belongs to another user.
-            continue
+    with exchange_folder() as folder:
+        yield SharedReading(folder, bundles)
 
 
 def _bundles(rows: Sequence[int], tasks: int) -> tuple[tuple[int, ...], ...]:

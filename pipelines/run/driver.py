@@ -31,7 +31,7 @@ from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, Handles, PipelineTables
 from tidegate.pipelines.run.epoch_log import StepTimes
-from tidegate.pipelines.run.work_folder import clean_artifacts, clean_work, remove_checkpoints
+from tidegate.pipelines.run.work_folder import clean_artifacts, clean_work, remove_leftovers
 from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.time import Millis
 
@@ -267,7 +267,7 @@ def drive(
         if not config.shares_work:
             clean_artifacts(artifacts_of(config), config.retain_work_days, clock())
         # Only a driver of the same pipeline in an older version could be using such a folder.
-        remove_checkpoints(config.work_folder, pipeline.name)
+        remove_leftovers(config.work_folder, pipeline.name)
         if engine is None:
             running = engine_of(config, f"{command} {pipeline.name}", lambda: driver.tell("starting Spark"))
         else:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from tidegate.pipelines.definition.config.opened import artifacts_of
+from tidegate.pipelines.engine.base import remove_abandoned
 from tidegate.pipelines.errors import StoreFailed, TidegateError
 from tidegate.pipelines.ledger.tables.keys import KeyTexts, names_key
 from tidegate.pipelines.storage.artifacts import ALARMS, ArtifactsInFolder, docs_folder, incidents_name, report_name
@@ -154,13 +155,15 @@ class HourlyCleaning:
             return 0
 
 
-def remove_checkpoints(folder: Path, pipeline: str) -> None:
-    """Remove Spark checkpoints left behind by killed streams of older versions. The caller holds the lease.
+def remove_leftovers(folder: Path, pipeline: str) -> None:
+    """Remove what killed drivers left: exchanged events, and Spark checkpoints of streams of older versions.
 
     Args:
         folder: the work folder.
-        pipeline: name of the pipeline; checkpoints of other pipelines are kept.
+        pipeline: name of the pipeline, whose lease the caller holds; checkpoints of other pipelines are kept.
     """
+    for place in (folder, None):
+        remove_abandoned(place)
     root = folder / "checkpoints"
     for left in root.glob(f"{pipeline}-*"):
         if left.name.rpartition("-")[0] == pipeline:
@@ -229,7 +232,7 @@ class FilesOfRuns:
             artifacts.delete(name)
         for file in files:
             file.unlink(missing_ok=True)
-        remove_checkpoints(self.config.work_folder, self.pipeline)
+        remove_leftovers(self.config.work_folder, self.pipeline)
         return len(names) + len(files) + self._erase_alarms(artifacts)
 
     def remove(self, now: float | None = None) -> int:
@@ -248,7 +251,7 @@ class FilesOfRuns:
             artifacts.delete(name)
         for file in files:
             file.unlink(missing_ok=True)
-        remove_checkpoints(self.config.work_folder, self.pipeline)
+        remove_leftovers(self.config.work_folder, self.pipeline)
         return len(names) + len(files)
 
     def _names(self, artifacts: Artifacts, now: float) -> Iterator[str]:

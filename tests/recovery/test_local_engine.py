@@ -159,7 +159,7 @@ def test_a_full_work_folder_fails_the_epoch_and_leaves_nothing_in_it(
     whole = Path.write_bytes
 
     def full(path: Path, content: Any) -> int:
-        if path.parent.name.startswith("exchange-"):
+        if path.parent.name.startswith("tidegate-exchange-"):
             raise OSError(28, "No space left on device")
         return whole(path, content)
 
@@ -174,6 +174,35 @@ def test_a_full_work_folder_fails_the_epoch_and_leaves_nothing_in_it(
     assert list((tmp_path / "work").iterdir()) == []
     fresh.stream(LOCAL, pipeline)
     assert differences(rows_of(lake, pipeline), rows_of(fresh, pipeline)) == {}
+
+
+EXCHANGING = """
+import os, signal, sys
+from pathlib import Path
+from tests.lake import Lake, hourly_pipeline
+from tidegate.pipelines.engine.local import LocalEngine
+from tidegate.pipelines.epoch import exchange
+
+def killed(path, content):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+exchange._ROWS_READ_AGAIN, Path.write_bytes = -1, killed
+lake = Lake(Path(sys.argv[1]))
+engine = LocalEngine(cores=2, work=lake.config.work_folder, rows_in_driver=1 << 60)
+lake.stream(engine, hourly_pipeline(parallelism=5))
+"""
+
+
+def test_the_next_run_or_forget_removes_the_events_that_a_killed_driver_left(tmp_path: Path) -> None:
+    lake, pipeline = lake_of(tmp_path / "lake"), hourly_pipeline(parallelism=5)
+    work = lake.config.work_folder
+    project = lake.project(pipeline, work=work)
+    for remove in (lambda: lake.stream(LOCAL, pipeline), lambda: project.forget("hours", ("ann",))):
+        subprocess.run([sys.executable, "-c", EXCHANGING, str(lake.folder)], cwd=ROOT, check=False)
+        assert len([*work.glob("tidegate-exchange-*")]) == 1
+        remove()
+        assert not [*work.glob("tidegate-exchange-*")]
+        lake.append(("ann", at("06:00"), 1))
 
 
 OF_THE_PROJECT = """

@@ -153,7 +153,7 @@ def test_folders_of_killed_drivers_are_removed_and_those_of_others_at_work_stay(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    killed = tmp_path / "tidegate-shared-killed"
+    killed = tmp_path / "tidegate-exchange-killed"
     killed.mkdir()
     (killed / "driver.lock").touch()
     with shared_reading(files, 2) as first:  # type: ignore[arg-type]
