@@ -221,5 +221,9 @@ def _without_rows_of_both(gone: Mapping[_File, SourceFile], came: Mapping[_File,
 
 
 def _vector(action: Mapping[str, Any]) -> str:
-    """Return a string that distinguishes the deletion vectors of a file, or "" for none."""
-    return json.dumps(action[DELETED], sort_keys=True) if action.get(DELETED) else ""
+    """Return the unique id of a file's deletion vector, or "" for none.
+
+    Writers may describe the same vector differently, for example with or without an offset of null.
+    """
+    vector = action.get(DELETED)
+    return f"{vector.get('storageType')}{vector.get('pathOrInlineDv')}@{vector.get('offset') or 1}" if vector else ""

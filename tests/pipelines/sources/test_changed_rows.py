@@ -194,8 +194,11 @@ def test_files_from_before_a_replaced_table_got_other_partition_columns_have_the
 # --- deletion vectors ----------------------------------------------------------------------------
 
 
-def with_vectors(lake: Lake, vectors: Sequence[Sequence[int]]) -> None:
-    """A file of ten rows in groups of two; each version has another deletion vector for it."""
+def with_vectors(lake: Lake, vectors: Sequence[Sequence[int]]) -> tuple[HandMade, dict[str, Any]]:
+    """A file of ten rows in groups of two; each version has another deletion vector for it.
+
+    Return the table, and the last add action of the file.
+    """
     columns = [column("user", "string"), column("at", "timestamp"), column("value", "long")]
     table = HandMade(Path(lake.path("events")), columns, features=["deletionVectors"])
     rows = pa.table([["ann"] * 10, [at("10:00")] * 10, range(10)], names=EVENTS.names).cast(EVENTS)
@@ -209,6 +212,7 @@ def with_vectors(lake: Lake, vectors: Sequence[Sequence[int]]) -> None:
         removed = {key: before[key] for key in ("path", "partitionValues", "size", "deletionVector") if key in before}
         actions = [{"add": add}]
         table.commit({"remove": {**removed, "dataChange": True, "extendedFileMetadata": True}}, *actions)
+    return table, actions[0]["add"]
 
 
 @pytest.mark.parametrize(
@@ -240,3 +244,13 @@ def test_of_a_file_with_another_deletion_vector_only_the_rows_of_the_difference_
     assert {row[f"{VALUE_PREFIX}value"] for row in changed.gone.to_pylist()} == gone
     assert {row[f"{VALUE_PREFIX}value"] for row in changed.came.to_pylist()} == came
     assert set(groups) == {place // 2 for place in gone | came}
+
+
+@pytest.mark.parametrize("after", [1, 2])
+def test_a_removal_may_describe_the_vector_of_its_file_in_other_words(lake: Lake, after: int) -> None:
+    table, add = with_vectors(lake, [[1, 2]])
+    described = {**dict(reversed(add["deletionVector"].items())), "maxRowIndex": None}
+    table.commit({"remove": {"path": add["path"], "dataChange": True, "deletionVector": described}})
+    changed = compared(lake, after, 3)
+    assert len(changed.gone) == (10 if after == 1 else 8)
+    assert not len(changed.came)
