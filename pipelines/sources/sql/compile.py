@@ -24,7 +24,7 @@ from tidegate.pipelines.sources.sql.operators import (
     need_number,
     number_literal,
 )
-from tidegate.pipelines.sources.sql.program import Call, Constant, Field, Logic, Node, field_of
+from tidegate.pipelines.sources.sql.program import Call, Constant, Field, Logic, Node, field_of, without_literal
 from tidegate.pipelines.sources.sql.reading import COMPARISONS, Misfit, Unproven, parse
 from tidegate.windowing.type_names import name_of
 
@@ -60,7 +60,7 @@ def compile_expression(text: str, columns: pa.Schema | Mapping[str, Node]) -> No
     node = _Compiler(columns).compile(parse(text))
     if pa.types.is_null(node.type):
         raise Unproven("it is NULL without a type")
-    return node
+    return without_literal(node)
 
 
 def columns_of(schema: pa.Schema) -> dict[str, Node]:
@@ -114,7 +114,7 @@ class _Compiler:
         if isinstance(value, Constant):
             if pa.types.is_integer(value.type) and -value.value >= 1 << (value.type.bit_width - 1):
                 raise Unproven(f"the literal {-value.value} is out of range for {name_of(value.type)}")
-            return Constant(-value.value, value.type)
+            return Constant(-value.value, value.type, value.is_literal and isinstance(node.this, exp.Cast))
         return Call(pc.negate_checked, (value,), value.type, fails=pa.types.is_integer(value.type))
 
     def _arithmetic(self, node: exp.Expr) -> Node:
@@ -229,7 +229,8 @@ class _Compiler:
         kind = _type_of(node.args["to"])
         quiet = bool(node.args.get("safe"))
         if isinstance(node.this, exp.Literal) and not quiet:
-            literal = _literal_of(node.this, kind)
+            # sqlglot parses 1L as a cast that has none of the other arguments of CAST.
+            literal = _literal_of(node.this, kind, is_suffix="safe" not in node.args)
             if literal is not None:
                 return literal
         return cast(self.compile(node.this), kind, quiet)
@@ -294,8 +295,8 @@ def _type_of(kind: exp.Expr) -> pa.DataType:
     return _TYPES[kind.this]
 
 
-def _literal_of(node: exp.Expr, kind: pa.DataType) -> Constant | None:
-    """Return the literal in a cast: DATE '2026-01-31', or 1L, which sqlglot parses as CAST(1 AS BIGINT)."""
+def _literal_of(node: exp.Expr, kind: pa.DataType, is_suffix: bool) -> Constant | None:
+    """Return the literal in a cast, such as DATE '2026-01-31', or with a suffix, such as 1L."""
     if node.is_string:
         if kind in (pa.date32(), times.UTC):
             return moment_of(node.this, kind)
@@ -308,7 +309,7 @@ def _literal_of(node: exp.Expr, kind: pa.DataType) -> Constant | None:
     literal = number_literal(node.this)
     if pa.types.is_integer(kind) and pa.types.is_integer(literal.type):
         if literal.value < 1 << (kind.bit_width - 1):
-            return Constant(literal.value, kind)
+            return Constant(literal.value, kind, is_literal=is_suffix)
         raise Unproven(f"the literal {node.this} is out of range for {name_of(kind)}")
     if pa.types.is_float64(kind):
         return Constant(finite(node.this), kind)

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from tidegate.extras import is_installed
 from tidegate.pipelines.sources.sql import moments, numbers, texts, times
 from tidegate.pipelines.sources.sql.casts import cast
-from tidegate.pipelines.sources.sql.operators import common_type, compared, is_ordered
-from tidegate.pipelines.sources.sql.program import Call, Choice, Constant, FirstValid, Node
+from tidegate.pipelines.sources.sql.operators import common_type, compared, is_ordered, need_number
+from tidegate.pipelines.sources.sql.program import Call, Choice, Constant, FirstValid, Node, without_literal
 from tidegate.pipelines.sources.sql.reading import Unproven
 from tidegate.windowing.type_names import name_of
 
@@ -131,6 +131,11 @@ def _absolute(value: Node) -> Node:
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise Unproven(f"an argument of type {name_of(kind)} is not proven")
     return Call(pc.abs_checked, (value,), kind, fails=pa.types.is_integer(kind))
+
+
+def _positive(value: Node) -> Node:
+    need_number(value)
+    return without_literal(value)
 
 
 def _extreme(kernel: Callable[..., object], *arguments: Node) -> Node:
@@ -255,7 +260,7 @@ def _days_between(end: Node, start: Node) -> Node:
 
 
 def _cast_to(kind: pa.DataType, value: Node) -> Node:
-    return cast(value, kind)
+    return without_literal(cast(value, kind))
 
 
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
@@ -272,6 +277,7 @@ FUNCTIONS: dict[str, Builder] = {
     "isnotnull": _is_valid,
     "isnan": _simple(numbers.is_nan, pa.bool_(), pa.float32(), pa.float64()),
     "abs": _absolute,
+    "positive": _positive,
     "floor": _simple(numbers.floor, _BIGINT, pa.float64()),
     "ceil": _simple(numbers.ceil, _BIGINT, pa.float64()),
     "ceiling": _simple(numbers.ceil, _BIGINT, pa.float64()),

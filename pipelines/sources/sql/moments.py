@@ -19,7 +19,7 @@ from tidegate.pipelines.sources.sql.program import RowFailure, Value
 
 DAY = 86_400_000_000
 """Microseconds of a day."""
-_BOUNDS = np.iinfo(np.int64)
+_BOUNDS, _DAYS = np.iinfo(np.int64), np.iinfo(np.int32)
 _BLANKS = "".join(map(chr, range(33))) + "\x7f"
 """Characters that Spark removes at both ends of text before it reads it."""
 
@@ -43,7 +43,7 @@ class NotATimestamp(ValueError):
 
 
 def day_number(year: int, month: int, day: int) -> int:
-    """Return the days since 1970 of a proleptic Gregorian date. Raise NoMoment if there is no such date."""
+    """Return the days since 1970 of a proleptic Gregorian date. Raise NotATimestamp if there is no such date."""
     try:
         return int(np.datetime64(f"{year:05}-{month:02}-{day:02}", "D").astype(np.int64))
     except ValueError as error:
@@ -51,19 +51,22 @@ def day_number(year: int, month: int, day: int) -> int:
 
 
 def read_date(text: str) -> int:
-    """Return the days since 1970 of text, as `CAST(text AS DATE)` reads it. Raise NoMoment if it has no date."""
+    """Return the days since 1970 of text, as `CAST(text AS DATE)` reads it. Raise NotATimestamp if it has no date."""
     shape = re.fullmatch(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", text.strip(_BLANKS), re.S | re.A)
     if shape is None:
         raise NotATimestamp
     sign, year, month, day = shape.groups()
-    return day_number(int(sign + year), int(month or 1), int(day or 1))
+    days = day_number(int(sign + year), int(month or 1), int(day or 1))
+    if not _DAYS.min <= days <= _DAYS.max:
+        raise NotATimestamp
+    return days
 
 
 def read_moment(text: str) -> int:
     """Return the microseconds since 1970 of text, as `CAST(text AS TIMESTAMP)` reads it.
 
     Raises:
-        NoMoment: Spark finds no time in it.
+        NotATimestamp: Spark finds no time in it.
         RowFailure: Spark may read a time, but in a way that depends on its zones or on the current date.
     """
     shown = text.strip(_BLANKS)
@@ -135,7 +138,10 @@ def to_timestamp_by(value: Value, pattern: str, usual: str | None, fails: bool) 
         if hour > 23 or minute > 59 or second > 59:
             raise NotATimestamp
         day = day_number(int(groups["y"]), int(groups["M"]), int(groups["d"]))
-        return day * DAY + (hour * 3600 + minute * 60 + second) * 1_000_000 + int(groups["S"][:6].ljust(6, "0"))
+        moment = day * DAY + (hour * 3600 + minute * 60 + second) * 1_000_000 + int(groups["S"][:6].ljust(6, "0"))
+        if not _BOUNDS.min <= moment <= _BOUNDS.max:
+            raise RowFailure(f"the value {text!r} is out of range for a timestamp")
+        return moment
 
     fast = [] if usual is None else [(usual, pa.timestamp("us"))]
     return _parsed(value, pa.timestamp("us", "UTC"), fast, read, fails)

@@ -44,7 +44,7 @@ def common_type(nodes: Sequence[Node], with_literals: bool = False) -> pa.DataTy
 
 
 def _kind(node: Node, with_literals: bool) -> pa.DataType | Constant:
-    return node if with_literals and isinstance(node, Constant) and pa.types.is_integer(node.type) else node.type
+    return node if with_literals and isinstance(node, Constant) and node.is_literal else node.type
 
 
 def _wider(left: pa.DataType | Constant, right: pa.DataType | Constant) -> pa.DataType:
@@ -137,7 +137,7 @@ def number_literal(text: str) -> Constant:
         value = int(text)
         for kind, bits in ((pa.int32(), 31), (pa.int64(), 63)):
             if -(1 << bits) <= value < 1 << bits:
-                return Constant(value, kind)
+                return Constant(value, kind, is_literal=True)
     number = Decimal(text)
     exponent = number.as_tuple().exponent
     scale = -exponent if isinstance(exponent, int) else 0
@@ -209,10 +209,7 @@ def _combined_decimals(kernel: Callable[..., Any], left: Node, right: Node) -> N
     """Return the sum, difference or product of decimals, with Spark's precision and scale of the result."""
     if isinstance(left, Constant) and isinstance(right, Constant):
         raise Unproven("an operator on two literals is not proven: write the result")
-    first, second = (
-        decimal_of(side if isinstance(side, Constant) and pa.types.is_integer(side.type) else side.type)
-        for side in (left, right)
-    )
+    first, second = (decimal_of(_kind(side, with_literals=True)) for side in (left, right))
     if kernel is pc.multiply_checked:
         kind = decimal(first.precision + second.precision + 1, first.scale + second.scale)
     else:

@@ -9,7 +9,7 @@ earlier operands are not null. Each node's `evaluate` returns its values for the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -38,10 +38,15 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A literal."""
+    """A value that is the same in all rows.
+
+    `is_literal` is True for a number as it is written, without a cast and not behind the name of a column. Next to a
+    decimal, Spark gives such an integer only as many digits as it has.
+    """
 
     value: Any
     type: pa.DataType
+    is_literal: bool = False
 
     def evaluate(self, rows: pa.RecordBatch) -> Value:
         return pa.scalar(self.value, self.type)
@@ -163,6 +168,11 @@ def _operands(node: Node) -> tuple[Node, ...]:
 def can_fail(node: Node) -> bool:
     """Return True if the evaluation of a program may raise an error for a row."""
     return (isinstance(node, Call) and node.fails) or any(map(can_fail, _operands(node)))
+
+
+def without_literal(node: Node) -> Node:
+    """Return a program whose value is not a literal for Spark, such as that of a cast or a derived column."""
+    return replace(node, is_literal=False) if isinstance(node, Constant) else node
 
 
 def columns_read(node: Node) -> frozenset[str]:

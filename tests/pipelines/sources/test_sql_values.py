@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.pipelines.sources.sql.compile import compile_expression
+from tidegate.pipelines.sources.sql.compile import columns_of, compile_expression
 from tidegate.pipelines.sources.sql.program import RowFailure, as_array
+from tidegate.pipelines.sources.sql.reading import Unproven
 
 
 def value(expression: str, **columns: tuple[Any, pa.DataType]) -> Any:
@@ -90,6 +91,7 @@ def test_a_letter_that_unicode_gave_a_case_later_is_left_to_spark(sign: str) -> 
         ("-0000-03-01", "yyyy-MM-dd", None),
         ("2024/02/29", "yyyy/MM/dd", 1_709_164_800_000_000),
         ("2024-02-29 10:11:12", "yyyy-MM-dd", None),
+        ("+294247-01-10", "yyyy-MM-dd", 9_223_372_022_400_000_000),
     ],
 )
 def test_text_is_read_by_a_format_strictly(written: str, form: str, micros: int | None) -> None:
@@ -103,6 +105,36 @@ def test_text_that_is_no_time_is_an_error_without_try() -> None:
         text("try_to_timestamp(s)", "2024-01-01 10:00:00 Europe/Berlin")
     with pytest.raises(RowFailure, match=r"'1\.5' is not a valid INT"):
         text("cast(s as int)", "1.5")
+    with pytest.raises(RowFailure, match=r"'\+294248-01-01' is out of range for a timestamp"):
+        text("to_timestamp(s, 'yyyy-MM-dd')", "+294248-01-01")
+
+
+@pytest.mark.parametrize("written", ["5881580-07-12", "-5877641-06-22", "9999999-01-01"])
+def test_a_date_beyond_an_int_of_days_is_no_date(written: str) -> None:
+    assert text("try_cast(s as date)", written) is None
+    with pytest.raises(RowFailure, match="is not a valid DATE"):
+        text("cast(s as date)", written)
+    with pytest.raises(Unproven, match="is not a valid date"):
+        compile_expression(f"date '{written}'", pa.schema([]))
+
+
+@pytest.mark.parametrize(
+    ("five", "digits"),
+    [
+        *(("5", 1), ("(5)", 1), ("-5", 1), ("5L", 1), ("-5L", 1), ("5S", 1)),
+        *(("+5", 10), ("-(5)", 10), ("int(5)", 10), ("cast(5 as int)", 10), ("bigint(5)", 20), ("a_column", 10)),
+    ],
+)
+def test_only_a_literal_counts_as_a_decimal_of_its_digits(five: str, digits: int) -> None:
+    columns = columns_of(pa.schema([("p", pa.decimal128(10, 2))]))
+    columns["a_column"] = compile_expression("5", columns)
+    assert compile_expression(f"p + {five}", columns).type == pa.decimal128(max(8, digits) + 3, 2)
+
+
+def test_the_sign_plus_is_for_numbers_only() -> None:
+    assert whole("+a", 5) == 5
+    with pytest.raises(Unproven):
+        text("+s", "5")
 
 
 def test_a_value_that_fits_into_no_narrower_number_is_null_with_try_cast_and_else_an_error() -> None:
