@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Set
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -52,13 +52,13 @@ def _function(value: str) -> str:
 def _moment(value: object) -> object:
     if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value)
+            return datetime.fromisoformat(value)
         except ValueError:
             raise ValueError(_NO_MOMENT) from None
-    elif not hasattr(value, "year"):
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day)
+    if not isinstance(value, datetime):
         raise ValueError(_NO_MOMENT)
-    elif not isinstance(value, datetime) and hasattr(value, "year"):
-        value = datetime(value.year, value.month, value.day)  # type: ignore[attr-defined]
     return value
 
 
