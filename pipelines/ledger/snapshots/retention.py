@@ -153,9 +153,9 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
     kept = retained(entries, retention, now)
     since = {state.NAME: _dense_from(logs[state.NAME], [entry.version for entry in entries], kept)}
     since |= {table: logs[table].version_at(retention.oldest_read(now), now) for table in published}
-    # An earlier, hung cleanup may still remove earlier versions.
-    before = kept_of(logs[state.NAME])
-    since = {table: max(version, before.since.get(table, 0)) for table, version in since.items()}
+    # An earlier, hung cleanup may still remove earlier versions. A table that was recreated since then has fewer.
+    before, newest = kept_of(logs[state.NAME]), {table: log.versions[-1] for table, log in logs.items()}
+    since = {table: min(max(version, before.since.get(table, 0)), newest[table]) for table, version in since.items()}
     needed = {table: logs[table].files_since(since[table]) for table in names}
     for version in kept:
         if version < since[state.NAME]:

@@ -19,7 +19,8 @@ from deltalake import DeltaTable
 from tests.lake import LOCAL, Clock, Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.airflow.tasks import WatermarkWatch
-from tidegate.pipelines.definition import state
+from tidegate.pipelines.definition import state, windows
+from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.lease import Lease
@@ -27,6 +28,7 @@ from tidegate.pipelines.ledger.manifest import DataFile
 from tidegate.pipelines.ledger.snapshots import commit as commit_of_snapshots
 from tidegate.pipelines.ledger.snapshots.head import SnapshotEntry, list_snapshots, read_snapshot
 from tidegate.pipelines.ledger.snapshots.publish import publish
+from tidegate.pipelines.ledger.snapshots.publish_windows import make_windows
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import HOUR, Clearing, Retention, retained, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
@@ -246,6 +248,17 @@ def test_a_clean_up_goes_on_over_the_first_part_of_a_checkpoint_that_a_full_disk
     assert [entry.manifest["epoch"] for entry in list_snapshots(by_hand.tables)] == [4]
     by_hand.hours(12)
     assert keep(by_hand, 1).snapshots == (4,)
+
+
+def test_a_table_that_was_recreated_since_the_last_cleanup_has_fewer_versions_than_it_noted(by_hand: ByHand) -> None:
+    by_hand.hours(8)
+    make_windows(by_hand.tables, ("user",), WindowsTable())
+    by_hand.hours(9, 10, 11)
+    keep(by_hand, 1)
+    by_hand.tables.warehouse.delete_folder(by_hand.tables.path(windows.NAME))
+    make_windows(by_hand.tables, ("user",), WindowsTable())
+    keep(by_hand, 1)
+    assert sorted(by_hand.rows(windows.NAME)["total"].to_pylist()) == [8, 9, 10]
 
 
 NOW = 1000 * HOUR
