@@ -29,7 +29,7 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot, re
 from tidegate.pipelines.ledger.snapshots.recovery import recover, trusted_head
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import FOLDER as SAVEPOINTS
-from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.ledger.snapshots.savepoint import broken_savepoints, find_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, REQUESTS, PipelineTables
 from tidegate.pipelines.storage.delta_log import SIDECARS, Action, actions_in, is_entry
 from tidegate.windowing.time import Millis
@@ -87,6 +87,8 @@ def copy_tables(
         return note, 0
     try:
         required(old, recover(old))
+        if broken := broken_savepoints(old):
+            raise Refused(f"savepoint {broken[0].name!r} can't be read: {broken[0].reason}. Repair or delete it")
         cut = cut_now(old)
     except Refused as error:
         raise Refused(

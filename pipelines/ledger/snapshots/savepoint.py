@@ -282,15 +282,21 @@ def _path(tables: PipelineTables, name: str) -> str:
 
 
 def _is_complete(tables: PipelineTables, path: str) -> bool:
-    """Return True if a folder holds a table with files."""
+    """Return True if a folder holds a table with files, even if its log is damaged."""
     try:
         return tables.warehouse.exists(path) and bool(active_files(tables.warehouse.open(path)))
     except DeltaError:
-        return False
+        # An interrupted deletion, which removes the log last, leaves no data files.
+        return any(name.endswith(".parquet") for name in tables.warehouse.names(path))
 
 
 def _open(tables: PipelineTables, path: str) -> Snapshot:
-    snapshot = snapshot_in(tables.warehouse, path, tables.warehouse.open(path))
+    try:
+        handle = tables.warehouse.open(path)
+    except DeltaError as error:
+        reason = str(error).partition("\n")[0]
+        raise Refused(f"savepoint {path} can't be opened: {reason}. Copy its folder again, or delete it") from error
+    snapshot = snapshot_in(tables.warehouse, path, handle)
     if snapshot is None:
         raise Refused(f"savepoint {path} has no manifest: only tidegate may change it. Remove that folder")
     return snapshot

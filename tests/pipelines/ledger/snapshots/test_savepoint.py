@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
+from tidegate.pipelines.ledger.backups.renamed import copy_tables
 from tidegate.pipelines.ledger.snapshots import savepoint as step
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import state_rows
@@ -20,6 +21,7 @@ from tidegate.pipelines.ledger.snapshots.savepoint import (
     list_savepoints,
     read_savepoint,
 )
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import Warehouse
 
 NOW = 1_800_000_000_000
@@ -139,18 +141,25 @@ def test_its_statistics_are_as_good_as_the_states(by_hand: ByHand) -> None:
 
 def test_one_that_can_not_be_read_hides_no_other_and_can_be_deleted(by_hand: ByHand) -> None:
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
-    for number, name in enumerate(("whole", "cut", "emptied")):
+    for number, name in enumerate(("whole", "cut", "emptied", "torn")):
         create_savepoint(by_hand.tables, by_hand.head(), name, number)
     folder = Path(by_hand.tables.warehouse.path(by_hand.pipeline.name, "savepoints"))
     for file in (folder / "cut").glob("*.parquet"):
         file.write_bytes(b"PAR1")
     for file in (folder / "emptied").glob("*.parquet"):
         file.unlink()
+    (folder / "torn" / "_delta_log" / f"{0:020d}.json").write_bytes(b"")
     assert [entry.name for entry in list_savepoints(by_hand.tables)] == ["whole"]
-    assert [broken.name for broken in broken_savepoints(by_hand.tables)] == ["cut", "emptied"]
+    assert [broken.name for broken in broken_savepoints(by_hand.tables)] == ["cut", "emptied", "torn"]
+    with pytest.raises(UsageError, match="savepoint 'torn' of sessions exists"):
+        create_savepoint(by_hand.tables, by_hand.head(), "torn", NOW)
+    with pytest.raises(Refused, match="savepoint .*torn can't be opened"):
+        read_savepoint(by_hand.tables, "torn")
+    with pytest.raises(Refused, match="nothing was removed: savepoint 'cut' can't be read"):
+        copy_tables(by_hand.tables, PipelineTables(by_hand.warehouse, "other"))
     with pytest.raises(Refused, match="savepoint 'cut' can't be read, so it may hold the key"):
         forget(by_hand.tables, by_hand.pipeline, ["ann"], 1_800_000_000_000)
-    for name in ("cut", "emptied"):
+    for name in ("cut", "emptied", "torn"):
         delete_savepoint(by_hand.tables, name)
     assert broken_savepoints(by_hand.tables) == []
 
