@@ -14,6 +14,7 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.backups.backup import (
+    LATEST,
     Backup,
     create_backup,
     delete_backups,
@@ -313,7 +314,7 @@ def backup_restore(config: Config, pipeline: str, name: str, place_uri: str | No
 def backup_delete(config: Config, pipeline: str, name: str, place_uri: str | None = None) -> BackupDeleted:
     _, place = _tables_and_place(config, pipeline, place_uri)
     with Lease(place, "backup delete", system_clock) as lease:
-        is_left = name in (*(each.name for each in list_backups(place)), "latest")
+        is_left = name in (*(each.name for each in list_backups(place)), LATEST)
         deleted = find_backup(place, name).name if is_left else name
         files = delete_backups(place, [deleted] if is_left else [], lease.check_in_table)
         if not (is_left or files):

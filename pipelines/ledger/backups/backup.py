@@ -23,6 +23,9 @@ from tidegate.windowing.time import Millis
 BACKUPS, POOL = "backups", "files"
 """A pipeline's folders in the backup location."""
 
+LATEST = "latest"
+"""Name that stands for the newest backup."""
+
 _ASIDE = ".removed"
 """Suffix of a file of the pool that is about to be deleted."""
 
@@ -85,6 +88,8 @@ def create_backup(
         check_name(name)
     except ValueError as error:
         raise UsageError(f"backup {error}") from error
+    if name == LATEST:
+        raise UsageError(f"backup name {LATEST!r} stands for the newest backup: give another name")
     if name in _names(place):
         raise UsageError(f"backup {name!r} of {tables.pipeline} exists in {place.warehouse.uri}: give another name")
     copied, cut = 0, None
@@ -114,7 +119,7 @@ def find_backup(place: PipelineTables, name: str) -> Backup:
     """Return the backup of this name, or the newest backup for `latest`."""
     backups = list_backups(place)
     for backup in backups:
-        if name in (backup.name, "latest"):
+        if name in (backup.name, LATEST):
             return backup
     names = ", ".join(backup.name for backup in backups) or "none"
     raise UsageError(f"no backup {name!r} of {place.pipeline} in {place.warehouse.uri}; its backups: {names}")

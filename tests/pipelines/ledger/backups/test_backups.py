@@ -298,8 +298,9 @@ def test_a_damaged_table_is_not_backed_up_and_a_damaged_backup_is_not_restored(
 
 
 def test_names_are_checked_and_the_format_of_a_newer_version_is_refused(lake: Lake, place: PipelineTables) -> None:
-    with pytest.raises(UsageError, match="backup name"):
-        back_up(lake, place, "../first")
+    for name in ("../first", "latest"):
+        with pytest.raises(UsageError, match="backup name"):
+            back_up(lake, place, name)
     back_up(lake, place)
     with pytest.raises(UsageError, match="exists"):
         back_up(lake, place)
