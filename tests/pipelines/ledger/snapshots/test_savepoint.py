@@ -153,7 +153,7 @@ def test_one_that_can_not_be_read_hides_no_other_and_can_be_deleted(by_hand: ByH
     assert [broken.name for broken in broken_savepoints(by_hand.tables)] == ["cut", "emptied", "torn"]
     with pytest.raises(UsageError, match="savepoint 'torn' of sessions exists"):
         create_savepoint(by_hand.tables, by_hand.head(), "torn", NOW)
-    with pytest.raises(Refused, match="savepoint .*torn can't be opened"):
+    with pytest.raises(Refused, match=r"savepoint .*torn can't be opened"):
         read_savepoint(by_hand.tables, "torn")
     with pytest.raises(Refused, match="nothing was removed: savepoint 'cut' can't be read"):
         copy_tables(by_hand.tables, PipelineTables(by_hand.warehouse, "other"))
