@@ -56,6 +56,10 @@ class PanePolicy:
     coalesce_late: bool = False
     closed_through: Millis = MIN_TIMESTAMP
 
+    def keeps_panes(self, merging: bool) -> bool:
+        """Return True if windows keep their panes for retractions. `merging` is True if the windows may merge."""
+        return self.accumulation is Accumulation.RETRACTING or (self.retract_merged and merging)
+
 
 class EmittedPane(NamedTuple):
     """A pane that was emitted and not retracted. A retraction repeats its values."""

@@ -19,11 +19,10 @@ from tidegate.windowing.columnar.chains import (
     Chains,
     fire_chains,
     late_step,
-    next_firings,
 )
 from tidegate.windowing.columnar.kernel import KernelOutput, LateRows, Rules, count
 from tidegate.windowing.columnar.order import begins, is_every_row, rearranged, sort_groups, sort_order
-from tidegate.windowing.columnar.state import CodedRows, InFlight
+from tidegate.windowing.columnar.state import CodedRows, InFlight, next_firings
 from tidegate.windowing.epochs.elements import Elements
 from tidegate.windowing.epochs.timeline import Timeline
 
@@ -129,7 +128,7 @@ class AlignedKernel:
         with_elements[touched] = True
         due = self._rules.due(in_flight.ends, self._timeline) | in_flight.pending
         if self._rules.interval is not None:
-            due |= self._timeline.reaches(next_firings(in_flight)) & (in_flight.ends - 1 > self._timeline.initial)
+            due |= self._timeline.reaches(next_firings(in_flight.rows)) & (in_flight.ends - 1 > self._timeline.initial)
         active: Bools = due | with_elements[in_flight.codes]
         return active
 

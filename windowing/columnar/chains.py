@@ -13,7 +13,7 @@ from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
 from tidegate.windowing.columnar.contents import Contents
 from tidegate.windowing.columnar.kernel import EARLY, LATE, ON_TIME, TIMINGS, KernelOutput, PaneRows, Rules, count
 from tidegate.windowing.columnar.order import begins, is_every_row, numbers_of, rearranged, sort_order
-from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
+from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, next_firings
 from tidegate.windowing.epochs.arrays import ParallelArrays, joined, taken
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.panes import Timing
@@ -85,13 +85,6 @@ class _Firings(ParallelArrays):
     watermarks: Int64s
 
 
-def next_firings(in_flight: InFlight) -> Int64s:
-    """Return the time of each window's next early firing, or the end of time if its state has none."""
-    state = in_flight.rows["trigger_state"].combine_chunks()
-    (following,) = state.flatten() if isinstance(state, pa.StructArray) else state.chunk(0).flatten()
-    return np.asarray(following.fill_null(MAX_TIMESTAMP).to_numpy(zero_copy_only=False))
-
-
 def fire_chains(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Timeline, output: KernelOutput) -> None:
     """Emit the panes of all windows, and the state rows of the windows that stay."""
     of = chains.of
@@ -138,7 +131,7 @@ def _windows(chains: Chains, in_flight: InFlight, rules: Rules, timeline: Timeli
         aligned = np.where(earliest >= 0, earliest - earliest % interval, earliest + -earliest % interval)
         upcoming = np.minimum(aligned + interval, upcoming)
         if len(in_flight):
-            upcoming = np.where(states >= 0, next_firings(in_flight)[states], upcoming)
+            upcoming = np.where(states >= 0, next_firings(in_flight.rows)[states], upcoming)
         # If a firing is already overdue when its timer is set, it happens at the next advance of the watermark, if any.
         moved = chains.steps[opened] - ON_TIME_STEP < timeline.moved
         reached = np.minimum(timeline.final, ends - 2)
@@ -264,7 +257,6 @@ def _keep(
     held = in_flight.filled[np.maximum(states[stays], 0)] if len(in_flight) else np.ones(len(stays), np.bool_)
     filled = np.where(before, held, ~went_out if rules.empties else True).astype(np.bool_)
     fired = np.where(newest >= 0, rows.panes[newest] + 1, windows.numbers) if len(rows) else windows.numbers
-    waits_for_end = (timed & ~ended)[stays]
     output.state.append(
         CodedRows(
             windows.codes[stays],
@@ -272,11 +264,7 @@ def _keep(
                 starts[stays],
                 ends[stays],
                 (starts[stays], ends[stays]),
-                timer_lists(
-                    (following[stays], waits_for_end & (following < last)[stays]),
-                    (last[stays], waits_for_end),
-                    (cleanups[stays], (cleanups < MAX_TIMESTAMP)[stays] & ~(waits_for_end & (cleanups == last)[stays])),
-                ),
+                rules.timers(ends[stays], (timed & ~ended)[stays], following[stays]),
                 taken(contents, closes),
                 filled,
                 fired[stays],
@@ -294,7 +282,7 @@ def _trigger_state(windows: _Windows, following: Int64s, stays: Int64s, in_fligh
     times = following[stays]
     if len(in_flight):
         states = windows.states[stays]
-        older = np.where(states >= 0, next_firings(in_flight)[states], MAX_TIMESTAMP)
+        older = np.where(states >= 0, next_firings(in_flight.rows)[states], MAX_TIMESTAMP)
         times, present = np.where(present, times, older), present | (older < MAX_TIMESTAMP)
     return pa.StructArray.from_arrays([pa.array(times)], names=["next_firing"], mask=pa.array(~present))
 

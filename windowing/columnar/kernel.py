@@ -11,7 +11,7 @@ from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.columnar.contents import ColumnarContents
 from tidegate.windowing.columnar.hashing import window_ids
 from tidegate.windowing.columnar.key_codes import KeyCodes
-from tidegate.windowing.columnar.state import CodedRows, StateArrays
+from tidegate.windowing.columnar.state import CodedRows, StateArrays, are_lists_equal, next_firings, timer_lists
 from tidegate.windowing.epochs.arrays import ParallelArrays
 from tidegate.windowing.epochs.outcome import LATE_COLUMNS, result_table
 from tidegate.windowing.epochs.timeline import Timeline
@@ -124,11 +124,30 @@ class Rules:
         due: Bools = fires | timeline.reaches(self.cleanups(ends))
         return due
 
-    def lacks_contents(self, ends: Int64s, filled: Bools, pending: Bools, timeline: Timeline) -> Bools:
-        """Return a flag for each window: whether it is empty but should have contents; the row operator handles it."""
-        waits = (ends - 1 > timeline.initial) | pending
-        lacking: Bools = ~filled & (waits | np.bool_(not self.empties))
-        return lacking
+    def are_foreign(self, rows: pa.Table, ends: Int64s, filled: Bools, pending: Bools, timeline: Timeline) -> Bools:
+        """Return a flag for each window in state: whether it is not as these rules leave it.
+
+        Then another trigger, allowed lateness or accumulation left it, and only the row operator can continue it.
+        """
+        waits = ends - 1 > timeline.initial
+        foreign: Bools = filled != (waits | pending | np.bool_(not self.empties))
+        foreign |= ~self.has_own_timers(rows, ends, waits)
+        return foreign
+
+    def has_own_timers(self, rows: pa.Table, ends: Int64s, waits: Bools) -> Bools:
+        """Return a flag for each window in state: whether it has the timers that these rules set."""
+        if self.interval is None:
+            return are_lists_equal(rows["event_time_timers"], self.timers(ends, waits))
+        firings = next_firings(rows)
+        equal = are_lists_equal(rows["event_time_timers"], self.timers(ends, waits, firings))
+        return equal & ~(waits & (firings >= ends))
+
+    def timers(self, ends: Int64s, waits: Bools, firings: Int64s | None = None) -> pa.Array:
+        """Return the timers of windows. Those that wait for their end may also have a next early firing."""
+        last, cleanups = ends - 1, self.cleanups(ends)
+        early = last if firings is None else firings
+        cleaned_later = (cleanups < MAX_TIMESTAMP) & ~(waits & (cleanups == last))
+        return timer_lists((early, waits & (early < last)), (last, waits), (cleanups, cleaned_later))
 
     def is_window_late(self, ends: Int64s, watermarks: Int64s) -> Bools:
         """Return a flag for each window: whether, at its watermark, it accepts elements only if it has state."""

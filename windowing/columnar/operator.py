@@ -132,7 +132,7 @@ class ColumnarOperator:
         rest = self._state.rest_of(state)
         if sliced is None:
             in_flight, odd = self._state.read(state_codes, rest)
-            odd |= self._rules.lacks_contents(in_flight.ends, in_flight.filled, in_flight.pending, timeline)
+            odd |= self._rules.are_foreign(rest, in_flight.ends, in_flight.filled, in_flight.pending, timeline)
         else:
             in_flight, odd = self._state.read(state_codes, rest, (WINDOW, SLICE))
             odd = ~sliced.can_read(in_flight, ~odd)
@@ -232,7 +232,7 @@ def resting_rows(state: pa.Table, key: KeySchema, elements: Elements, rules: Rul
     ends = millis_of(state, "window_end")
     filled, pending = _array(state["filled"].fill_null(False)), _array(state["late_firing"].is_valid())
     # If one state row of a key needs the row operator, all rows of that key go to it.
-    odd = ~_array(is_plain(state)) | rules.lacks_contents(ends, filled, pending, timeline)
+    odd = ~_array(is_plain(state)) | rules.are_foreign(state, ends, filled, pending, timeline)
     rests: Bools = ~odd & ~pending & ~rules.due(ends, timeline)
     if len(elements) or odd.any():
         rests &= ~_has_keys(state, key, elements.keys, odd)

@@ -23,8 +23,8 @@ from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.columnar.clusters import Clusters, cluster
 from tidegate.windowing.columnar.contents import Contents
 from tidegate.windowing.columnar.kernel import LATE, ON_TIME, KernelOutput, LateRows, PaneRows, Rules, count
-from tidegate.windowing.columnar.order import begins, shifted
-from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight, timer_lists
+from tidegate.windowing.columnar.order import begins, running_max, shifted
+from tidegate.windowing.columnar.state import FIRE, FIRE_AND_PURGE, CodedRows, InFlight
 from tidegate.windowing.epochs.arrays import ParallelArrays, joined, taken
 from tidegate.windowing.epochs.elements import Elements
 from tidegate.windowing.epochs.timeline import Timeline
@@ -131,7 +131,11 @@ class SessionKernel:
         safe = window | (clusters.watermarks < clusters.starts - (_SAFE - 1))
         never_fired = ~window
         if window.any():
-            never_fired[window] = fresh[clusters.rows[window]]
+            # Sessions never touch each other. Windows of an earlier assigner may, and only an element that meets both
+            # merges them.
+            ids = of.ids[window]
+            before = shifted(running_max(clusters.ends[window], ids), np.flatnonzero(begins(ids)), MIN_TIMESTAMP)
+            never_fired[window] = fresh[clusters.rows[window]] & (clusters.starts[window] > before)
         # Among elements of one time with different gaps, their order decides the counts and which of them are late.
         tied = np.zeros(len(window), np.bool_)
         if self._gaps_vary:
@@ -268,7 +272,7 @@ def fire_sessions(sessions: Sessions, rules: Rules, timeline: Timeline, output: 
     output.counters.open_windows += len(stays)
     if len(stays):
         emitted = rows.take(np.flatnonzero(~cleaned[fires])) if rules.retracts or rules.retract_merged else None
-        output.state.append(_state_rows(sessions, rules, stays, fires, ended, cleanups, emitted))
+        output.state.append(_state_rows(sessions, rules, stays, fires, ended, emitted))
         if rules.accumulation is Accumulation.DISCARDING and rules.retract_merged:
             gone_out = stays[fires[stays]]
             bounds = sessions.starts[gone_out], sessions.ends[gone_out]
@@ -282,21 +286,18 @@ def _state_rows(
     stays: Int64s,
     fires: Bools,
     ended: Bools,
-    cleanups: Int64s,
     emitted: PaneRows | None,
 ) -> CodedRows:
     fired = fires[stays]
     starts, ends = sessions.starts[stays], sessions.ends[stays]
-    waits_for_end = ~sessions.late[stays] & ~ended[stays]
     waits_for_commit = sessions.late[stays] & ~fired
-    has_cleanup = np.full(len(stays), True) if rules.lateness else ~waits_for_end
     return CodedRows(
         sessions.codes[stays],
         rules.state.rows(
             starts,
             ends,
             (starts, ends),
-            timer_lists((ends - 1, waits_for_end), (cleanups[stays], has_cleanup)),
+            rules.timers(ends, ~sessions.late[stays] & ~ended[stays]),
             taken(sessions.contents, stays),
             ~fired if rules.empties else np.ones(len(stays), np.bool_),
             fired.astype(np.int64),

@@ -51,7 +51,8 @@ class SlicedKernel:
         # Any other window was opened with a different lateness or trigger.
         simple: Bools = plain & in_flight.filled & ~in_flight.pending & (in_flight.panes == 0)
         is_slice = are_slices(in_flight.rows)
-        simple &= is_slice | (in_flight.ends - 1 > self._timeline.initial)
+        waits = in_flight.ends - 1 > self._timeline.initial
+        simple &= is_slice | (waits & self._rules.has_own_timers(in_flight.rows, in_flight.ends, waits))
         places = np.flatnonzero(is_slice)
         if not len(places):
             return simple

@@ -16,6 +16,7 @@ from tidegate.windowing.columnar.hashing import key_groups
 from tidegate.windowing.columnar.key_codes import KeyCodes
 from tidegate.windowing.epochs.arrays import ParallelArrays
 from tidegate.windowing.state.rows import DISCARDED, REST, TIME, WINDOW, StateSchema
+from tidegate.windowing.time import MAX_TIMESTAMP
 from tidegate.windowing.timestamps import epoch_millis, in_schema
 
 Int32s = npt.NDArray[np.int32]
@@ -233,6 +234,28 @@ def timer_lists(*timers: tuple[Int64s, Bools]) -> pa.Array:
     offsets = np.zeros(rows + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), mask=pa.array(sizes == 0))
+
+
+def are_lists_equal(lists: pa.ChunkedArray, others: pa.Array) -> Bools:
+    """Return a flag for each row: whether both lists of times are equal. Null equals an empty list."""
+    of_lists, of_others = (_sizes(part) for part in (lists, others))
+    equal: Bools = of_lists == of_others
+    if not equal.all():
+        lists, others = lists.filter(pa.array(equal)), others.filter(pa.array(equal))
+    differ = pc.list_flatten(lists).to_numpy() != pc.list_flatten(others).to_numpy()
+    equal[np.repeat(np.flatnonzero(equal), of_lists[equal])[differ]] = False
+    return equal
+
+
+def _sizes(lists: pa.ChunkedArray | pa.Array) -> Int32s:
+    return np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False))
+
+
+def next_firings(rows: pa.Table) -> Int64s:
+    """Return the time of each window's next early firing, or the end of time if its state has none."""
+    state = rows["trigger_state"].combine_chunks()
+    (following,) = state.flatten() if isinstance(state, pa.StructArray) else state.chunk(0).flatten()
+    return np.asarray(following.fill_null(MAX_TIMESTAMP).to_numpy(zero_copy_only=False))
 
 
 def _array_of(column: pa.ChunkedArray | pa.Array) -> pa.Array:

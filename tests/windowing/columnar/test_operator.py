@@ -16,17 +16,30 @@ from hypothesis import strategies as st
 
 from tests.windowing.columnar.longest import Longest
 from tidegate.windowing.aggregates import AggregateColumns, Count, Sum
-from tidegate.windowing.assigners import EventTimeSessionWindows, GapColumn, TumblingEventTimeWindows
+from tidegate.windowing.assigners import (
+    EventTimeSessionWindows,
+    GapColumn,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
 from tidegate.windowing.assigners.base import WindowAssigner
 from tidegate.windowing.columnar import ColumnarOperator, choose_operator, operator
 from tidegate.windowing.columnar.hashing import hash_keys, key_groups, window_ids
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.epochs import Elements, Outcome, Timeline
+from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.keys import KeySchema, window_identity
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import Accumulation, PanePolicy
-from tidegate.windowing.triggers import CountTrigger
+from tidegate.windowing.state.migration import StateFormat, migrated
+from tidegate.windowing.triggers import (
+    ContinuousEventTimeTrigger,
+    CountTrigger,
+    EventTimeTrigger,
+    PurgingTrigger,
+    Trigger,
+)
 
 INPUT = pa.schema([("value", pa.int64()), ("name", pa.string())])
 
@@ -285,3 +298,40 @@ def test_of_a_key_with_a_row_that_only_the_row_operator_knows_nothing_rests(work
     assert odd == [9]
     assert worked_on[-1] == sum(k == 9 for k in before.state["k"].to_pylist()) > 1
     assert outcome.counters.open_windows == 11
+
+
+TUMBLING, SESSIONS = TumblingEventTimeWindows(10), EventTimeSessionWindows(5)
+ENDING, EARLY = EventTimeTrigger(), ContinuousEventTimeTrigger(4)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        pytest.param((TUMBLING, CountTrigger(9)), (TUMBLING, ENDING), id="no timer at the end"),
+        pytest.param((TUMBLING, EARLY), (TUMBLING, ENDING), id="a timer before the end"),
+        pytest.param((TUMBLING, ENDING), (TUMBLING, EARLY), id="no early timer"),
+        pytest.param((SlidingEventTimeWindows(8, 4), EARLY), (SlidingEventTimeWindows(8, 4), ENDING), id="slices"),
+        pytest.param((TUMBLING, ENDING), (TUMBLING, PurgingTrigger(ENDING)), id="contents that would be purged"),
+        pytest.param((TUMBLING, ENDING), (SESSIONS, ENDING), id="windows that touch without merging"),
+    ],
+)
+@pytest.mark.parametrize("lateness", [0, 7])
+def test_windows_that_another_trigger_or_assigner_left_continue_as_in_the_row_operator(
+    before: tuple[WindowAssigner, Trigger], now: tuple[WindowAssigner, Trigger], lateness: int
+) -> None:
+    older, newer = (
+        windows_of(assigner, trigger=trigger, allowed_lateness=lateness) for assigner, trigger in (before, now)
+    )
+    of_older, of_newer = (state_schema(windows, KEY, None, PANES) for windows in (older, newer))
+    first = elements(("a", 2), ("a", 15), ("b", 15), ("b", 25))
+    empty, until = of_older.to_table([], 128), Timeline.of_commits(START, [(9, True)])
+    state = RowOperator(older, of_older, PANES, 128).run(first, empty, until).state
+    rows = migrated(state, StateFormat.of(of_older), of_newer, drop={"count", "next_firing"})
+    timeline = Timeline.of_commits(9, [(11, True), (20, True), (40, True)])
+    late = elements(("a", 8), ("a", 14), ("b", 12))
+    expected, came = (
+        kind(newer, of_newer, PANES, 128).run(late, rows, timeline) for kind in (RowOperator, ColumnarOperator)
+    )
+    assert panes(came) == panes(expected)
+    assert came.counters == expected.counters
+    assert came.state.to_pylist() == expected.state.to_pylist()

@@ -48,7 +48,7 @@ class Firing:
         self._accumulation = panes.accumulation
         self._retract = panes.accumulation is Accumulation.RETRACTING
         self._retract_merged = panes.retract_merged and operator.merging
-        self._keeps_panes = self._retract or self._retract_merged
+        self._keeps_panes = panes.keeps_panes(operator.merging)
         self._plain = windows.evictor is None and function is None
         self._output = operator.output
         self._counters = counters

@@ -17,7 +17,7 @@ from tidegate.windowing.merging import MergingWindowSet
 from tidegate.windowing.operators.window.cleanup import WindowCell
 from tidegate.windowing.operators.window.contents import contents_of
 from tidegate.windowing.operators.window.contexts import WindowOperatorState
-from tidegate.windowing.panes import Accumulation, PanePolicy
+from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from tidegate.windowing.state.rows import DISCARDED, KEY, REST, SLICE, WINDOW, StateRow, StateSchema
 from tidegate.windowing.timers import Slot
@@ -29,9 +29,7 @@ _FIRE, _FIRE_AND_PURGE = "fire", "fire_and_purge"
 def state_schema(windows: Windows, key: KeySchema, value_type: pa.DataType | None, panes: PanePolicy) -> StateSchema:
     """Return the schema of the state rows of windows."""
     of_trigger, of_windows, of_keys = declared_states(windows)
-    result = None
-    if panes.accumulation is Accumulation.RETRACTING or (panes.retract_merged and windows.assigner.merges):
-        result = windows.result_type
+    result = windows.result_type if panes.keeps_panes(windows.assigner.merges) else None
     return StateSchema(
         key,
         contents_columns(windows, value_type),
@@ -113,6 +111,9 @@ def from_rows(operator: WindowOperatorState, rows: Iterable[StateRow]) -> None:
     """Restore state rows into a new operator."""
     decode, fresh = contents_of(operator.windows).decode, _fresh_accumulators(operator.windows)
     in_flight: dict[Any, list[TimeWindow]] = {}
+    # The rows may come from code with another trigger or accumulation, whose panes and counts don't matter any more.
+    keeps_panes = operator.panes.keeps_panes(operator.merging)
+    counts_unseen = operator.windows.may_lose_data
     for row in rows:
         if row.namespace == KEY:
             operator.global_cells[row.key] = dict(row.user_state or {})
@@ -133,9 +134,9 @@ def from_rows(operator: WindowOperatorState, rows: Iterable[StateRow]) -> None:
         cell.contents = contents
         cell.missing = frozenset(name.removeprefix("acc_") for name in row.missing) if row.missing else None
         cell.pane = row.pane
-        cell.unseen = row.unseen
+        cell.unseen = row.unseen if counts_unseen else 0
         cell.identity = row.state_window if row.pane else None
-        cell.emitted = row.emitted
+        cell.emitted = row.emitted if keeps_panes else None
         cell.trigger_state = row.trigger_state
         cell.function_state = row.user_state
         operator.cleanup.restore(slot, cell, kept)
