@@ -117,6 +117,8 @@ class CountEvictor(RuleEvictor):
 class DeltaEvictor(RuleEvictor):
     """Evictor that removes elements for which `delta(element, last) >= threshold`. Source: Flink's `DeltaEvictor`.
 
+    If the delta is NaN, the element stays.
+
     Args:
         threshold: limit in the unit of `delta`.
         delta: distance of the last arrival from an element, `(element, last) -> number`.
@@ -136,7 +138,7 @@ class DeltaEvictor(RuleEvictor):
         if not elements:
             return elements
         last = elements[-1].value
-        return [element for element in elements if self.delta(element.value, last) < self.threshold]
+        return [element for element in elements if not self.delta(element.value, last) >= self.threshold]
 
 
 @dataclass(frozen=True, slots=True)

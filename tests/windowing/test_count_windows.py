@@ -21,7 +21,9 @@ from tidegate.windowing import (
     Count,
     CountEvictor,
     CountTrigger,
+    DeltaEvictor,
     First,
+    GlobalWindows,
     KeepFirst,
     Sum,
     TumblingEventTimeWindows,
@@ -304,3 +306,11 @@ def test_a_duration_is_shown_in_the_largest_unit_that_fits(duration: int, text: 
 )
 def test_a_watermark_is_shown_as_the_time_before_which_all_has_arrived(watermark: int | None, text: str) -> None:
     assert show_watermark(watermark) == text
+
+
+def test_a_delta_evictor_keeps_elements_whose_delta_is_not_a_number() -> None:
+    evictor = DeltaEvictor.of(1.0, lambda element, last: abs(element["x"] - last["x"]))
+    run = window_harness(Windows(GlobalWindows.create(), CountTrigger.of(4), evictor, aggregate={"n": Count()}))
+    for number in (float("nan"), 1.0, 5.0, 1.5):
+        run.element("a", {"x": number}, None)
+    assert [result.value for result in run.results()] == [{"n": 3}]

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import OfColumn
-from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks
+from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks, without_sign, without_signs
 from tidegate.windowing.aggregates.vectorised import Bools, ExactlyMerging, Groups, Int64s, valid_of
 from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.functions.aggregate import AggregateFunction, TimedAggregateFunction
@@ -166,7 +166,7 @@ class _ByColumn(_Chosen):
     def add(self, value: Any, accumulator: Any) -> Any:
         if value[self._by] is None:
             return accumulator
-        return self.merge(accumulator, {"by": value[self._by], "value": value[self._column]})
+        return self.merge(accumulator, {"by": without_sign(value[self._by]), "value": value[self._column]})
 
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
-        return self._taken(columns[self._by], columns[self._column], groups)
+        return self._taken(without_signs(columns[self._by]), columns[self._column], groups)

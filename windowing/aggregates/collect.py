@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import OfColumn
-from tidegate.windowing.aggregates.order import order_key, orderable, ranks
+from tidegate.windowing.aggregates.order import order_key, orderable, ranks, without_sign, without_signs
 from tidegate.windowing.aggregates.vectorised import Bools, ExactlyMerging, Groups, Int64s, valid_of
 from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.functions.aggregate import AggregateFunction, TimedAggregateFunction
@@ -96,8 +96,8 @@ class _CollectSet(ExactlyMerging):
 
     def merge(self, accumulator: list[Any], other: list[Any]) -> list[Any]:
         distinct = {order_key(value): value for value in accumulator}
-        for value in other:
-            distinct.setdefault(order_key(value), value + 0.0 if type(value) is float else value)
+        for value in map(without_sign, other):
+            distinct.setdefault(order_key(value), value)
         return [distinct[key] for key in sorted(distinct)]
 
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
@@ -110,14 +110,13 @@ class _CollectSet(ExactlyMerging):
         return self._sets(entries, owners, len(groups))
 
     def _sets(self, values: pa.Array, owners: Int64s, groups: int) -> pa.Array:
+        values = without_signs(values)
         rank = ranks(values)
         order = np.lexsort((rank, owners))
         first: Bools = np.ones(len(order), np.bool_)
         first[1:] = (rank[order][1:] != rank[order][:-1]) | (owners[order][1:] != owners[order][:-1])
         kept = order[first]
         distinct = values.take(pa.array(kept))
-        if pa.types.is_floating(values.type):
-            distinct = pa.array(distinct.to_numpy(zero_copy_only=False) + 0.0).cast(values.type)
         return lists(distinct, owners[kept], groups)
 
 

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import OfColumn, boolean
-from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks
+from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks, without_sign, without_signs
 from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, masked, valid_of
 from tidegate.windowing.functions.aggregate import AggregateFunction
 
 
 @dataclass(frozen=True, slots=True)
 class Min(OfColumn):
-    """Smallest value of a column, in the column's type. NaN is larger than any number, as in Spark."""
+    """Smallest value of a column, in the column's type. NaN is larger than any number, as in Spark, and -0.0 is 0.0."""
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         return Extreme(self.column, orderable(schema, self.column, "Min.column"), largest=False)
@@ -25,7 +25,7 @@ class Min(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Max(OfColumn):
-    """Largest value of a column, in the column's type. NaN is larger than any number, as in Spark."""
+    """Largest value of a column, in the column's type. NaN is larger than any number, as in Spark, and -0.0 is 0.0."""
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
         return Extreme(self.column, orderable(schema, self.column, "Max.column"), largest=True)
@@ -44,7 +44,7 @@ class Extreme(ExactlyMerging):
         return None
 
     def add(self, value: Any, accumulator: Any) -> Any:
-        return self.merge(accumulator, value[self._column])
+        return self.merge(accumulator, without_sign(value[self._column]))
 
     def merge(self, accumulator: Any, other: Any) -> Any:
         if accumulator is None or other is None:
@@ -63,7 +63,7 @@ class Extreme(ExactlyMerging):
         if pa.types.is_boolean(kind):
             return self._of_numbers(accumulators.cast(pa.uint8()), groups).cast(kind)
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            return self._of_numbers(accumulators, groups)
+            return without_signs(self._of_numbers(accumulators, groups))
         return accumulators.take(pa.array(_row_of_extreme(accumulators, groups, self._largest)))
 
     def _of_numbers(self, values: pa.Array, groups: Groups) -> pa.Array:

@@ -1,11 +1,12 @@
 """Order of values of any type, as Spark sorts them: a sort key for single values, and int64 ranks for arrays.
 
-Values are equal if and only if their ranks are equal. Nulls rank first, NaN ranks last and equals itself, -0.0 ranks as
-0.0.
+Values are equal if and only if their ranks are equal. Nulls rank first, NaN ranks last and equals itself, -0.0 ranks
+before 0.0.
 """
 
 from __future__ import annotations
 
+from math import copysign
 from typing import Any
 
 import numpy as np
@@ -39,12 +40,23 @@ def orderable(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataT
 
 
 def order_key(value: Any) -> tuple[int, Any]:
-    """Return a key that sorts `value` among values of its type. For floats, -0.0 equals 0.0."""
+    """Return a key that sorts `value` among values of its type. For floats, -0.0 precedes 0.0."""
     if value is None:
         return (0, 0)
     if value != value:
         return (2, 0)
-    return (1, value)
+    return (1, (value, copysign(1, value))) if type(value) is float else (1, value)
+
+
+def without_sign(value: Any) -> Any:
+    """Return a float with -0.0 replaced by 0.0, and any other value unchanged."""
+    return value + 0.0 if type(value) is float else value
+
+
+def without_signs(values: pa.Array) -> pa.Array:
+    """Return floats and doubles with -0.0 replaced by 0.0, and other values unchanged."""
+    is_plain = not pa.types.is_floating(values.type) or pa.types.is_float16(values.type)
+    return values if is_plain else pc.add(values, pa.scalar(0, values.type))
 
 
 def ranks(values: pa.Array) -> Int64s:
@@ -66,10 +78,10 @@ def ranks(values: pa.Array) -> Int64s:
 
 
 def _float_ranks(values: pa.Array) -> Int64s:
-    numbers = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
+    numbers = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
     bits = np.where(np.isnan(numbers), np.nan, numbers).view(np.int64)
     # The bits of negative doubles, read as integers, are in descending order.
-    return np.where(bits < 0, np.int64(_LOWEST) - bits, bits)
+    return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)
 
 
 def _dense_ranks(values: pa.Array) -> Int64s:

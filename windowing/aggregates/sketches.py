@@ -21,7 +21,7 @@ import pyarrow as pa
 from tidegate.extras import needs
 from tidegate.windowing.aggregates.bound import OfColumn
 from tidegate.windowing.aggregates.doubles import doubles_of
-from tidegate.windowing.aggregates.order import orderable
+from tidegate.windowing.aggregates.order import orderable, without_sign
 from tidegate.windowing.aggregates.sums import numeric
 from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, valid_of
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
@@ -57,7 +57,7 @@ class ApproxCountDistinct(OfColumn):
 class ApproxQuantile(OfColumn):
     """Approximate quantile of a column, as a double: the smallest value with a rank of at least the fraction.
 
-    NaN is larger than any number.
+    NaN is larger than any number, and -0.0 is 0.0.
 
     Args:
         column: a column of numbers; nulls are ignored.
@@ -161,7 +161,7 @@ def _hashable(value: Any) -> Any:
         return str(DECIMALS.normalize(value))
     if isinstance(value, bool | date | Decimal):
         return str(value)
-    return value + 0.0 if type(value) is float else value
+    return without_sign(value)
 
 
 class _Quantile(ExactlyMerging):
@@ -211,7 +211,7 @@ class _Quantile(ExactlyMerging):
     def _of_numbers(self, numbers: Any) -> dict[str, Any]:
         sketch = _datasketches().kll_doubles_sketch(self._size)
         unknown = np.isnan(numbers)
-        sketch.update(np.sort(numbers[~unknown]))
+        sketch.update(np.sort(numbers[~unknown]) + 0.0)
         return {"sketch": sketch.serialize(), "nans": int(unknown.sum())}
 
     def _merged(self, parts: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidegate.windowing.aggregates.bound import Aggregate
 from tidegate.windowing.aggregates.collect import entries_of, lists
-from tidegate.windowing.aggregates.order import order_key, orderable, ranks
+from tidegate.windowing.aggregates.order import order_key, orderable, ranks, without_sign, without_signs
 from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, valid_of
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
@@ -88,7 +87,7 @@ class _TopN(ExactlyMerging):
     def add(self, value: Any, accumulator: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if value[self._by] is None:
             return accumulator
-        entry = {name: _plain(value[name]) for name in (self._by, *self._others)}
+        entry = {name: without_sign(value[name]) for name in (self._by, *self._others)}
         accumulator.insert(bisect_right(accumulator, self._place(entry), key=self._place), entry)
         del accumulator[self._n :]
         return accumulator
@@ -118,6 +117,7 @@ class _TopN(ExactlyMerging):
 
         The ranking column comes first and has no nulls. The owners (the groups of the entries) are in ascending order.
         """
+        entries = [without_signs(column) for column in entries]
         rank = ranks(entries[0])
         if self._largest:
             rank = ~rank
@@ -132,7 +132,7 @@ class _TopN(ExactlyMerging):
         order = np.lexsort((*(ranks(column) for column in reversed(entries[1:])), rank, owners))
         begins = np.searchsorted(owners, np.arange(groups))
         chosen = order[np.arange(len(order)) - begins[owners] < self._n]
-        taken = [_without_signs(column.take(pa.array(chosen))) for column in entries]
+        taken = [column.take(pa.array(chosen)) for column in entries]
         return lists(pa.StructArray.from_arrays(taken, fields=list(self._entry)), owners[chosen], groups)
 
 
@@ -151,12 +151,3 @@ class _Backwards:
         return isinstance(other, _Backwards) and other._key == self._key
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def _plain(value: Any) -> Any:
-    return value + 0.0 if type(value) is float else value
-
-
-def _without_signs(values: pa.Array) -> pa.Array:
-    """Replace -0.0 in doubles and floats by 0.0, which has the same rank. Return other values unchanged."""
-    return pc.add(values, pa.scalar(0, values.type)) if pa.types.is_floating(values.type) else values

@@ -102,7 +102,7 @@ def results(aggregate: Aggregate, *elements: dict[str, Any]) -> list[Any]:
 
 def only(found: list[Any]) -> Any:
     """Return the one result that all ways give."""
-    texts = {repr(result + 0.0 if isinstance(result, float) else result) for result in found}
+    texts = {repr(result) for result in found}
     assert len(texts) == 1, texts
     return found[0]
 
@@ -224,6 +224,16 @@ def test_top_elements_rank_nan_first_and_show_no_negative_zero() -> None:
     assert [entry["x"] for entry in best[2:]] == [math.inf]
     assert all(math.isnan(entry["x"]) for entry in best[:2])
     assert repr(of(TopN(2, by="x", largest=False), "x", -0.0, 1.0)) == "[{'x': 0.0}, {'x': 1.0}]"
+
+
+@pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0)])
+def test_the_sign_of_a_zero_does_not_depend_on_the_order_of_elements(zeros: tuple[float, ...]) -> None:
+    for aggregate in (Min("x"), Max("x"), ApproxQuantile("x", 0.5), Mean("x")):
+        assert repr(of(aggregate, "x", *zeros)) == "0.0"
+    tied = [{"x": zero, "n": 1} for zero in zeros]
+    assert [repr(only(results(kind("x", "n"), *tied))) for kind in (MinBy, MaxBy)] == ["-0.0", "0.0"]
+    ranked = [{"x": zero, "n": number} for zero, number in zip(zeros, (1, 2), strict=True)]
+    assert [only(results(kind("n", "x"), *ranked)) for kind in (MinBy, MaxBy)] == [1, 2]
 
 
 def test_distinct_values_are_counted_exactly_up_to_the_size_of_the_sketch() -> None:
