@@ -101,8 +101,9 @@ class Quality(Answer):
     def shown(self) -> Iterator[Shown]:
         run, pinned = self.run, self.pinned
         since = "" if pinned.since is None else f" since epoch {pinned.since}"
+        shape, what = pinned.shape, "results" if pinned.shape is None else "windows"
         yield (
-            f"{run.pipeline}, epoch {run.epoch}: {pinned.fresh_windows} windows became final{since}, {run.state}; "
+            f"{run.pipeline}, epoch {run.epoch}: {pinned.fresh_windows} {what} became final{since}, {run.state}; "
             f"{len(run.checks) - len(run.failed)} of {len(run.checks)} expectations hold"
         )
         if run.failed:
@@ -111,7 +112,9 @@ class Quality(Answer):
                 for check in run.failed
             ]
             yield Grid("", ("", "severity", "rows", "expectation", "observed"), failed)
-            yield f"`tidegate trace {run.pipeline} KEY --window START` shows how a window was computed"
+            if shape is not None and shape.is_event_time:
+                named = f"{run.pipeline} KEY" if pinned.key else run.pipeline
+                yield f"`tidegate trace {named} --window START` shows how a window was computed"
         if self.changed is not None:
             yield f"changed partitions: {self.changed}"
         yield f"Data Docs: {run.docs}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pyarrow as pa
 
 from tidegate.pipelines.definition import counters
@@ -64,3 +67,13 @@ SCHEMA = pa.schema(
         column(FINGERPRINT, pa.string(), "identifies the code that ran; null in epochs of older versions"),
     ]
 )
+
+
+def has_ended(row: Mapping[str, Any], began: int | None) -> bool:
+    """Return True if the input had ended after an epoch, whose watermark is null, as before the first watermark.
+
+    Args:
+        row: its row in the table.
+        began: the first epoch with a watermark; None if there is none.
+    """
+    return row["watermark"] is None and began is not None and row["epoch"] > began

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,8 +23,9 @@ from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet, require_snapshot
 from tidegate.pipelines.ledger.snapshots.retention import prune
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.ledger.tables.keys import key_of_texts, text_of_value
+from tidegate.pipelines.ledger.tables.keys import key_columns, key_of_texts, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.observe.inspect.history import has_history
 from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.project.progress import Teller
@@ -47,8 +48,10 @@ class LateSummary(Answer):
     Args:
         rows: number of late rows.
         open: number of late rows that are not yet in a window.
-        groups: the counts of each group, with its values of `keys`; lateness is in milliseconds.
+        groups: the counts of each group, with its values of `keys`; lateness is in milliseconds. `windows` counts the
+            windows of each key; it is None if the rows have no key because it is derived.
         keys: names of the columns by which rows are counted.
+        trace: the command that shows why they are late; None if there is none.
         never_run: a note if the pipeline has never run; otherwise None.
     """
 
@@ -57,9 +60,10 @@ class LateSummary(Answer):
     open: int
     groups: tuple[dict[str, Any], ...]
     keys: tuple[str, ...]
+    trace: str | None = None
     never_run: str | None = None
     main: ClassVar[str] = "groups"
-    for_people = ("keys", "never_run")
+    for_people = ("keys", "trace", "never_run")
 
     def shown(self) -> Iterator[Shown]:
         columns = [*self.keys, *_MEASURES]
@@ -72,8 +76,8 @@ class LateSummary(Answer):
             ],
             _MEASURES,
         )
-        if self.rows:
-            yield f"`tidegate trace {self.pipeline} KEY` shows why rows of a key are late"
+        if self.trace is not None:
+            yield f"`{self.trace}` shows why rows are late"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +136,15 @@ def late_summary(config: Config, pipeline: str, by: str | None) -> LateSummary:
     names = ["reason", *([by] if by not in (None, "reason") else [])]
     # A column of the input may have the same name as one of the counts.
     keys = tuple(f"input_{name}" if name in _MEASURES else name for name in names)
-    groups = tuple(_measured(group, part, keys) for group, part in _groups(rows, names)) if len(rows) else ()
-    never_run = None if tables.exist else str(no_snapshot_yet(tables))
-    return LateSummary(pipeline, len(rows), sum(group["open"] for group in groups), groups, keys, never_run)
+    if not len(rows):
+        return LateSummary(pipeline, 0, 0, (), keys, never_run=None if tables.exist else str(no_snapshot_yet(tables)))
+    value = load_pipeline(config, pipeline)
+    bounds = ["window_start", "window_end", *key_columns(late_table.NAME, rows.schema, value.key, value.derived_key)]
+    groups = tuple(
+        _measured(group, part, keys, None if value.derived_key else bounds) for group, part in _groups(rows, names)
+    )
+    trace = f"tidegate trace {pipeline}{' KEY' if value.key else ''}" if has_history(value) else None
+    return LateSummary(pipeline, len(rows), sum(group["open"] for group in groups), groups, keys, trace)
 
 
 def late_reopen(config: Config, pipeline: str, selection: Selection, patience: float, teller: Teller) -> Reopened:
@@ -179,15 +189,18 @@ def _groups(rows: pa.Table, names: list[str]) -> list[tuple[dict[str, Any], pa.T
     return sorted(groups, key=lambda pair: -len(pair[1]))
 
 
-def _measured(group: dict[str, Any], rows: pa.Table, keys: tuple[str, ...]) -> dict[str, Any]:
+def _measured(
+    group: dict[str, Any], rows: pa.Table, keys: tuple[str, ...], window: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return the counts of a group. `window` names the columns that identify a window."""
     lateness = rows["lateness_ms"]
     quantiles = pc.quantile(lateness, q=list(_QUANTILES.values()), interpolation="higher").to_pylist()
-    spans = distinct(rows.select(["window_start", "window_end"]))
+    of_windows = rows.filter(pc.is_valid(rows["window_end"]))
     return {
         **dict(zip(keys, group.values(), strict=True)),
         "rows": len(rows),
         "open": pc.sum(late_table.is_open(rows)).as_py() if late_table.REOPENED in rows.column_names else len(rows),
-        "windows": len(spans),
+        "windows": None if window is None else len(distinct(of_windows.select(window))),
         **dict(zip(_QUANTILES, quantiles, strict=True)),
         "largest": pc.max(lateness).as_py(),
         "first epoch": pc.min(rows["epoch"]).as_py(),

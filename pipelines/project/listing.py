@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow.compute as pc
+
 from tidegate.extras import require
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition.config import Config
@@ -20,7 +22,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.status import status_of
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain, cell, moment
 from tidegate.pipelines.storage.credentials import masked
-from tidegate.pipelines.storage.warehouse import active_files
+from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import (
     MAX_TIMESTAMP,
     Millis,
@@ -146,20 +148,22 @@ class Runs(Answer):
 
     Args:
         epochs: the rows; `phases` has the seconds of each step.
-        total: number of epochs in the table.
+        total: number of such rows in the table.
+        began: the first epoch with a watermark: after a later one without, the input has ended. None if there is none.
         never_run: a note if the pipeline has never run; otherwise None.
     """
 
     pipeline: str
     epochs: tuple[dict[str, Any], ...]
     total: int
+    began: int | None = None
     never_run: str | None = None
 
     def to_dict(self) -> list[dict[str, Any]]:
         return [as_plain(row) for row in self.epochs]
 
     def shown(self) -> Iterator[Shown]:
-        cells, columns = [_epoch_cells(row) for row in self.epochs], list(_EPOCH_COLUMNS)
+        cells, columns = [_epoch_cells(row, self.began) for row in self.epochs], list(_EPOCH_COLUMNS)
         if any(row.get(ROWS_GONE) for row in self.epochs):
             columns.insert(_AFTER_IN, _DELETED)
             for row, line in zip(self.epochs, cells, strict=True):
@@ -171,14 +175,19 @@ class Runs(Answer):
 def runs(config: Config, pipeline: str, limit: int | None, stale: bool) -> Runs:
     tables = PipelineTables.of(config, pipeline)
     if not tables.exist:
-        return Runs(pipeline, (), 0, str(no_snapshot_yet(tables)))
+        return Runs(pipeline, (), 0, never_run=str(no_snapshot_yet(tables)))
     handle = tables.open(epochs.NAME)
     rows = newest_epoch_rows(tables.warehouse, handle, limit, stale).to_pylist()
-    total = sum(file["num_records"] for file in active_files(handle))
-    return Runs(pipeline, tuple({**row, "phases": dict(row["phases"] or ())} for row in rows), total)
+    every = read_table(tables.warehouse, handle, ["epoch", "watermark"], None if stale else ~pc.field("stale"))
+    return Runs(
+        pipeline,
+        tuple({**row, "phases": dict(row["phases"] or ())} for row in rows),
+        len(every),
+        pc.min(every.filter(pc.is_valid(every["watermark"]))["epoch"]).as_py(),
+    )
 
 
-def _epoch_cells(row: dict[str, Any]) -> list[object]:
+def _epoch_cells(row: dict[str, Any], began: int | None) -> list[object]:
     start, end = row["interval_start"], row["interval_end"]
     return [
         row["epoch"],
@@ -191,7 +200,7 @@ def _epoch_cells(row: dict[str, Any]) -> list[object]:
         fired(row),
         cell(row.get(ROWS_OUT)),
         row["open_windows"],
-        moment(row["watermark"]),
+        "end of input" if epochs.has_ended(row, began) else moment(row["watermark"]),
         # The user chose the interval of a backfill, so its age does not indicate lag.
         show_duration(None if row["kind"] == "backfill" else row.get("watermark_lag_ms")),
         cell(row["phases"].get("job")),

@@ -29,11 +29,12 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.contents import Change, Difference, key_group_counts, window_rows
 from tidegate.pipelines.observe.inspect.contents import checksums as sums_of
 from tidegate.pipelines.observe.inspect.contents import compare as compare_snapshots
+from tidegate.pipelines.observe.inspect.waiting import unit_of
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, rows_of, span
-from tidegate.windowing.state.rows import HELD
+from tidegate.windowing.operators.joins import WINDOW_JOIN
+from tidegate.windowing.state.rows import BUCKET, HELD
 from tidegate.windowing.time import show_millis
 
-_COUNTS = ("key group", "windows", "event-time timers", "processing-time timers")
 _TIMERS = ("event_time_timers", "processing_time_timers")
 _WITHOUT_WINDOWS = ("user_state", "side", "left", "right")
 """Columns of the state that process functions and joins keep."""
@@ -125,10 +126,9 @@ class SnapshotContent(Answer):
 
     def shown(self) -> Iterator[Shown]:
         manifest, shown = self.manifest, rows_of(self.windows)
-        rows, what = (
-            sum(shard.rows for shard in manifest.shards),
-            "slices and windows" if manifest.slices else "windows",
-        )
+        counts = {_unit_of_rows(manifest): sum(shard.rows for shard in manifest.shards)}
+        if unit_of(manifest) == "windows":
+            counts["windows"] = manifest.counters["open_windows"]
         facts = [
             ("epoch", f"{manifest.epoch} (parent {manifest.parent}, timeline {manifest.timeline})"),
             ("table version", self.version),
@@ -137,18 +137,19 @@ class SnapshotContent(Answer):
             ("processing time", show_millis(manifest.processing_time)),
             *((f"position in {source}", _position(at)) for source, at in manifest.positions.items()),
             ("shards", f"{len(manifest.shards)} over {manifest.max_parallelism} key groups"),
-            ("windows", manifest.counters["open_windows"] if manifest.slices else rows),
-            *([("rows of windows and slices", rows)] if manifest.slices else []),
+            *counts.items(),
             ("stale intervals", len(manifest.stale)),
             ("fingerprint", manifest.fingerprint),
         ]
         yield Grid(f"snapshot of {self.pipeline}", ("", ""), facts)
         yield ""
-        yield _windows(f"{what} ({len(shown)} of {self.total})", shown, tuple(manifest.schemas.key))
+        yield _windows(f"{_unit_of_rows(manifest)} ({len(shown)} of {self.total})", shown, tuple(manifest.schemas.key))
         yield ""
         has_sums = any("checksum" in group for group in self.key_groups)
         groups = [tuple(group.values()) for group in self.key_groups[: self.rows]]
-        yield Grid("key groups", (*_COUNTS, "checksum") if has_sums else _COUNTS, groups, _COUNTS)
+        unit = "windows" if unit_of(manifest) == "windows" else _unit_of_rows(manifest)
+        columns = ("key group", unit, "event-time timers", "processing-time timers")
+        yield Grid("key groups", (*columns, "checksum") if has_sums else columns, groups, columns)
 
 
 def snapshot_show(
@@ -218,27 +219,30 @@ class SnapshotDiff(Answer):
             f"epoch {each.epoch} (watermark {show_millis(each.watermark)})" for each in (self.before, self.after)
         )
         windows = [
-            *(("added", row, "") for row in difference.came[:limit]),
-            *(("removed", row, "") for row in difference.went[:limit]),
+            *(("came", row, "") for row in difference.came[:limit]),
+            *(("went", row, "") for row in difference.went[:limit]),
             *(("changed", change.after, _changes(change)) for change in difference.changed[:limit]),
         ]
         yield Grid(
-            f"windows: {counts['windows']}",
+            f"{_unit_of_rows(self.after)}: {counts['windows']}",
             ("", *key, "window (UTC)", "what"),
-            [(change, *(text_of_value(row[name]) for name in key), span(row), what) for change, row, what in windows],
+            [
+                (_SHOWN[change], *(text_of_value(row[name]) for name in key), span(row), what)
+                for change, row, what in windows
+            ],
         )
         yield Grid(
             f"timers: {counts['timers']}",
             ("", *key, "window (UTC)", "in", "at (UTC)"),
             [
                 (
-                    change,
+                    _SHOWN[change],
                     *(text_of_value(timer.row[name]) for name in key),
                     span(timer.row),
                     timer.domain,
                     show_millis(timer.at),
                 )
-                for change, timers in (("added", difference.timers_came), ("removed", difference.timers_went))
+                for change, timers in (("came", difference.timers_came), ("went", difference.timers_went))
                 for timer in timers[:limit]
             ],
         )
@@ -309,6 +313,12 @@ def snapshot_check(config: Config, pipeline: str, target: str) -> SnapshotCheck:
     return SnapshotCheck(
         pipeline, manifest.epoch, True, same, tuple(comparison.migrations), tuple(map(str, comparison.notes))
     )
+
+
+def _unit_of_rows(manifest: Manifest) -> str:
+    """Return a noun for the rows of a snapshot; a window of slices or of a join may have several."""
+    is_one_each = not manifest.slices and manifest.schemas.namespace not in (BUCKET, WINDOW_JOIN)
+    return unit_of(manifest) if is_one_each else "rows of the state"
 
 
 def _position(position: Position) -> str:

@@ -115,7 +115,7 @@ class Verified(Answer):
             f"{len(self.faults) or 'no'} difference{'(s)' if self.faults else ''}"
         )
         if self.unverifiable:
-            yield f"{self.unverifiable} windows of sampled keys are unverifiable: {self.why_unverifiable}"
+            yield f"{self.unverifiable} results of sampled keys are unverifiable: {self.why_unverifiable}"
         if self.faults:
             yield Grid(
                 f"differences ({min(len(self.faults), _MOST_SHOWN)} of {len(self.faults)})",
@@ -132,7 +132,9 @@ class Verified(Answer):
                     for fault in self.faults[:_MOST_SHOWN]
                 ],
             )
-            yield f"`tidegate trace {self.pipeline} KEY --window START` shows how a window was computed"
+        if of_windows := [fault for fault in self.faults if fault.kind in ("value", "missing", "unexpected")]:
+            named = f"{self.pipeline} KEY" if of_windows[0].key else self.pipeline
+            yield f"`tidegate trace {named} --window START` shows how a window was computed"
         if self.sample < 1:
             yield (
                 f"each key was sampled with probability {self.sample:g} (seed {self.seed}): wrong windows of k keys "

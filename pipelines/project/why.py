@@ -22,13 +22,21 @@ from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
 from tidegate.pipelines.ledger.tables.keys import NULL, key_columns, rows_of_key, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.waiting import PartitionStatus, Waiting, blocked, open_windows, partitions
+from tidegate.pipelines.observe.inspect.history import has_history
+from tidegate.pipelines.observe.inspect.waiting import (
+    PartitionStatus,
+    Waiting,
+    blocked,
+    open_windows,
+    partitions,
+    unit_of,
+)
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, span
 from tidegate.pipelines.run.intervals import interval_after
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
-from tidegate.windowing.compute import Compute, IntervalJoin, WindowJoin, Windows
+from tidegate.windowing.compute import Windows
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, show_duration, show_millis, show_watermark, to_millis
 
@@ -139,20 +147,13 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
         blocked=blocked(manifest, now, following),
         remarks=(),
         key=names,
-        unit=_unit(compute),
+        unit=unit_of(manifest),
     )
     # Without a watermark, no row has been usable so far, for example because of a wrong unit or zone.
     rejected = (
         _rejected_rows(tables, names, key, value.derived_key) if key or manifest.watermark == MIN_TIMESTAMP else 0
     )
     return replace(answer, remarks=tuple(_remarks(answer, manifest, value, key, rejected)))
-
-
-def _unit(compute: Compute) -> str:
-    """Return a noun for what waits in the state of a computation."""
-    if isinstance(compute, Windows | WindowJoin):
-        return "windows"
-    return "elements" if isinstance(compute, IntervalJoin) else "keys"
 
 
 def _remarks(
@@ -188,7 +189,7 @@ def _remarks(
         yield "the key", unseen
     if key:
         yield "last fired", answer.last_fired or "never"
-    if key and isinstance(pipeline.compute, Windows) and pipeline.compute.assigner.is_event_time:
+    if key and has_history(pipeline):
         named = " ".join(map(quote, ["--", *key] if any(part.startswith("-") for part in key) else key))
         yield "what happened to the key", f"see `tidegate trace {answer.pipeline} {named}`"
     if rejected:

@@ -16,7 +16,8 @@ from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline
 from tidegate.pipelines import DeltaSource, Input
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.observe.inspect.waiting import open_windows
-from tidegate.windowing import TumblingEventTimeWindows, WatermarkStrategy, WindowJoin
+from tidegate.pipelines.observe.report.answer import Grid
+from tidegate.windowing import IntervalJoin, TumblingEventTimeWindows, WatermarkStrategy, WindowJoin
 from tidegate.windowing.errors import IllegalArgument
 
 HOUR = timedelta(hours=1)
@@ -94,6 +95,22 @@ def test_a_backfill_that_runs_again_joins_the_rows_as_they_are_now(tmp_path: Pat
     lake.backfill(LOCAL, pipeline, DAY0, end, "12h", and_following=True, again=True)
     now = [(user, time, value + 100 * (value < 5)) for user, time, value in right if user != "cem"]
     assert found(lake, pipeline) == full_join(left, now)
+
+
+def test_what_a_join_holds_is_counted_by_element_and_by_window(tmp_path: Path) -> None:
+    lake, payments = Lake(tmp_path), Input(source=DeltaSource("payments", timestamp="at"))
+    of_windows = hourly_pipeline("windows", right=payments, compute=WindowJoin(TumblingEventTimeWindows.of(HOUR)))
+    of_times = hourly_pipeline("times", right=payments, compute=IntervalJoin.between(-HOUR, HOUR))
+    lake.append(("ann", at("12:10"), 1), ("ann", at("12:10"), 2))
+    lake.append(("ann", at("12:10"), 3), table="payments")
+    project = lake.project(of_windows, of_times)
+    for name, open_now in (("windows", 1), ("times", 3)):
+        project.stream(name)
+        assert project.why(name).open_windows == len(project.why(name).windows) == open_now
+        grid = next(iter(project.snapshot_show(name).shown()))
+        assert isinstance(grid, Grid)
+        assert ("rows of the state", 2) in grid.rows
+        assert (("windows", 1) in grid.rows) is (name == "windows")
 
 
 def found(lake: Lake, pipeline: Any) -> list[tuple[Any, ...]]:

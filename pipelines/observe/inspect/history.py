@@ -26,6 +26,7 @@ from tidegate.pipelines.definition import epochs, late
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, plain
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.row_sets import sorted_by
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.epoch.event_times import EventOrder, restored_times, times_of
@@ -274,6 +275,11 @@ class Rows:
     by_other_code: npt.NDArray[np.int64]
 
 
+def has_history(pipeline: Pipeline) -> bool:
+    """Return True if a pipeline has windows of event time."""
+    return isinstance(pipeline.compute, Windows) and pipeline.compute.assigner.is_event_time
+
+
 def read_history(
     config: Config,
     pipeline: str,
@@ -290,8 +296,7 @@ def read_history(
     """
     value, tables = load_pipeline(config, pipeline), PipelineTables.of(config, pipeline)
     manifest = manifest or require_snapshot(tables).manifest
-    windows = value.compute
-    if not isinstance(windows, Windows) or not windows.assigner.is_event_time:
+    if not has_history(value):
         raise NoHistory(f"pipeline {pipeline!r} has no windows of event time: only those have a history")
     for choice in choices_of(config, value):
         if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.ledger.manifest import Interval, Manifest
@@ -13,6 +15,7 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import rows_of_key
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.columnar.slices import as_windows
+from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.state.rows import BUCKET, HELD, KEY, SLICE, WINDOW
 from tidegate.windowing.time import (
     MAX_TIMESTAMP,
@@ -87,6 +90,14 @@ class Waiting:
     reason: str
 
 
+_UNITS = {KEY: "keys", BUCKET: "elements"}
+
+
+def unit_of(manifest: Manifest) -> str:
+    """Return a noun for what waits in the state: `windows`, the `elements` of a join, or the `keys` of a function."""
+    return _UNITS.get(manifest.schemas.namespace, "windows")
+
+
 def partitions(
     manifest: Manifest, now: Millis, timeouts: Mapping[str, Millis | None] | None = None
 ) -> list[PartitionStatus]:
@@ -153,11 +164,17 @@ def open_windows(
     if key is not None:
         rows = rows_of_key(rows, names, key)
     waits_for = blocked(manifest, now, following)
-    rows = as_windows(rows, names)
+    rows = _elements(rows) if kind == BUCKET else as_windows(rows, names)
     # Nulls sort last, so windows without an end come last.
     first = rows.sort_by([(name, "ascending") for name in ("window_end", "key_group")]).slice(0, limit)
     waiting = [_waiting(row, names, manifest, lateness, waits_for) for row in first.to_pylist()]
     return sorted(waiting, key=lambda window: (window.end is None, window.end or 0, str(window.key))), len(rows)
+
+
+def _elements(rows: pa.Table) -> pa.Table:
+    """Return the rows of a join with one for each element: a row has all elements of a key, a side and a time."""
+    lengths = [pc.fill_null(pc.list_value_length(rows[side]), 0).to_numpy() for side in SIDES]
+    return rows.take(pa.array(np.repeat(np.arange(len(rows)), sum(lengths))))
 
 
 def _waiting(

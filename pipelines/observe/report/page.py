@@ -11,6 +11,7 @@ from typing import Any
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.definition.counters import COUNTERS
+from tidegate.pipelines.definition.epochs import has_ended
 from tidegate.pipelines.observe.report.answer import Answer
 from tidegate.pipelines.observe.report.plain_text import templates_in
 from tidegate.pipelines.observe.report.plots import lag, plots
@@ -86,6 +87,8 @@ def render(
         lengths=_lengths(run),
         plots={**more, **plots(run)},
         failed=[check for check in run.quality if not check.success],
+        has_ended=has_ended,
+        began=next((each["epoch"] for each in run.epochs if each["watermark"] is not None), None),
         last_epochs=list(reversed(run.epochs[-_SHOWN_EPOCHS:])),
         now=now or datetime.now(UTC),
         advice=ADVICE if has_advice else None,

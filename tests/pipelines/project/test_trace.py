@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
+from tests.pipelines.quiet import Quiet
 from tests.property.event_windows import EVENT_TIME, MINUTE
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
@@ -278,3 +279,16 @@ def test_why_and_late_rows_point_to_the_trace(lake: Lake) -> None:
     assert any("tidegate trace hours KEY" in str(line) for line in project.late_summary("hours").shown())
     (late,) = [event for event in project.trace("hours", ("ann o",)).events if event.what == "late"]
     assert "had passed 2024-03-01 10:59:59.999" in late.why
+
+
+def test_late_rows_without_a_key_or_without_windows_name_no_trace_that_does_not_work(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1), ("ann", at("13:00"), 2))
+    lake.append(("ann", at("10:30"), 4), ("bob", at("10:30"), 5))
+    derived = hourly_pipeline("derived", key=("initial",), columns={"initial": "substring(user, 1, 1)"})
+    quiet = hourly_pipeline("quiet", compute=KeyedProcess(Quiet()))
+    project = lake.project(hourly_pipeline(key=()), derived, quiet)
+    for name, command, windows in (("hours", "hours", 1), ("derived", "derived KEY", None), ("quiet", None, 0)):
+        project.stream(name, max_commits_per_epoch=1)
+        summary = project.late_summary(name)
+        assert summary.trace == (None if command is None else f"tidegate trace {command}")
+        assert [group["windows"] for group in summary.groups] == [windows]

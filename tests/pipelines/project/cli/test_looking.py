@@ -66,6 +66,9 @@ def test_late_rows_behind_the_end_of_input_are_no_length_of_time_late(project: P
     late = HandPlan(replace(late.plan, steps=ended.plan.steps), late.rows)
     publish(project.by_hand.tables, project.by_hand.committed(late))
     project.says(0, "after the end of input", "late", "summary", "sessions")
+    shown = project.says(0, "epochs of sessions (3 of 3)", "runs", "sessions")
+    assert (shown.count("end of input"), shown.count("2024-03-01 12:00:00")) == (2, 1)
+    project.says(0, "end of input", "runs", "sessions", "--limit", "1")
 
 
 def test_late_rows_of_old_epochs_are_removed_and_still_counted(project: Project) -> None:
@@ -131,6 +134,7 @@ def test_why_of_a_key_tells_its_late_rows_that_no_window_holds(project: Project)
     by_hand.epoch(("ann", at("10:00"), 2), ("bob", at("10:00"), 2), watermark=at("12:00"))
     assert project.data("why", "sessions", "--key", "ann")["late_rows"] == 1
     project.says(0, ": `tidegate late reopen sessions` adds them to their windows", "why", "sessions", "--key", "ann")
+    assert project.data("late", "summary", "sessions")["groups"][0]["windows"] == 2, "one of each key"
 
 
 def test_why_does_not_offer_to_reopen_late_rows_that_can_not_be(project: Project) -> None:

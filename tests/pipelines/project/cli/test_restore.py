@@ -97,6 +97,8 @@ def test_stale_results_are_kept_on_demand(project: Project) -> None:
     project.data("restore", "sessions", "1", "--keep-stale")
     assert [row["stale"] for row in project.data("results", "sessions", "--view", "all")] == [True, True]
     assert [run["epoch"] for run in project.data("runs", "sessions", "--stale")] == [4, 3, 2, 1]
+    project.says(0, "epochs of sessions (2 of 2)", "runs", "sessions")
+    project.says(0, "epochs of sessions (1 of 4)", "runs", "sessions", "--stale", "--limit", "1")
 
 
 def test_a_diff_shows_what_was_added_removed_and_changed(project: Project) -> None:
