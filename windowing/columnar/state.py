@@ -228,12 +228,17 @@ def is_plain(rows: pa.Table, namespaces: Sequence[str] = (WINDOW,)) -> pa.Chunke
 
 def timer_lists(*timers: tuple[Int64s, Bools]) -> pa.Array:
     """Return a list of times for each row, in ascending order; null if none of the row's flags is set."""
-    rows = len(timers[0][0])
-    sizes = np.sum([present for _, present in timers], axis=0, dtype=np.int32) if rows else np.zeros(0, np.int32)
-    values = np.column_stack([times for times, _ in timers])[np.column_stack([present for _, present in timers])]
-    offsets = np.zeros(rows + 1, np.int32)
+    # Most states have the same timers in each row.
+    timers = tuple((times, present) for times, present in timers if present.any()) or timers[:1]
+    values = np.column_stack([times for times, _ in timers])
+    if all(present.all() for _, present in timers):
+        offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(len(timers))
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.reshape(-1)))
+    are_present = np.column_stack([present for _, present in timers])
+    sizes = are_present.sum(axis=1, dtype=np.int32)
+    offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), mask=pa.array(sizes == 0))
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values[are_present]), mask=pa.array(sizes == 0))
 
 
 def are_lists_equal(lists: pa.ChunkedArray, others: pa.Array) -> Bools:
