@@ -68,7 +68,8 @@ _REMEDIES = (
         re.compile(r"/latest/(?:api/token|meta-data)|169\.254\.|/v2/credentials|metadata\.google|CredentialsNotLoaded"),
         (
             "No credentials for the object store were found, so this machine's role was tried: "
-            "docs/operations/object-stores.md lists where they may come from"
+            "docs/operations/object-stores.md lists where they may come from. Outside Airflow, `connection` in "
+            "tidegate.toml is ignored"
         ),
     ),
     (

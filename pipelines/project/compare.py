@@ -28,7 +28,8 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, rows_of, span
 from tidegate.pipelines.project.branches import found_branch, said
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
-from tidegate.windowing.time import Millis, show_millis, to_millis
+from tidegate.windowing.compute import Windows
+from tidegate.windowing.time import Millis, from_millis, show_millis, to_millis
 
 Row = dict[str, Any]
 
@@ -126,8 +127,9 @@ def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Com
     windows = [window for window in {**before, **after} if not _same(before.get(window), after.get(window), names)]
     close = len({**before, **after}) - len(windows)
     windows.sort(key=lambda window: tuple(map(str, (*window[-2:], *window))))
-    derived = load_pipeline(config, pipeline).derived_key
-    reasons = _Reasons(ours, theirs, *(_late_by_key(side, derived) for side in sides))
+    value = load_pipeline(config, pipeline)
+    merges = isinstance(value.compute, Windows) and value.compute.assigner.merges
+    reasons = _Reasons(ours, theirs, *(_late_by_key(side, value.derived_key, merges) for side in sides))
     shown = windows if rows is None else windows[:rows]
     return _comparison(
         reasons,
@@ -231,20 +233,25 @@ class _Side:
         return not isinstance(end, datetime) or to_millis(end) - 1 <= self.manifest.watermark
 
 
-def _late_by_key(side: _Side, derived: Sequence[str]) -> Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]:
-    """Return, by key, the window bounds of late rows since the branch was created; nothing if rows have no key."""
+def _late_by_key(
+    side: _Side, derived: Sequence[str], merges: bool
+) -> Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]:
+    """Return, by key, the spans of late rows since the branch was created; nothing if rows have no key.
+
+    The span of a row is its time, or that of its own window if windows merge.
+    """
     handle = side.tables.newest(late.NAME)
     key = key_columns(late.NAME, arrow_schema(handle), side.key, derived)
     found: dict[tuple[Any, ...], list[tuple[Any, Any]]] = defaultdict(list)
     if not key:
         return found
     where = (pc.field("epoch") > side.since) & (pc.field("epoch") <= side.manifest.epoch)
-    rows = read_table(
-        side.tables.warehouse, handle, [*key, "window_start", "window_end", late.REOPENED, "stale"], where
-    )
+    names = [*key, "window_start", "window_end", "watermark", "lateness_ms", late.REOPENED, "stale"]
+    rows = read_table(side.tables.warehouse, handle, names, where)
     rows = rows.filter(late.is_open(rows))
-    for row in rows_of(rows):
-        found[tuple(text_of_value(row[name]) for name in key)].append((row["window_start"], row["window_end"]))
+    for row, time in zip(rows_of(rows), late.event_times(rows).tolist(), strict=True):
+        span = (row["window_start"], row["window_end"]) if merges else (from_millis(time), from_millis(time + 1))
+        found[tuple(text_of_value(row[name]) for name in key)].append(span)
     return found
 
 

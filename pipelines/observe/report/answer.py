@@ -99,7 +99,7 @@ class Answer:
         yield self.says.format(**{field.name: getattr(self, field.name) for field in fields(self)})  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        return "\n".join(map(_text, [*filter(None, [self.notice]), *self.shown()]))
+        return "\n".join(map(text_of, [*filter(None, [self.notice]), *self.shown()]))
 
     def _repr_html_(self) -> str:
         return "\n".join(map(_html, [*filter(None, [self.notice]), *self.shown()]))
@@ -141,7 +141,8 @@ def _json_value(value: object) -> object:
     return str(value)
 
 
-def _text(shown: Shown) -> str:
+def text_of(shown: Shown) -> str:
+    """Return a line, or a table as lines, as plain text."""
     if isinstance(shown, str):
         return plain(shown)
     lines = [list(shown.columns), *shown.texts()] if any(shown.columns) else shown.texts()

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.pipelines.definition.config import Config, EngineName, load_config
-from tidegate.pipelines.observe.report.answer import Answer, Grid, json_text
+from tidegate.pipelines.observe.report.answer import Answer, Grid, json_text, text_of
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
 from tidegate.pipelines.project.progress import OnProgress, Progress
 from tidegate.pipelines.project.project import Project
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _WIDE = 200
+_MANY = 1000
+"""Largest number of rows of a table that Rich draws: it takes a second for 2,000 rows."""
 _DOCUMENT = "tidegate_document"
 """Attribute of an error: the document that its command had already shown."""
 
@@ -103,7 +105,8 @@ class Screen:
             self.documents.append(data)
         elif self.log is None:
             for renderable in renderables:
-                self.console.print(renderable)
+                # The lines of a very long table are not wrapped.
+                self.console.print(renderable, soft_wrap=isinstance(renderable, Text))
 
     def tell(self, text: str) -> None:
         """Show a message only to users, not in JSON."""
@@ -256,11 +259,14 @@ def plain_console() -> Console:
     return _PlainConsole(markup=False, emoji=False, highlight=False, width=width)
 
 
-def as_table(grid: Grid, console: Console) -> Table:
+def as_table(grid: Grid, console: Console) -> Table | Text:
     """Return a table for the console: a line for each field of a row, if a terminal is too narrow for its columns."""
+    if len(grid.rows) > _MANY:
+        return Text(text_of(grid))
     # The terminal wraps a title, so a title does not make columns unreadable.
-    least = console.measure(table("", grid.columns, grid.rows), options=console.options.update(width=_WIDE)).minimum
-    if not console.is_terminal or not grid.rows or least <= console.width:
+    given, options = table("", grid.columns, grid.rows), console.options.update(width=_WIDE)
+    is_narrow = console.is_terminal and console.measure(given, options=options).minimum > console.width
+    if not is_narrow or not grid.rows:
         return table(grid.title, grid.columns, grid.rows, grid.right)
     lines = [line for row in grid.rows for line in (*zip(grid.columns, row, strict=True), ("", ""))]
     return table(grid.title, ("", ""), lines[:-1])

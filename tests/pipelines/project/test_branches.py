@@ -33,7 +33,7 @@ from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.project.branches import found_branch
 from tidegate.pipelines.project.project import Project
-from tidegate.windowing import KeyedProcess, KeyedProcessFunction
+from tidegate.windowing import KeyedProcess, KeyedProcessFunction, SlidingEventTimeWindows, Sum, Windows
 
 HOUR = timedelta(hours=1)
 WIDE = {"allowed_lateness": "2h"}
@@ -336,6 +336,24 @@ def test_a_comparison_says_which_windows_differ_by_how_much_and_why(project: Pro
     assert comparison.read == {"events": (2, 2)}
     assert "4 -&gt; 20" in comparison._repr_html_()
     assert len(comparison.to_arrow()) == 1
+
+
+def test_a_late_row_counts_only_in_the_sliding_windows_that_it_is_in(lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1))
+    assigner = SlidingEventTimeWindows.of(HOUR, HOUR / 4)
+    project = project_of(lake, compute=Windows(assigner, aggregate={"total": Sum("value")}))
+    project.stream("hours")
+    project.branch("hours", "wide", settings={"allowed_lateness": "4h"})
+    lake.append(("bob", at("09:00"), 1))
+    lake.append(("ann", at("05:50"), 2), ("ann", at("06:05"), 4))
+    for name in ("hours", "hours@wide"):
+        project.stream(name)
+    windows = project.compare("hours", "wide").windows
+    assert [(f"{each.window_start:%H:%M}", each.late) for each in windows if each.key["user"] == "ann"] == [
+        ("05:00", 1),
+        *((start, 2) for start in ("05:15", "05:30", "05:45")),
+        ("06:00", 1),
+    ]
 
 
 def test_windows_that_stand_on_one_side_only_are_compared_too(lake: Lake) -> None:

@@ -13,7 +13,7 @@ from tests.lake import at
 from tests.pipelines.project.cli.project import Project
 from tidegate.pipelines.observe.report.answer import Grid
 from tidegate.pipelines.project.clean import spans
-from tidegate.pipelines.project.cli.screen import Screen, as_table, command
+from tidegate.pipelines.project.cli.screen import Screen, as_table, command, plain_console
 from tidegate.windowing.time import show_duration
 
 
@@ -33,6 +33,13 @@ def test_a_row_takes_a_line_for_each_field_where_a_terminal_is_too_narrow(
     with console.capture() as shown:
         console.print(as_table(grid, console))
     assert [line.rstrip() for line in shown.get().splitlines()][: len(lines)] == lines
+
+
+def test_a_very_long_table_is_plain_lines_whatever_the_width(capsys: pytest.CaptureFixture[str]) -> None:
+    console, grid = plain_console(), Grid("numbers", ("number", "text"), [(n, "x" * 300) for n in range(1001)])
+    Screen(False, console, None).show({}, as_table(grid, console))
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines[0], len(lines), lines[2].split()) == ("numbers", 1003, ["0", "x" * 300])
 
 
 @pytest.mark.parametrize(
