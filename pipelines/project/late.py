@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import late as late_table
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.counters import RETRACTED
 from tidegate.pipelines.definition.load import load_pipeline
@@ -21,6 +22,7 @@ from tidegate.pipelines.errors import LeaseHeld, UsageError
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet, require_snapshot
+from tidegate.pipelines.ledger.snapshots.published import published_epoch
 from tidegate.pipelines.ledger.snapshots.retention import prune
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.keys import key_columns, key_of_texts, text_of_value
@@ -130,7 +132,9 @@ def late_summary(config: Config, pipeline: str, by: str | None) -> LateSummary:
     tables = PipelineTables.of(config, pipeline)
     rows = pa.table({})
     if tables.exist:
-        rows = read_table(tables.warehouse, tables.open(late_table.NAME), where=~pc.field("stale"))
+        # As in `runs`, rows of an epoch that is not published to every table don't count yet.
+        published = results.current(published_epoch(tables))
+        rows = read_table(tables.warehouse, tables.open(late_table.NAME), where=published)
     if by is not None and len(rows) and by not in rows.column_names:
         raise UsageError(f"--by: no column {by!r}; the columns are {listed(rows.column_names, 30)}")
     names = ["reason", *([by] if by not in (None, "reason") else [])]

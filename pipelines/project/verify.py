@@ -21,7 +21,8 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FIRST_TIME
 from tidegate.pipelines.errors import QualityFailed, Refused
 from tidegate.pipelines.ledger.manifest import Manifest, is_on, of_line
-from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot, require_snapshot
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot
+from tidegate.pipelines.ledger.snapshots.published import require_settled
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.faults import (
@@ -145,14 +146,14 @@ class Verified(Answer):
 def verify(
     config: Config, pipeline: str, share: float, seed: int | None, new: bool, budget: float | None = None
 ) -> Verified:
-    """Verify the tables of a pipeline as of its newest epoch, or of a sampled epoch.
+    """Verify the tables of a pipeline as of its newest published epoch, or of a sampled epoch.
 
     With `new`, table `quality` notes that the verification was one. With a budget, the processor time of the last such
     verification counts.
     """
     began = process_time()
     tables = PipelineTables.of(config, pipeline)
-    snapshot = newest = require_snapshot(tables)
+    snapshot = newest = require_settled(tables)
     manifest = newest.manifest
     seed = manifest.epoch if seed is None else seed
     if budget is not None:

@@ -20,6 +20,7 @@ from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
+from tidegate.pipelines.ledger.snapshots.published import published_epoch
 from tidegate.pipelines.ledger.tables.keys import NULL, key_columns, rows_of_key, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.history import has_history
@@ -153,7 +154,10 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
     rejected = (
         _rejected_rows(tables, names, key, value.derived_key) if key or manifest.watermark == MIN_TIMESTAMP else 0
     )
-    return replace(answer, remarks=tuple(_remarks(answer, manifest, value, key, rejected)))
+    remarks = [*_remarks(answer, manifest, value, key, rejected)]
+    if (published := published_epoch(tables)) < manifest.epoch:
+        remarks.insert(0, ("published", f"up to epoch {published}: the next run publishes epoch {manifest.epoch}"))
+    return replace(answer, remarks=tuple(remarks))
 
 
 def _remarks(

@@ -71,6 +71,18 @@ def require_published(tables: PipelineTables, head: Snapshot) -> Snapshot:
     return snapshot
 
 
+def require_settled(tables: PipelineTables) -> Snapshot:
+    """Return the snapshot of the newest epoch that every table has.
+
+    Raises:
+        Refused: there is none yet.
+        TidegateError: an epoch that removes rows is being published, so some tables still have these rows.
+    """
+    head = require_snapshot(tables)
+    _check_settled(head.manifest, published_epoch(tables))
+    return require_published(tables, head)
+
+
 def newest_epoch_rows(
     warehouse: Warehouse, handle: DeltaTable, limit: int | None, with_stale: bool = False
 ) -> pa.Table:

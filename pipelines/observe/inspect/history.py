@@ -36,8 +36,9 @@ from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commi
 from tidegate.pipelines.epoch.recompute_rows import FirstRun, without_skipped
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, of_line
-from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot, require_snapshot
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot
 from tidegate.pipelines.ledger.snapshots.line import forgotten_marks
+from tidegate.pipelines.ledger.snapshots.published import require_settled
 from tidegate.pipelines.ledger.tables.keys import Key, is_forgotten
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Identity, Life, Step
@@ -287,7 +288,7 @@ def read_history(
     lower: Millis = FIRST_TIME,
     manifest: Manifest | None = None,
 ) -> History:
-    """Return the history of a snapshot, by its manifest; None for the newest.
+    """Return the history of a snapshot, by its manifest; None for the newest that is published.
 
     It starts at epoch `since`, with rows from event time `lower` on; None for as early as possible.
 
@@ -295,7 +296,7 @@ def read_history(
         Refused: it can't be reconstructed; the message says why.
     """
     value, tables = load_pipeline(config, pipeline), PipelineTables.of(config, pipeline)
-    manifest = manifest or require_snapshot(tables).manifest
+    manifest = manifest or require_settled(tables).manifest
     if not has_history(value):
         raise NoHistory(f"pipeline {pipeline!r} has no windows of event time: only those have a history")
     for choice in choices_of(config, value):

@@ -88,6 +88,7 @@ def stored_page(config_file: str | Path, pipeline: str, name: str) -> bytes | No
 def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
     from tidegate.pipelines.ledger.lease import read_lease
     from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot
+    from tidegate.pipelines.ledger.snapshots.published import newest_published, settled_watermark
     from tidegate.pipelines.ledger.snapshots.savepoint import list_savepoints
     from tidegate.pipelines.ledger.tables import quality
     from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -95,8 +96,10 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
     snapshot = read_snapshot(tables)
     if snapshot is None:
         return {"epoch": None, "snapshots": [], "savepoints": []}
-    manifest = snapshot.manifest
-    is_known = MIN_TIMESTAMP < manifest.watermark < MAX_TIMESTAMP
+    manifest, published = snapshot.manifest, newest_published(tables, snapshot)
+    # The results of an epoch that is not published yet are not visible.
+    watermark = MIN_TIMESTAMP if published is None else settled_watermark(published, snapshot)
+    is_known = MIN_TIMESTAMP < watermark < MAX_TIMESTAMP
     lease = read_lease(tables)
     # An older epoch may have been checked in the meantime.
     checked = quality.newest_checked(tables, manifest.timeline)
@@ -108,8 +111,8 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
         "epoch": manifest.epoch,
         "timeline": manifest.timeline,
         "kind": manifest.kind,
-        "watermark": manifest.watermark if is_known else None,
-        "lag": now - manifest.watermark if is_known and not manifest.ends_by_clock else None,
+        "watermark": watermark if is_known else None,
+        "lag": now - watermark if is_known and not manifest.ends_by_clock else None,
         "counters": dict(manifest.counters),
         "driven_by": manifest.driven_by,
         **_epochs(tables, manifest.epoch),

@@ -30,6 +30,7 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import QualityFailed, Refused, UsageError
 from tidegate.pipelines.ledger.tables.compaction import drop_old_epochs
+from tidegate.pipelines.observe.inspect.overview import pipeline_overview
 from tidegate.pipelines.project.verify import Verified
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
@@ -835,3 +836,33 @@ def test_the_command_ends_with_exit_code_5(lake: Lake, capsys: pytest.CaptureFix
 def test_a_share_that_is_none_is_refused(share: Any, lake: Lake) -> None:
     with pytest.raises(UsageError, match="give a share such as 1%, or all"):
         verified(lake, session_pipeline(), sample=share)
+
+
+@pytest.mark.parametrize("step", ["committed", "published late"])
+def test_an_epoch_that_was_killed_before_it_was_published_is_not_verified_nor_counted(lake: Lake, step: str) -> None:
+    pipeline, planned = hourly_pipeline(), list[str]()
+    lake.append(("ann", at("10:00"), 1), ("ann", at("12:30"), 2))
+    project = lake.project(pipeline)
+    project.stream("hours")
+    lake.append(("ann", at("10:05"), 1), ("ann", at("14:30"), 1))
+
+    def kill(done: str) -> None:
+        planned.extend([done] if done == "planned" else [])
+        if planned and done == step:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError), lake.driver(LOCAL, pipeline, kill) as driver:
+        Stream(driver, lambda epoch: None, EpochLimits()).run_available()
+    assert project.verify("hours", sample="all").require().epoch == 1
+    trace = project.trace("hours", ("ann",))
+    assert (trace.epoch, len(trace.elements), len(trace.panes)) == (1, 2, 1)
+    assert project.late_summary("hours").rows == sum(epoch["late"] for epoch in project.runs("hours").epochs) == 0
+    assert dict(project.why("hours").remarks)["published"] == "up to epoch 1: the next run publishes epoch 2"
+    (lake.folder / "tidegate.toml").write_text('[pipelines.hours]\nobject = "no:code"\nstart = 2024-03-01\n')
+    (listed,) = project.list().pipelines
+    assert listed.watermark is not None
+    shown = pipeline_overview(lake.folder / "tidegate.toml", "hours")
+    assert shown["watermark"] == to_millis(listed.watermark)
+    project.stream("hours")
+    assert project.verify("hours", sample="all").require().epoch >= 2
+    assert "published" not in dict(project.why("hours").remarks)
