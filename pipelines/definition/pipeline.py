@@ -331,15 +331,24 @@ def _check_texts(prefix: str, part: Input | Pipeline) -> None:
     object.__setattr__(part, "key", key)
     if part.uses is not None:
         _checked_columns(f"{prefix}uses", part.uses)
-    for name, what in (("watermark_by", "the name of one column"), ("where", "an SQL condition, such as 'amount > 0'")):
-        value = getattr(part, name)
-        if value is not None and (not isinstance(value, str) or not value.strip()):
-            raise IllegalArgument(f"{prefix}{name}", value, f"give {what}, or leave it out")
+    # A column may be named by a blank, but no expression is one.
+    if part.watermark_by is not None and not (isinstance(part.watermark_by, str) and part.watermark_by):
+        raise IllegalArgument(
+            f"{prefix}watermark_by", part.watermark_by, "give the name of one column, or leave it out"
+        )
+    if part.where is not None and not _is_expression(part.where):
+        raise IllegalArgument(
+            f"{prefix}where", part.where, "give an SQL condition, such as 'amount > 0', or leave it out"
+        )
     if not isinstance(part.columns, Mapping):
         raise IllegalArgument(f"{prefix}columns", part.columns, _GIVE_COLUMNS)
     for name, expression in part.columns.items():
-        if not all(isinstance(text, str) and text.strip() for text in (name, expression)):
+        if not (isinstance(name, str) and name and _is_expression(expression)):
             raise IllegalArgument(f"{prefix}columns", {name: expression}, _GIVE_COLUMNS)
+
+
+def _is_expression(text: object) -> bool:
+    return isinstance(text, str) and bool(text.strip())
 
 
 def _checked_columns(field: str, names: object) -> tuple[str, ...]:

@@ -124,8 +124,10 @@ def agree(names: list[str]) -> None:
 NAMED_AS_OURS = ["reason", "user", "epoch", "stale"]
 """The key is named like a column of tables `late` and `rejects`."""
 
+BLANK = [" ", "111", "1", "11"]
 
-@pytest.mark.parametrize("names", [DOTTED, NAMED_AS_OURS], ids=" ".join)
+
+@pytest.mark.parametrize("names", [DOTTED, NAMED_AS_OURS, BLANK], ids=" ".join)
 def test_no_name_shows(names: list[str]) -> None:
     agree(names)
 
