@@ -230,6 +230,7 @@ class Measures:
         counts: number of rows by status.
         largest: event time of the latest row that moves the watermark, by commit and source partition.
         smallest: event time of the earliest usable row, by commit.
+        rows: number of all rows, by commit.
         size: size in bytes of the columns read from usable rows; 0 if it is unknown.
         rejecting: numbers of the parts with rejected rows.
     """
@@ -237,6 +238,7 @@ class Measures:
     counts: dict[str, int] = field(default_factory=dict)
     largest: dict[int, dict[str, Millis]] = field(default_factory=dict)
     smallest: dict[int, Millis] = field(default_factory=dict)
+    rows: dict[int, int] = field(default_factory=dict)
     size: int = 0
     rejecting: set[int] = field(default_factory=set)
 
@@ -248,6 +250,7 @@ class Measures:
         The largest time is that of a row that moves the watermark. A time is None if no row has one.
         """
         self.counts[status] = self.counts.get(status, 0) + rows
+        self.rows[commit] = self.rows.get(commit, 0) + rows
         if status in (OK, DROPPED) and largest is not None:
             of_commit = self.largest.setdefault(commit, {})
             of_commit[partition] = max(of_commit.get(partition, largest), largest)
