@@ -183,11 +183,10 @@ def snapshot_entries(
     are those since then, and the contents leave out windows that were final then.
     """
     ranges = _ranges(manifest)
-    for first, last, counters in ranges:
+    # Older versions of tidegate did not count the windows of joins.
+    for first, last, counters in ranges if manifest.schemas.has_panes else ():
         is_open = int(contents.open_windows[first : last + 1].sum())
-        # Older versions of tidegate did not count the windows of joins.
-        if manifest.schemas.has_panes:
-            yield Entry(manifest.epoch, "open_windows", first, last, counters["open_windows"], is_open)
+        yield Entry(manifest.epoch, "open_windows", first, last, counters["open_windows"], is_open)
     if not contents.counts_all or not counts_elements(manifest, shape) or shape is None or shape.multiplicity is None:
         return
     if before is None and not is_whole(epochs, manifest.line):

@@ -174,7 +174,8 @@ def open_windows(
 def _elements(rows: pa.Table) -> pa.Table:
     """Return the rows of a join with one for each element: a row has all elements of a key, a side and a time."""
     lengths = [pc.fill_null(pc.list_value_length(rows[side]), 0).to_numpy() for side in SIDES]
-    return rows.take(pa.array(np.repeat(np.arange(len(rows)), sum(lengths))))
+    # Each copy of a row would have all of its elements.
+    return rows.drop_columns(SIDES).take(pa.array(np.repeat(np.arange(len(rows)), sum(lengths))))
 
 
 def _waiting(
