@@ -37,7 +37,7 @@ UNITS: Final = {"hour": "h", "day": "D", "month": "M"}
 _YEARS: Final = (np.datetime64("0001-01-01", "ms"), np.datetime64("9999-12-31T23:59:59.999", "ms"))
 _NO_PARTITION: Final = np.iinfo(np.int64).min
 _SALT: Final = secrets.token_bytes(16)
-"""A secret of this process. With a plain hash, keys with equal numbers could be crafted."""
+"""A secret of this process: with a plain hash, somebody could choose keys whose hashes collide."""
 
 _SEEN: Final = frozenset({"window_start", "window_end", "event_time", "output"})
 """Leading columns that matter to readers; the others describe how a result was computed."""
@@ -110,7 +110,7 @@ def differing(rows: pa.Table, shape: WindowShape | None) -> tuple[Ints, bool]:
 
 
 def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:
-    """Return the partition and content of what readers see on one side: results, and retractions that nothing replaced.
+    """Return partition and content of what readers see, then or now: results, and retractions that nothing replaced.
 
     Readers see every pane that was not retracted, or only the newest one of each window.
     """
@@ -283,7 +283,7 @@ class Mark:
 
     @property
     def until(self) -> Until:
-        """Return the epoch and the watermark."""
+        """The epoch and the watermark."""
         return Until(self.epoch, self.watermark)
 
     def held_by(self, unit: PartitionUnit) -> Ints:
@@ -318,7 +318,7 @@ class Changed:
 
     @property
     def are_few(self) -> bool:
-        """Return True if an event can name all of them."""
+        """Return True if there are few enough partitions for one event to name all of them."""
         return len(self.starts) + len(self.held) <= MOST_KEYS
 
     def __str__(self) -> str:
@@ -405,7 +405,7 @@ def _since(pinned: Pinned, unit: str, since: Mark | None) -> pa.Table:
 
 
 def _starts(partitions: Ints, unit: str) -> Ints:
-    """Return partitions, given as numbers of units since 1970, as times."""
+    """Convert partitions from numbers of units since 1970 to times."""
     return partitions.astype(f"datetime64[{UNITS[unit]}]")
 
 

@@ -191,7 +191,7 @@ def acknowledge(config: Config, pipeline: str, where: str, reason: str) -> Ackno
             f"then skip windows that nobody has reviewed. Compare columns of a window with constants"
         )
     tables = PipelineTables.of(config, pipeline)
-    # Most bad windows are new; only `quality --all` looks at the others, and there may be very many.
+    # Most bad windows are new. Only `quality --all` reads the older ones, and there may be very many of those.
     for everything in (False, True):
         pinned = pin(tables, load_pipeline(config, pipeline), everything=everything)
         windows = pinned.fresh
@@ -227,7 +227,7 @@ def _changed(
     if unit is None or (run.is_critical and not by_partition):
         return None
     changed = changed_partitions(pinned, unit, readers_know, run.failing)
-    # Partitions that are too many to name can't be held back individually.
+    # If there are too many partitions to name, they can't be held back individually.
     return changed if changed.are_few or not run.is_critical else None
 
 

@@ -28,7 +28,7 @@ from tidegate.pipelines.storage.delta_log import Action, commit_info, files_in
 from tidegate.pipelines.storage.warehouse import active_files
 
 UNKNOWN, LOST, CHANGED, UNREADABLE, REWRITTEN = "unknown", "lost", "changed", "unreadable", "rewritten"
-"""Faults of a file: not added by tidegate, not removed by it, rows changed, missing or damaged, rewritten by others."""
+"""Faults of a file: added or removed by another program, rows changed, missing or damaged, rewritten by others."""
 
 _MARKS = ("tidegate", "tidegate_fence", COMPACTION)
 
@@ -152,7 +152,7 @@ class _Trail:
             if not (are_expected and self._hold_the_same(removes, adds, moves)):
                 self.blamed |= dict.fromkeys((*adds, *removes), by)
                 return
-            # A RESTORE that undoes an OPTIMIZE brings back tidegate's files.
+            # A RESTORE that undoes an OPTIMIZE restores tidegate's files.
             foreign = adds.keys() - self.begun - self.new.keys()
             self.rewritten += [FollowedFile(self.table, path, REWRITTEN, by) for path in sorted(foreign)]
         elif moves and not are_expected:

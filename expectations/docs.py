@@ -120,7 +120,7 @@ def _write_list(artifacts: Artifacts, pipeline: str) -> str:
 
 
 def _parsed(listed: bytes | None) -> list[dict[str, Any]]:
-    """Return the checks that have a page, newest first. A damaged list begins again; table `quality` has all checks."""
+    """Return the checks that have a page, newest first. A damaged list is replaced by a new one."""
     try:
         checks: list[dict[str, Any]] = json.loads(listed or b"[]")
     except ValueError:

@@ -179,8 +179,8 @@ def snapshot_entries(
 ) -> Iterator[Entry]:
     """Yield the entries of the snapshot as a whole: its open windows, and all elements since the beginning.
 
-    Without a shape of the windows, elements are not compared. `before` has the numbers of an earlier check; the epochs
-    are those since then, and the contents leave out windows that were final then.
+    If the windows have no shape, elements are not compared. `before` has the numbers of an earlier check; `epochs` are
+    those since that check, and `contents` omits windows that were already final.
     """
     ranges = _ranges(manifest)
     # Older versions of tidegate did not count the windows of joins.

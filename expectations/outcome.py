@@ -40,7 +40,7 @@ _OF_ALL = {
 """Parameters that don't affect what an expectation requires."""
 _BOUNDS = ("window_start", "window_end")
 _LONGEST = 200
-"""Largest number of characters shown of a value."""
+"""Longest text, in characters, that is shown for a value."""
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Outcome:
             self.failing.append(rows.loc[places])
             self.examples += [self._example(row) for row in rows.loc[places[:left]].to_dict("records")]
         elif selected is not None:
-            # The query chose the columns, so all of them are meaningful.
+            # The query selected these columns, so all of them are shown.
             self.failing.append(pd.DataFrame(selected))
             self.examples += [self._example(row, all_columns=True) for row in selected[:left]]
         else:
@@ -187,7 +187,7 @@ class Outcome:
 
 
 def _moments(times: pd.Series) -> npt.NDArray[Any] | None:
-    """Convert times to NumPy's; return None if the values are not times."""
+    """Convert times to NumPy times; return None if the values are not times."""
     if not pd.api.types.is_datetime64_any_dtype(times):
         return None
     return pd.to_datetime(times, utc=True).dt.tz_localize(None).to_numpy().astype("datetime64[ms]")

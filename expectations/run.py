@@ -149,7 +149,7 @@ def _rows(table: str, outcomes: Sequence[Outcome], of_check: Mapping[str, Any]) 
             success=outcome.success,
             observed=outcome.summary,
             rows=outcome.rows,
-            # Limits may change, so they have a column of their own and the id does not include them.
+            # Limits may change, so they are not part of the id and have a column of their own.
             expectation_id=outcome.expectation.id or (name if used[name] == 1 else f"{name}#{used[name]}"),
             columns=outcome.columns,
             limits=outcome.limits,

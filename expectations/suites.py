@@ -103,7 +103,7 @@ def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
     fresh = pinned.fresh if pipeline_suite is not None and pinned.fresh_windows else None
     if fresh is not None and len(fresh):
         new_windows = own_suite("new final windows", pipeline_suite, fresh, of_windows=True)
-        # It runs first, so that an error in the suite ends the check before anything else is checked.
+        # The pipeline's own suite runs first, so that an error in it ends the check before anything else is checked.
         checked.insert(0, new_windows)
     return [suite for suite in checked if suite.expectations]
 

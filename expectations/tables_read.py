@@ -41,7 +41,7 @@ from tidegate.windowing.time import Millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 ROWS = 100_000
-"""Approximate number of rows in a part. Together with all values computed from them, they take about 200 MB."""
+"""Approximate number of rows in a part. The rows and all values computed from them take about 200 MB."""
 
 
 _PARTS = "parts-"

@@ -41,7 +41,7 @@ def select(query: str, rows: pd.DataFrame) -> pd.DataFrame:
         # The final line break ends a comment at the end of the query.
         read_only = f"SELECT * FROM (\n{query.format(batch=_BATCH).rstrip().removesuffix(';')}\n)"
         answer = pa.table(engine.execute(read_only).read_all())
-    # These are DataFusion's own text types, which pandas does not support within lists.
+    # DataFusion returns its own text types, which pandas does not support within lists.
     plain = pa.schema([each.with_type(_without_views(each.type)) for each in answer.schema])
     selected: pd.DataFrame = answer.cast(plain).to_pandas(date_as_object=False)
     return selected

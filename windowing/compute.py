@@ -368,7 +368,7 @@ class WindowJoin:
     Raises:
         IllegalArgument: `kind` is unknown, `join` is not a function, or the windows are not aligned event-time windows.
 
-    Source: Flink's window join of window table-valued functions.
+    Source: the window join of Flink SQL.
     """
 
     assigner: WindowAssigner

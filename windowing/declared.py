@@ -39,7 +39,7 @@ def fitting(value: Any, kind: pa.DataType, state: str, owner: object = None) -> 
 
 
 def fitting_key(key: Any, kind: pa.DataType, state: str, owner: object) -> Any:
-    """Return the key of a map state as `fitting` does. It is neither None nor NaN."""
+    """Return the key of a map state as `fitting` does, but refuse None and NaN."""
     try:
         return key_converter(kind, False)(key)
     except Unfit as unfit:
@@ -55,7 +55,7 @@ def key_to_find(key: Any, kind: pa.DataType) -> Any:
 
 
 def checker(kind: pa.DataType | None, name: str, owner: object, *, takes_millis: bool = False) -> Convert:
-    """Return `fitting` for many values of a type; the type None accepts every value unchanged.
+    """Return a function like `fitting` for many values of a type. It accepts every value unchanged if the type is None.
 
     Args:
         kind: the type that the user declared.
@@ -269,7 +269,7 @@ def _decimal(kind: pa.DataType) -> Convert:
         try:
             kept = number.quantize(unit, context=exact)
         except (Inexact, InvalidOperation):
-            digits = f"{kind.precision} digits, {kind.scale} of them after the point"
+            digits = f"{kind.precision} digits, {kind.scale} of them after the decimal point"
             raise Unfit(value, f"it has more than {digits}: round it") from None
         return kept or abs(kept)
 
@@ -317,7 +317,7 @@ def _timestamp(kind: pa.TimestampType, takes_millis: bool) -> Convert:
         try:
             return value.astimezone(UTC).astimezone(zone)
         except OverflowError:
-            raise Unfit(value, "in its zone it is not in the years 1 to 9999") from None
+            raise Unfit(value, "in its time zone it is outside the years 1 to 9999") from None
 
     def moment(value: Any) -> datetime:
         if isinstance(value, bool) or not isinstance(value, Integral):
@@ -329,7 +329,7 @@ def _timestamp(kind: pa.TimestampType, takes_millis: bool) -> Convert:
         try:
             moment = from_millis(int(value))
         except (OverflowError, ValueError):
-            raise Unfit(value, "an int counts epoch milliseconds, and this one is not in the years 1 to 9999") from None
+            raise Unfit(value, "an int means epoch milliseconds, and this one is outside the years 1 to 9999") from None
         return moment if zone else moment.replace(tzinfo=None)
 
     return convert
@@ -357,7 +357,7 @@ def _struct(kind: pa.StructType, takes_millis: bool) -> Convert:
             raise Unfit(value, f"give a mapping with {sorted(names)}")
         if not value.keys() <= names:
             unknown = min(value.keys() - names, key=str)
-            raise Unfit(value, f"{unknown!r} is not declared; declared are {sorted(names)}")
+            raise Unfit(value, f"{unknown!r} is not one of the declared fields {sorted(names)}")
         row = {}
         name = ""
         try:

@@ -93,7 +93,7 @@ class ExpectFilesToKeepTheirRows(Rule):
 
 
 class ExpectNobodyElseToRewriteFiles(Rule):
-    """No foreign commit rewrote files of tidegate, even with the same rows."""
+    """No foreign commit rewrote tidegate's files, even with the same rows."""
 
     text: ClassVar[str] = "No other program rewrote files of tidegate."
 

@@ -178,8 +178,8 @@ class WindowEvents:
             return None
         return (
             f"{partitions['count']} partitions changed, from {partitions['first']} to {partitions['last']}. These are "
-            "too many for one event, so no DAG that is scheduled by partitions runs for them: run these DAGs for that "
-            "time yourself. DAGs that are scheduled by the asset alone run as usual"
+            "too many for one event, so DAGs that are scheduled by partition do not run for them: run those DAGs for "
+            "that time yourself. DAGs that are scheduled by the asset alone run as usual"
         )
 
     def _known(self, context: Context) -> Any:

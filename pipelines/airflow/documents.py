@@ -48,7 +48,7 @@ _STREAMS = """
 
 One command runs the streams of {pipeline}, one epoch after the other, each with its own lease (`[stream_groups]` in
 tidegate.toml). If one fails, the others continue: task `failed` names it and raises its alarm. After the run the
-quality DAG of each pipeline that ended well runs. The DAG `PIPELINE__stream` of a member is for runs by hand.
+quality DAG of each pipeline that ended well runs. The DAG `PIPELINE__stream` of a member is for manual runs.
 """
 
 _RESTART = """

@@ -90,10 +90,10 @@ class Hosts:
         return handle
 
     def end(self, run: Run, number: int) -> None:
-        """Request the end of attempt `number` of a command from its supervisor or, if that has ended, by the lease.
+        """End a command for attempt `number` of its task, by its supervisor or, if that has ended, by the lease.
 
-        Through the lease, a command ends after its current epoch. If a later attempt follows the command, it continues:
-        when a worker that Airflow gave up on reaches Airflow again, Airflow ends that worker's task.
+        By the lease, a command ends after its current epoch. A command that a later attempt follows is not ended: if a
+        worker that Airflow had given up on reaches Airflow again, Airflow ends only that worker's task.
         """
         if self._claimed_by(run) > number:
             return

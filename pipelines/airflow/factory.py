@@ -333,7 +333,7 @@ class PipelineDags:
 
     @property
     def _sources(self) -> list[Asset]:
-        """Return the assets where Airflow's graph of assets begins."""
+        """Return the assets of the pipeline's sources, which are the roots of Airflow's asset graph."""
         return source_assets(self.name, self.entry.source_assets)
 
     @property
@@ -401,7 +401,7 @@ class PipelineDags:
         }
 
     def _params_of_other_dags(self, kind: str) -> tuple[tuple[str, str], ...]:
-        """Return the Params that users may look for in a DAG of this kind, each with the DAG that has it."""
+        """Return the Params that users may expect in a DAG of this kind although another DAG has them, with its id."""
         restart = set(params.restart(self.entry.stream_mode)) - set(params.stream(self.entry.stream_mode))
         return tuple((name, f"{self.full_name}__restart") for name in sorted(restart)) if kind == "stream" else ()
 

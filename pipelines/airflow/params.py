@@ -27,9 +27,9 @@ _A_MOMENT = (
 
 @dataclass(frozen=True, slots=True)
 class KnownParams:
-    """A check of the keys that a run was given, before any of its tasks does anything.
+    """Checks the keys in a run's conf before any of its tasks starts work.
 
-    Airflow accepts any key: with a typo, the intended Param would silently keep its default.
+    Airflow accepts any key, so a Param whose name is misspelt would silently keep its default.
 
     Args:
         names: names of the DAG's Params.

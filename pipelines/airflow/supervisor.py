@@ -89,7 +89,7 @@ class Supervisor:
         self._end()
 
     def _beat(self, number: int, frame: object) -> None:
-        # A store that fails now may work at the next heartbeat.
+        # If writing fails, the next heartbeat tries again.
         with suppress(OSError):
             self.files.heartbeat.touch()
             self._is_asked = self._is_asked or self.files.is_ending()
@@ -139,7 +139,7 @@ class Copying:
     def beat(self, exit_code: int | None = None) -> None:
         """Copy new output of the log, write a heartbeat, and check whether somebody requested the end of the command.
 
-        A store that fails now may work at the next heartbeat. A command that has ended has an exit code.
+        If the store fails, the next heartbeat tries again. `exit_code` is that of a command that has ended.
         """
         try:
             self._copied = self.copy.copy_log(self.files.log, self._copied)

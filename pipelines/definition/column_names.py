@@ -2,8 +2,8 @@
 
 Names that differ only in case are the same to Delta and Spark, so they are the same here.
 
-    rows sent to the tasks           names that begin with `tidegate:` are ours (event_columns.py); a source that has
-                                     one is refused: `check_in_flight`
+    rows sent to the tasks           names that begin with `tidegate:` are reserved (event_columns.py); a source that
+                                     has one is refused: `check_in_flight`
     elements and panes in operators  users' columns get the prefix `key_` or `value_` (windowing/epochs/elements.py)
     tables in memory                 ours begin with NUL, which no column of Delta has (epoch/spans.py)
     tables state and results         a key or a result with the name of another column is refused, before any write:

@@ -23,7 +23,7 @@ from tidegate.windowing.timestamps import epoch_millis
 NAME = "results"
 
 _MANY, _MOST_BYTES = 200_000, 1 << 30
-"""Smallest number of rows that are worth sorting, and largest size in bytes that an epoch's memory allows to sort.
+"""Smallest number of rows that is worth sorting, and largest size in bytes that can be sorted in an epoch's memory.
 """
 
 _MADE = (

@@ -46,7 +46,7 @@ def one_of_each(by: pa.Table, numbers: pa.Array, function: Literal["min", "max"]
     Args:
         by: the columns that define the groups.
         numbers: a number for each row.
-        function: the number to return.
+        function: which of a group's numbers to return.
     """
     named = by.rename_columns(_plain_names(by)).append_column("value", numbers)
     return named.group_by(_plain_names(by), use_threads=False).aggregate([("value", function)])[f"value_{function}"]

@@ -81,7 +81,7 @@ def current_panes(rows: pa.Table, key: Sequence[str], early: bool) -> pa.Table:
 
 
 def are_first_panes(file: dict[str, Any], early: bool) -> bool:
-    """Return True if each row of a file of results is the first pane of a window in the table, by its statistics."""
+    """Return True if a file's statistics show that each row of results is the first pane of a window in the table."""
     return (
         file.get("max.pane") == 0
         and file.get("max.op") == "+"
@@ -90,7 +90,7 @@ def are_first_panes(file: dict[str, Any], early: bool) -> bool:
 
 
 def partition_of_all(file: dict[str, Any], unit: str) -> dict[str, str | None] | None:
-    """Return the partition of all windows of a file, by its statistics; None if there may be several."""
+    """Return the partition of all windows of a file if its statistics show that there is only one; otherwise None."""
     if unit not in PARTITIONS:
         return {}
     bounds = [file.get(f"{kind}.window_start") for kind in ("min", "max")]

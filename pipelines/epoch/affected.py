@@ -277,15 +277,15 @@ class _Planner:
     def _with_windows_of_late_rows(
         self, windows: Windows, wanted: pa.Table, may_be: pa.ChunkedArray
     ) -> tuple[pa.Table, tuple[tuple[str, int, int], ...]]:
-        """Return windows with those of the late rows in them, and spans that choose these late rows.
+        """Return the windows and those of the late rows in them, and spans that select these late rows.
 
         A late row in one of these windows is added to all windows that it belongs to. `may_be` flags the late rows to
-        look at. A span has the key's digest, and the start of the window in table late with a length of a millisecond.
-        It chooses all rows with that start, even if they came before the windows changed, so they are added together.
+        consider. A span has the key's digest, and the start of the window in table late with a length of a millisecond.
+        It selects all rows with that start, even those from before the windows changed, so they are added together.
         """
         names = [*self.key.names, START, END]
         wanted = distinct(wanted.select(names))
-        # Rows without a window can't be chosen by a span.
+        # No span selects rows without a window.
         may_be = pc.and_(may_be, self.late_rows["window_start"].is_valid())
         late_rows, times = self.late_rows.filter(may_be), self.times[may_be.to_numpy()]
         starts = np.asarray(epoch_millis(late_rows["window_start"]).to_numpy(), np.int64)
@@ -326,8 +326,8 @@ def _check_key_columns(bound: BoundPipeline, schema: pa.Schema) -> None:
     pipeline = bound.pipeline
     if pipeline.key and not key_columns(late.NAME, schema, pipeline.key, pipeline.derived_key):
         raise Refused(
-            f"late rows of pipeline {pipeline.name!r} can't be chosen by key, or by a span of time that cuts a "
-            "session or overlapping windows: the late table has no key columns. Reopen all of them"
+            f"late rows of pipeline {pipeline.name!r} can't be selected by key, or by a span of time that cuts through "
+            "a session or overlapping windows: the late table has no key columns. Reopen all of them"
         )
 
 
@@ -364,7 +364,7 @@ def _session_spans(events: pa.Table, bound: BoundPipeline, windows: Windows) -> 
 
 
 def _own_gaps(events: pa.Table, bound: BoundPipeline, assigner: WindowAssigner) -> pa.Array:
-    """Return the gap of each event by the user's function, which sees elements as the operator hands them over."""
+    """Return the gap of each event by the user's function, which gets elements as the operator would pass them."""
     columns = {}
     for name, kind in zip(bound.used, bound.value_types, strict=True):
         columns[name] = as_type(events[f"{VALUE_PREFIX}{name}"], kind).to_pylist(maps_as_pydicts="lossy")

@@ -39,7 +39,7 @@ from tidegate.windowing.watermarks import EventTimes
 
 @dataclass(frozen=True)
 class SliceRows:
-    """The rows of a slice: files with usable rows, and files with rows for table rejects. None stands for none."""
+    """The rows of a slice: files with usable rows, and files with rows for table rejects. None means no rows."""
 
     events: FileSlice | None = None
     unusable: FileSlice | None = None

@@ -63,7 +63,7 @@ class Split:
 
 
 def split_of(files: Sequence[dict[str, Any]]) -> Split | None:
-    """Return the files of a shard as base and delta, by their statistics, or None if all of it has to be read."""
+    """Return the files of a shard as base and delta, according to their statistics; None if all must be read."""
     deltas = deltas_of(files)
     bases = [file for file in files if file["path"] not in deltas]
     if len(bases) != 1 or len(deltas) > 1 or bases[0].get(f"min.{state.HASH.name}") is None:

@@ -228,7 +228,7 @@ class Promoted(Answer):
 
     def shown(self) -> Iterator[Shown]:
         yield (
-            f"{self.branch} is promoted by epoch {self.epoch} of {self.pipeline}, on timeline {self.timeline}; "
+            f"{self.branch} was promoted by epoch {self.epoch} of {self.pipeline}, on timeline {self.timeline}; "
             f"watermark {show_millis(self.watermark)}. Readers of changes get the differing windows as corrections"
         )
         yield f"the branch stays until `tidegate branch {self.pipeline} {branch_of(self.branch)} --delete`"

@@ -148,8 +148,8 @@ def verify(
 ) -> Verified:
     """Verify the tables of a pipeline as of its newest published epoch, or of a sampled epoch.
 
-    With `new`, table `quality` notes that the verification was one. With a budget, the processor time of the last such
-    verification counts.
+    With `new`, the verification is recorded in table `quality`. With a budget, the processor
+    time of the last such verification decides whether one is due.
     """
     began = process_time()
     tables = PipelineTables.of(config, pipeline)

@@ -188,7 +188,7 @@ def _remarks(
     if key and not (answer.open_windows or answer.last_fired or answer.late_rows or rejected):
         unseen = (
             f"no table has a row of it: check that it is spelt as in the data (a null is {NULL}). Events that `where` "
-            "drops or that give no result leave none, and those that were pruned or forgotten"
+            "drops, that give no result, or that were pruned or forgotten leave no row"
         )
         yield "the key", unseen
     if key:

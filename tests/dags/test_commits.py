@@ -95,7 +95,7 @@ def test_a_backfill_that_left_rows_is_no_taken_over_pipeline(lake: Lake) -> None
     arrive(lake, 30)
     lake.backfill(LOCAL, HOURS, DAY0, DAY0 + timedelta(days=1))  # type: ignore[arg-type]
     watch = SourceWatch(project(lake), "hours")
-    assert watch.poll() == Poll("rows of events that the backfill left", (1, 1))
+    assert watch.poll() == Poll("rows of events that the backfill did not read", (1, 1))
     stream(lake)
     assert watch.poll().unread is None
 
@@ -347,7 +347,7 @@ def test_a_run_that_led_to_nothing_is_tried_again_as_seldom_as_a_schedule_does()
 
 
 def test_a_stream_does_not_come_between_the_intervals_of_a_backfill() -> None:
-    left = Poll("rows of events that the backfill left", (1, 4))
+    left = Poll("rows of events that the backfill did not read", (1, 4))
     world = World(left, {"backfill": 2})
     looks = world.looks()
     assert [looks.next_reason() for _ in range(3)] == [None] * 3

@@ -53,7 +53,7 @@ class AssignerChecks:
         check_fields(f"check {index}", check, {"ts", "processing_time", "gap", "windows"})
         context = Clocks(current_processing_time=check.get("processing_time", 0))
         self._gap.gap = check.get("gap", 0)
-        # Like an operator: the stagger is drawn when the first element arrives.
+        # As in an operator, the stagger is chosen when the first element arrives.
         self._assigner = self._assigner.staggered(context.current_processing_time)
         windows = self._assigner.assign_windows(None, check["ts"], context)
         expect_equal(f"windows of check {index}", check["windows"], [window_text(window) for window in windows])

@@ -1,4 +1,4 @@
-"""A column's value in the element of a window that is first or last by event time or by another column.
+"""Aggregates that take a column's value from the first or last element of a window, by event time or by another column.
 
 Elements that tie are ordered by the value itself. So the result depends neither on the order of arrival nor on how the
 input is divided into epochs.

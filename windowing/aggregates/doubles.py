@@ -34,7 +34,7 @@ class Total(float):
 
     @classmethod
     def of(cls, value: float, rest: float | None = None) -> Total:
-        """Create the sum of a double and a remainder that is smaller than its last digit."""
+        """Create a total from a rounded sum and its remainder, which is smaller than the sum's last digit."""
         total = cls(value)
         total.rest = rest or 0.0
         return total
@@ -75,7 +75,7 @@ def sums(numbers: Doubles, groups: Groups, rests: Doubles | None = None) -> tupl
         return numbers[:0], numbers[:0]
     several = groups.sizes > 1
     if np.count_nonzero(several) * 2 < len(several):
-        # Most groups have one number, which is their sum, so the work below is only done for the others.
+        # The sum of a single number is the number itself, and most groups have only one. The rest is for the others.
         high, low = two_sum(numbers[groups.starts], np.zeros(len(groups)) if rests is None else rests[groups.starts])
         rows = np.repeat(several, groups.sizes)
         of = Groups.of_sizes(groups.sizes[several])

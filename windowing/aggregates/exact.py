@@ -48,7 +48,7 @@ def checked_int64(total: int, column: str) -> int:
 
 
 def checked_decimal(total: Decimal, kind: pa.Decimal128Type | None, column: str) -> Decimal:
-    """Return `total` if its type has enough digits for it.
+    """Return `total` if the decimal type can hold it.
 
     Raises:
         SumOutOfRange: `total` has too many digits.

@@ -105,7 +105,7 @@ class TumblingWindows(InTimeDomain):
     @property
     def needs_rows(self) -> str | None:
         if self._is_undrawn:
-            return f"{type(self).__name__} has no array form until its stagger is drawn"
+            return f"{type(self).__name__} has no array form until its stagger is chosen"
         return None
 
     @property
@@ -249,13 +249,13 @@ class CumulateWindows(InTimeDomain):
 
 
 class CumulateEventTimeWindows(CumulateWindows):
-    """Cumulative windows of event time. Source: Flink's window table-valued function `CUMULATE`."""
+    """Cumulative windows of event time. Source: Flink's windowing table-valued function `CUMULATE`."""
 
     domain = EVENT_TIME
 
 
 class CumulateProcessingTimeWindows(CumulateWindows):
-    """Cumulative windows of processing time. Source: Flink's window table-valued function `CUMULATE`."""
+    """Cumulative windows of processing time. Source: Flink's windowing table-valued function `CUMULATE`."""
 
     domain = PROCESSING_TIME
 

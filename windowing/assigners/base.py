@@ -205,7 +205,7 @@ class MergingWindowAssigner(WindowAssigner):
 
 
 class InTimeDomain(WindowAssigner):
-    """An assigner whose members follow from its time domain, which each public class sets."""
+    """Base of assigners for both time domains. Each public class sets the domain; the rest follows from it."""
 
     domain: ClassVar[TimeDomain]
 

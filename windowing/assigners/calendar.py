@@ -101,7 +101,7 @@ class Calendar:
         Raises:
             IllegalArgument: as in `window_at`.
         """
-        # A period lasts at least one local day, so a UTC day meets few windows, and they are consecutive.
+        # A period lasts at least one local day, so a UTC day overlaps only a few windows, and they are consecutive.
         windows = set()
         for day in np.unique(timestamps // _DAY).tolist():
             window = self.window_at(day * _DAY)

@@ -125,9 +125,9 @@ class Rules:
         return due
 
     def are_foreign(self, rows: pa.Table, ends: Int64s, filled: Bools, pending: Bools, timeline: Timeline) -> Bools:
-        """Return a flag for each window in state: whether it is not as these rules leave it.
+        """Return a flag for each window in state: whether other settings wrote it.
 
-        Then another trigger, allowed lateness or accumulation left it, and only the row operator can continue it.
+        Only the row operator can continue a window of another trigger, allowed lateness or accumulation mode.
         """
         waits = ends - 1 > timeline.initial
         foreign: Bools = filled != (waits | pending | np.bool_(not self.empties))

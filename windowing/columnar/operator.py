@@ -240,7 +240,7 @@ def resting_rows(state: pa.Table, key: KeySchema, elements: Elements, rules: Rul
 
 
 def _has_keys(state: pa.Table, key: KeySchema, columns: Mapping[str, pa.Array], odd: Bools) -> Bools:
-    """Return a flag for each state row: whether an element or a row-operator row has its key.
+    """Return a flag for each state row: whether its key is also that of an element or of a row for the row operator.
 
     Each key column is compared separately, so a few other keys may be flagged too.
     """

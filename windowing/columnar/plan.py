@@ -38,7 +38,7 @@ def choose_operator(windows: Compute) -> OperatorChoice:
         if windows.join is not None:
             return OperatorChoice(False, "the function of the join takes elements pair by pair")
         if windows.assigner.array_assignment is None:
-            return OperatorChoice(False, f"{kind} gives its windows one element at a time")
+            return OperatorChoice(False, f"{kind} assigns windows one element at a time")
         return OperatorChoice(True, f"{kind} has an array form, and the join pairs whole elements")
     if not isinstance(windows, Windows):
         return OperatorChoice(False, f"{type(windows).__name__} sees elements one by one, with state and timers")

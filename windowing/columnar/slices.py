@@ -118,7 +118,7 @@ def slicing_of(compute: Compute) -> Slicing | str | None:
 def _merges_inexactly(windows: Windows) -> str | None:
     """Return the reason why merged slices might differ from the aggregate of all elements, or None if they can't."""
     if windows.aggregate is None or windows.process is not None:
-        return "only an aggregate merges"
+        return "only aggregates can be merged"
     bound = windows.bound_aggregate
     if not isinstance(bound, AggregateColumns):
         return None if bound.merges_exactly else f"{type(bound).__name__} does not declare merges_exactly = True"

@@ -146,7 +146,7 @@ class ResultColumns:
         if isinstance(record, SideOutput):
             if record.tag not in self.side_outputs:
                 tags = sorted(self.side_outputs)
-                raise IllegalArgument("tag", record.tag, f"declare it in side_outputs; declared are {tags}")
+                raise IllegalArgument("tag", record.tag, f"declare it in side_outputs, which has {tags}")
             return {record.tag: value}
         if isinstance(value, WindowPair):
             # The columns are microseconds, and Arrow reads an int as microseconds. A datetime can't exceed the year

@@ -44,7 +44,7 @@ class Snapshot:
     """State rows, with watermark and clock as of the snapshot.
 
     `format` describes the rows. `inputs` is None unless the operator has two inputs. `stagger_offset` is None unless
-    the windows have a drawn stagger.
+    the windows have a stagger that was chosen.
     """
 
     rows: pa.Table

@@ -97,7 +97,7 @@ class ArrayFiring:
 
 
 class Trigger(HasFacts, ABC):
-    """A trigger, which decides when a window fires. Subclasses are frozen dataclasses, so they compare by settings.
+    """A trigger, which decides when a window fires. Subclasses are frozen dataclasses, so they compare by their values.
 
     The facts at the end have safe answers (windowing/facts.py). A trigger with a better answer overrides them.
     """

@@ -200,7 +200,7 @@ Hook: TypeAlias = Callable[[Term, Place], bool]
 
 def _checked(terms: Sequence[Term]) -> tuple[Term, ...]:
     if isinstance(terms, Term) or not terms:
-        raise IllegalArgument("terms", terms, "give one term or more: AfterAny.of(AfterCount(10), AfterWatermark())")
+        raise IllegalArgument("terms", terms, "give one or more terms: AfterAny.of(AfterCount(10), AfterWatermark())")
     check_terms("terms", *terms)
     return tuple(terms)
 

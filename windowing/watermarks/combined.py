@@ -66,7 +66,9 @@ class CombinedWatermark:
     def __getitem__(self, name: Hashable) -> ChannelStatus:
         part = self._inputs.get(name)
         if part is None:
-            raise IllegalArgument("input", name, f"register it first; registered are {sorted(map(repr, self._inputs))}")
+            raise IllegalArgument(
+                "input", name, f"register it first; the registered inputs are {sorted(map(repr, self._inputs))}"
+            )
         return part
 
     def update(self) -> bool:

@@ -104,13 +104,13 @@ class EventTime:
         return self._valve.idle
 
     def observe(self, partition: str, largest: Millis) -> None:
-        """Note the largest timestamp of rows of a commit. It takes effect when the commit is complete."""
+        """Record the largest timestamp of a commit's rows. It takes effect when the commit is complete."""
         source_partition = self._partition(partition)
         pending = source_partition.pending
         source_partition.pending = largest if pending is None else max(pending, largest)
 
     def wait_for(self, partition: str) -> None:
-        """Wait for a partition without rows so far. It becomes idle if it has none for longer than the timeout."""
+        """Let the watermark wait for a partition that has no rows yet, until it has been idle for the timeout."""
         if partition not in self._partitions:
             self._partition(partition).idleness.activity_at(self.clock)
 

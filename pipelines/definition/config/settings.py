@@ -122,7 +122,7 @@ class Notifier(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
     notifier: Annotated[str, AfterValidator(_function)]
-    """Place of the class: `package.module:name`."""
+    """Import path of the class: `package.module:name`."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -166,13 +166,13 @@ class PipelineEntry(Table):
     """One `[pipelines.NAME]` of tidegate.toml."""
 
     object: str
-    """Place of the Pipeline value: `package.module:name`."""
+    """Import path of the Pipeline value: `package.module:name`."""
     start: Moment
     """First event time of the backfill. An interval before it is a usage error."""
     end: Moment | None = None
     """End of the event time, for a data set that is complete; None for no end."""
     catchup: bool = True
-    """True lets Airflow schedule every interval since `start`, in order; with False you create the backfill."""
+    """True lets Airflow schedule every interval since `start`, in order; if False, you create the backfill yourself."""
     schedule: Cron = "0 0 * * *"
     """Cron expression of the backfill. The data interval between two ticks is the slice."""
     stream_schedule: Cron = "*/15 * * * *"
@@ -218,7 +218,7 @@ class PipelineEntry(Table):
     pool: str = "default_pool"
     """Airflow pool in which its Spark runs occupy a slot."""
     suite: str | None = None
-    """Place of the expectation suite: `package.module:name`."""
+    """Import path of the expectation suite: `package.module:name`."""
     suites: RowSuites = RowSuites()
     """Expectation suites for rows other than the final windows."""
     asset_partitions: PartitionUnit | Literal["none"] = "day"

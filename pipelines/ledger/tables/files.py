@@ -197,7 +197,7 @@ def _now() -> int:
 
 
 def deltas_of(files: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the names of the files that, by their statistics, may have rows of a delta."""
+    """Return the names of the files whose statistics allow rows of a delta."""
     return [file["path"] for file in files if file.get(f"null_count.{state.MARK.name}") != file["num_records"]]
 
 

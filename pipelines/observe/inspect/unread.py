@@ -68,7 +68,7 @@ class _View:
         if self.news is None:
             unread: str | None = _FIRST_RUN
         elif not is_taken_over:
-            unread = f"rows of {', '.join(positions)} that the backfill left"
+            unread = f"rows of {', '.join(positions)} that the backfill did not read"
         else:
             rests = [
                 f"the rest of version {each.version + 1} of {table}" for table, each in positions.items() if each.files

@@ -230,10 +230,12 @@ def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) 
     if position.frontier is not None:
         command = f"tidegate backfill {manifest.pipeline}"
         if following is None:
-            return f"no interval follows, because `end` of tidegate.toml is reached: run `{command} --end-of-input`"
+            return (
+                f"no interval follows, because `end` in tidegate.toml has been reached: run `{command} --end-of-input`"
+            )
         start, end = map(_option, (following.start, following.end))
         return (
-            f"in a backfill the run of the next interval does that, from {show_millis(following.start)} on: "
+            f"in a backfill, the run of the next interval does that, from {show_millis(following.start)} on: "
             f"`{command} --start {start} --end {end}`"
         )
     for side in manifest.inputs:

@@ -48,7 +48,7 @@ class Files:
         return Files(self.warehouse, self.path, self.schema, tuple(self.active[number] for number in numbers))
 
     def of_epochs(self, after: int, until: int) -> list[int]:
-        """Return the indices of files that may have rows of the epochs in a range, by statistics."""
+        """Return the indices of files whose statistics allow rows of the epochs in a range."""
         return [
             number
             for number, file in enumerate(self.active)

@@ -163,7 +163,7 @@ def rows_of_epochs(tables: PipelineTables, column: str, where: pc.Expression) ->
 
 
 def oldest_epoch(tables: PipelineTables) -> int:
-    """Return the oldest epoch in table epochs, by the statistics of its files, or 0 if they don't record it."""
+    """Return the oldest epoch in table epochs from the statistics of its files, or 0 if they don't record it."""
     return min((file.get("min.epoch") or 0 for file in active_files(tables.newest(epochs.NAME))), default=0)
 
 

@@ -270,7 +270,7 @@ def _may_change(rows: pa.Table, start: Reached, end: Reached, only_final: bool) 
 
 
 def _numbers_of_changes(files: Files, start: Reached, end: Reached) -> list[int]:
-    """Return the indices of files that may have a row for which `_may_change` is True, by statistics."""
+    """Return the indices of files whose statistics allow a row for which `_may_change` is True."""
     numbers = files.of_epochs(start.epoch, end.epoch)
     low, high = sorted((start.watermark, end.watermark))
     if low == high:

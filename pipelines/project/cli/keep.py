@@ -13,7 +13,7 @@ from tidegate.pipelines.project.cli.screen import Screen, command, engine_option
 
 @click.group()
 def late() -> None:
-    """Count late rows, which arrived after their windows had closed, reopen their windows, or prune the rows."""
+    """Count, reopen or prune late rows: rows that arrived after their windows had closed."""
 
 
 @command(group=late)

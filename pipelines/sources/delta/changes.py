@@ -34,7 +34,7 @@ def commit_time(actions: list[Action]) -> Millis:
 
 
 def _number_stored(add: Action) -> int | None:
-    """Return the number of rows by the statistics of an add action, including those that a deletion vector removes."""
+    """Return the number of rows in the statistics of an add action, including those that a deletion vector removes."""
     rows = json.loads(add["stats"]).get("numRecords") if add.get("stats") else None
     return None if rows is None else int(rows)
 

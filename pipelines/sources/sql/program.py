@@ -40,7 +40,7 @@ class Field:
 class Constant:
     """A value that is the same in all rows.
 
-    `is_literal` is True for a number as it is written, without a cast and not behind the name of a column. Next to a
+    `is_literal` is True for a number as it is written, without a cast and not through a derived column. Next to a
     decimal, Spark gives such an integer only as many digits as it has.
     """
 

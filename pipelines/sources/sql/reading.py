@@ -41,7 +41,7 @@ class _PlainSpark(Spark):
             name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name in ("CAST", "TRY_CAST")
         }
         NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
-        # sqlglot drops the sign +, but for Spark it is the function `positive`, and the number behind it no literal.
+        # sqlglot drops the sign +. For Spark it is the function `positive`, and the number after it is not a literal.
         UNARY_PARSERS: ClassVar[dict[Any, Any]] = {
             **SparkParser.UNARY_PARSERS,
             TokenType.PLUS: lambda self: exp.Anonymous(this="positive", expressions=[self._parse_unary()]),

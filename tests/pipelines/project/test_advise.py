@@ -285,7 +285,7 @@ def test_rows_that_only_spark_reads_are_refused(lake: Lake) -> None:
 def test_windows_that_only_a_run_assigns_are_refused(lake: Lake) -> None:
     staggered = TumblingEventTimeWindows.of(timedelta(hours=1), stagger=WindowStagger.RANDOM)
     undrawn = replace(hourly_pipeline(), compute=Windows(staggered, aggregate={"events": Count()}))
-    assert "until its stagger is drawn" in refused(lake, undrawn)
+    assert "until its stagger is chosen" in refused(lake, undrawn)
     dynamic = Windows(EventTimeSessionWindows.with_dynamic_gap(own_gap), aggregate={"events": Count()})
     assert "can't be counted without a run" in refused(lake, replace(hourly_pipeline(), compute=dynamic))
 

@@ -173,7 +173,7 @@ class Wrong(ProcessWindowFunction):
     ("result", "message"),
     [
         (7, "result = 7: give a mapping with ['n']"),
-        ({"m": 1}, "'m' is not declared; declared are ['n']"),
+        ({"m": 1}, "'m' is not one of the declared fields ['n']"),
         ({"n": 300}, "result column 'n' = 300: its declared type is int8"),
         ({"n": 1.5}, "result column 'n' = 1.5: its declared type is int8: give an int"),
     ],

@@ -240,10 +240,10 @@ class Broken(KeyedProcessFunction):
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        ({"m": 1}, "'m' is not declared; declared are ['n']"),
+        ({"m": 1}, "'m' is not one of the declared fields ['n']"),
         ((1, 2), "give a mapping with ['n']"),
         ({"n": "many"}, "result column 'n' = 'many': its declared type is int64"),
-        ("alarm", "tag = 'alarm': declare it in side_outputs; declared are []"),
+        ("alarm", "tag = 'alarm': declare it in side_outputs, which has []"),
     ],
 )
 def test_a_result_that_was_not_declared_is_refused(result: Any, message: str) -> None:
