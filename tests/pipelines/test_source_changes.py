@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable
 
+from tests.commit_times import vacuum_with_no_hours
 from tests.hand_made import HandMade, mapped, struct
 from tests.lake import DAY0, EVENTS, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.counting import HOURS, counting
@@ -46,9 +47,8 @@ def test_rows_of_a_version_can_be_read_again_after_optimize_and_vacuum(lake: Lak
     lake.append(("ann", at("02:00"), 1))
     lake.stream(LOCAL, hourly_pipeline())
     read = lake.snapshot(hourly_pipeline()).manifest.positions["events"]
-    handle = DeltaTable(lake.path("events"))
-    handle.optimize.compact()
-    handle.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(lake.path("events")).optimize.compact()
+    vacuum_with_no_hours(lake.path("events"))
     log = SourceLog(Warehouse(str(lake.folder)), lake.path("events"))
     with pytest.raises(Refused, match=r"compacted and vacuumed since it was read\. First read on"):
         log.active("at", read.version)

@@ -11,6 +11,7 @@ from deltalake import CommitProperties, DeltaTable
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.commit_times import vacuum_with_no_hours
 from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.log import SourceLog
@@ -25,7 +26,7 @@ def vacuumed(table: str) -> None:
     handle = DeltaTable(table)
     properties = CommitProperties(custom_metadata={"what": "VACUUM END"})
     handle.create_write_transaction([], "append", handle.schema(), commit_properties=properties)
-    handle.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    vacuum_with_no_hours(table)
 
 
 def without_log(table: str, until: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from tests.commit_times import vacuum_with_no_hours
 from tests.lake import DAY0, LOCAL, Lake
 from tests.recovery.arrivals import (
     PIPELINE,
@@ -55,10 +56,6 @@ def shorten_log(path: str) -> None:
     for entry in Path(path, "_delta_log").glob("*.json"):
         if entry.stem.isdigit() and int(entry.stem) < table.version():
             entry.unlink()
-
-
-def vacuum_with_no_hours(path: str) -> None:
-    DeltaTable(path).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commit_times import vacuum_with_no_hours
 from tests.expectations.broken import broken_by_rules
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
@@ -236,7 +237,7 @@ def test_what_somebody_put_back_to_a_compaction_is_not_a_damaged_log(by_hand: By
 def test_files_that_are_gone_meanwhile_are_told_and_given_up_on_request(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9, 10, 11)
     set_back(by_hand, "results", 1)
-    by_hand.tables.open("results").vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    vacuum_with_no_hours(by_hand.tables.path("results"))
     version = by_hand.tables.open("results").version()
     with pytest.raises(Refused, match=r"1 rows of table .*results are lost with file.*latest --give-up-results"):
         back_to(by_hand, "latest")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.commit_times import vacuum_with_no_hours
 from tests.expectations.broken import broken_in
 from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.changes.lakes import (
@@ -213,9 +214,8 @@ def test_late_rows_are_reopened_between_a_correction_and_its_watermark(lake: Lak
 
 def test_a_first_interval_that_is_run_again_needs_no_correction(lake: Lake) -> None:
     lake.backfill(LOCAL, HOURS, at("10:00"), at("11:00"))
-    table = DeltaTable(lake.path("events"))
-    table.delete("user = 'bob'")
-    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    vacuum_with_no_hours(lake.path("events"))
     with pytest.raises(Refused, match="VACUUM removed them"):
         lake.backfill(LOCAL, HOURS, at("11:00"), at("12:00"))
     lake.backfill(LOCAL, HOURS, at("10:00"), at("11:00"), again=True)
@@ -225,9 +225,8 @@ def test_a_first_interval_that_is_run_again_needs_no_correction(lake: Lake) -> N
 
 def test_files_that_are_gone_before_a_change_is_read_are_refused_with_a_way_on_that_works(lake: Lake) -> None:
     lake.stream(LOCAL, HOURS)
-    table = DeltaTable(lake.path("events"))
-    table.delete("user = 'bob'")
-    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(lake.path("events")).delete("user = 'bob'")
+    vacuum_with_no_hours(lake.path("events"))
     with pytest.raises(Refused, match=r"VACUUM removed them .* compared the versions 1 and 2\. .*changes='ignore'"):
         lake.stream(LOCAL, HOURS)
     lake.append(("ann", at("20:00"), 1))

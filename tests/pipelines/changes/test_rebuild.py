@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
+from tests.commit_times import vacuum_with_no_hours
 from tests.expectations.broken import broken_in
 from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.changes.lakes import CORRECTING, HOURS, SESSIONS, Crash, crash_after
@@ -46,7 +47,7 @@ def overwrite(lake: Lake, day: int, *values: int) -> None:
 
 
 def vacuumed(lake: Lake) -> None:
-    DeltaTable(lake.path("events")).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    vacuum_with_no_hours(lake.path("events"))
 
 
 def run(lake: Lake, pipeline: Pipeline, start: datetime, end: datetime, tell: Any = None, **options: bool) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from tests.commit_times import vacuum_with_no_hours
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.changes.lakes import Crash, crash_after
@@ -231,9 +232,8 @@ def streamed(lake: Lake, pipeline: Pipeline) -> None:
         lake.append(("ann", at(time), 1))
     lake.stream(LOCAL, pipeline, files=1)
     assert lake.rows(pipeline, "late").num_rows == 1
-    handle = DeltaTable(lake.path("events"))
-    handle.optimize.compact()
-    handle.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(lake.path("events")).optimize.compact()
+    vacuum_with_no_hours(lake.path("events"))
 
 
 @pytest.mark.parametrize("make", [hourly_pipeline, session_pipeline])

@@ -20,6 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.commit_times import vacuum_with_no_hours
 from tests.expectations.broken import broken_in
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.cli.project import Project as CommandLine
@@ -34,6 +35,7 @@ from tidegate.pipelines.observe.inspect.overview import pipeline_overview
 from tidegate.pipelines.project.verify import Verified
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
+from tidegate.pipelines.storage.warehouse import path_of
 from tidegate.windowing import (
     Accumulation,
     ApproxQuantile,
@@ -287,13 +289,12 @@ def test_windows_that_the_plain_rules_cannot_compute_are_unverifiable(
 
 
 def test_windows_whose_source_rows_are_gone_are_unverifiable(life: Lake) -> None:
-    source = DeltaTable(life.path("events"))
-    source.optimize.compact()
-    source.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    DeltaTable(life.path("events")).optimize.compact()
+    vacuum_with_no_hours(life.path("events"))
     # The order of arrival is lost with the files, but the rows are still there.
     compacted = verified(life, HOURS)
     assert (compacted.faults, compacted.windows) == ((), len(life.latest(HOURS)))
-    for uri in source.file_uris():
+    for uri in DeltaTable(life.path("events")).file_uris():
         Path(uri).unlink()
     outcome = verified(life, HOURS)
     assert (outcome.windows, outcome.faults) == (0, ())
@@ -618,7 +619,7 @@ def test_late_rows_are_reopened_beside_the_rows_that_a_skipped_change_removed(
 
 
 def vacuumed(table: DeltaTable) -> None:
-    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    vacuum_with_no_hours(path_of(table))
 
 
 @pytest.mark.long
@@ -794,9 +795,8 @@ def test_a_column_of_the_source_that_no_epoch_has_read_yet_is_null_in_rejected_r
     lake.append(("ann", at("10:05", day=90_000), 2))
     lake.stream(LOCAL, pipeline)
     assert lake.rows(pipeline, "rejects")["reason"].to_pylist() == ["timestamp_ahead_of_commit"]
-    table = DeltaTable(lake.path("events"))
-    table.optimize.compact()
-    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(lake.path("events")).optimize.compact()
+    vacuum_with_no_hours(lake.path("events"))
     wider = pa.table({"user": ["ann"], "at": [at("20:00")], "value": [3], "more": ["x"]})
     write_deltalake(lake.path("events"), wider, mode="append", schema_mode="merge")
     assert verified(lake, pipeline).faults == ()

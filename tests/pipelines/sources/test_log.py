@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.commit_times import date_commit
+from tests.commit_times import date_commit, vacuum_with_no_hours
 from tests.lake import EVENTS, LOCAL, Lake, assert_same_windows, at, hourly_pipeline
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.definition.recorded import Position
@@ -81,9 +81,8 @@ def test_what_is_not_append_only_is_refused_with_version_and_operation(
 def test_files_that_were_vacuumed_before_they_were_read_are_named_with_their_version(tmp_path: Path) -> None:
     append(tmp_path, 1)
     append(tmp_path, 2)
-    table = DeltaTable(str(tmp_path / "events"))
-    table.optimize.compact()
-    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    DeltaTable(str(tmp_path / "events")).optimize.compact()
+    vacuum_with_no_hours(str(tmp_path / "events"))
     with pytest.raises(Refused, match=r"1 file\(s\) .*version 1 .*compacted and vacuumed"):
         list(log(tmp_path).unread(0))
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.commit_times import vacuum_with_no_hours
 from tidegate.pipelines.sources.delta.news import LogNews
 from tidegate.pipelines.storage.delta_log import entry_name
 from tidegate.pipelines.storage.warehouse import Warehouse
@@ -68,16 +69,16 @@ def optimize(table: Table) -> None:
     table.open().optimize.compact()
 
 
-def vacuum(table: Table) -> None:
+def compact_and_vacuum(table: Table) -> None:
     optimize(table)
-    table.open().vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    vacuum_with_no_hours(table.path)
 
 
 def set_a_property(table: Table) -> None:
     table.open().alter.set_table_properties({"delta.logRetentionDuration": "interval 40 days"})
 
 
-@pytest.mark.parametrize("maintain", [optimize, vacuum, set_a_property])
+@pytest.mark.parametrize("maintain", [optimize, compact_and_vacuum, set_a_property])
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_maintenance_is_no_news(maintain: Callable[[Table], None], partitioned: bool, tmp_path: Path) -> None:
     table = Table(tmp_path, **({"partition_by": ["user"]} if partitioned else {}))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from deltalake import write_deltalake
 
+from tests.commit_times import vacuum_with_no_hours
 from tests.expectations.broken import broken_by_rules
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
@@ -166,7 +167,7 @@ def test_what_nothing_brings_back_is_given_up_only_when_asked_for(project: Proje
     for number in (8, 9, 10):
         hour(number)(by_hand)
     deleted(by_hand)
-    by_hand.tables.open("results").vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    vacuum_with_no_hours(by_hand.tables.path("results"))
     warned()
     project.tidegate("results", "sessions")
     assert "Put the files back from a copy" in warned()
