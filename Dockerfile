@@ -5,7 +5,7 @@ FROM python:3.11.14-slim-bookworm AS build
 WORKDIR /build
 COPY requirements.lock pyproject.toml ./
 COPY deployment/locked deployment/
-# What runs, without the tools of tests and documents; what builds stays in this stage.
+# The final image gets the runtime packages, without tools for tests and docs; the build tools stay in this stage.
 RUN deployment/locked uv hatchling > build.lock && deployment/locked all > image.lock \
     && pip install --no-cache-dir --require-hashes -r build.lock \
     && python -m venv --without-pip /opt/venv \
@@ -41,13 +41,13 @@ COPY --from=build /opt/venv /opt/venv
 WORKDIR /opt/tidegate
 COPY dags dags
 COPY deployment/spark deployment/spark.conf deployment/
-# The image's own project takes the place of the example's: cluster paths and the master's address.
+# The image has its own project file instead of the example's, with the cluster's paths and the master's address.
 COPY deployment/tidegate.toml tidegate.toml
 
-# By its number: Kubernetes can't tell from a name that it is not root.
+# By number: Kubernetes can't tell from a name that the user is not root.
 USER 10001
-# Delta's jars and the archive of classes, once: no run needs a network, and each starts quickly.
-# Setup also writes beside that folder, so the folder above it has to be the user's.
+# Fetches Delta's jars and creates the class archive, so that runs need no network and start quickly. Setup also writes
+# next to that folder, so its parent folder must belong to the user.
 RUN tidegate setup
 
 ENTRYPOINT ["tini", "--"]

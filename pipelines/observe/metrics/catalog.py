@@ -85,7 +85,7 @@ COUNTERS = (
         (OUTCOME,),
         tuple((fate, fate) for fate in FATES),
     ),
-    _counter("tidegate.source.removals", "{event}", "Events that were removed from the source", ROWS_GONE),
+    _counter("tidegate.source.removals", "{event}", "Events that were deleted from the source", ROWS_GONE),
     _counter("tidegate.source.skipped", "{version}", "Versions of the source that were skipped", VERSIONS_SKIPPED),
     _counter(
         "tidegate.window.lost",
@@ -119,18 +119,22 @@ COUNTERS = (
 OPEN_WINDOWS = Metric("tidegate.window.open", "{window}", "gauge", "Windows in the state")
 STATE_ROWS = Metric("tidegate.state.rows", "{row}", "gauge", "Rows of the state")
 STATE_SIZE = Metric("tidegate.state.size", "By", "gauge", "Size of the files of the newest snapshot")
-STANDING = Metric("tidegate.windows.rows", "{row}", "gauge", "Rows of table windows, 0 without the table")
+STANDING = Metric("tidegate.windows.rows", "{row}", "gauge", "Rows of table windows; 0 if there is no such table")
 WINDOWS_FILES = Metric("tidegate.windows.files", "{file}", "gauge", "Files of table windows")
 LAG = Metric("tidegate.watermark.lag", "s", "gauge", "How far a stream's watermark is behind the clock")
-WATERMARK = Metric("tidegate.watermark.time", "s", "gauge", "Watermark, since 1970: results up to it are complete")
+WATERMARK = Metric(
+    "tidegate.watermark.time", "s", "gauge", "Watermark, in seconds since 1970; results up to it are complete"
+)
 EPOCH = Metric("tidegate.epoch.number", "{epoch}", "gauge", "Number of the newest epoch")
 PUBLISHED_AT = Metric(
     "tidegate.epoch.time",
     "s",
     "gauge",
-    "Time at which the newest epoch was published (for an earlier run: at which it started), since 1970",
+    "Time, in seconds since 1970, at which the newest epoch was published, or started if an earlier run computed it",
 )
-LOOKED_AT = Metric("tidegate.source.poll.time", "s", "gauge", "Time of a stream's last poll of its source, since 1970")
+LOOKED_AT = Metric(
+    "tidegate.source.poll.time", "s", "gauge", "Time of a stream's last poll of its source, in seconds since 1970"
+)
 GAUGES = (OPEN_WINDOWS, STATE_ROWS, STATE_SIZE, STANDING, WINDOWS_FILES, LAG, WATERMARK, EPOCH, PUBLISHED_AT, LOOKED_AT)
 
 EPOCH_DURATION = Metric(
