@@ -136,8 +136,9 @@ def faults_of_windows(
     check_restorable(history.source.bound, snapshot.manifest)
     names, late_rows = history.source.bound.key.names, rows_of[late.NAME]
     of_late = key_columns(late.NAME, late_rows.schema, names, history.source.bound.pipeline.derived_key)
-    if names and not of_late and len(late_rows):
-        raise NoHistory("table late lacks the key columns, so late rows can't be matched with keys")
+    # Then any key with a row of the same time may be that of a late row.
+    of_any_key = set(late.event_times(late_rows).tolist()) if names and not of_late and len(late_rows) else set()
+    late_rows = late_rows.slice(0, 0 if of_any_key else None)
     late_rows = late_rows.drop_columns(
         [name for name in names if name not in of_late and name in late_rows.schema.names]
     )
@@ -159,7 +160,8 @@ def faults_of_windows(
         # are computed from the source.
         whole = [history.begins, *(row.get(late.REOPENED) for row in of_key)]
         is_cut = forgotten is None or max(epoch or 0 for epoch in whole) >= forgotten > 0
-        compared = _Compared(history, rows, life, dict(zip(names, key, strict=True)), is_cut, found)
+        may_be_late = any(row[TIME] in of_any_key for row in left)
+        compared = _Compared(history, rows, life, dict(zip(names, key, strict=True)), is_cut, may_be_late, found)
         compared.windows(published.get(key, []))
         compared.state(states.get(key, {}))
         compared.late(of_key)
@@ -194,6 +196,7 @@ _ROWS_GONE = "their rows are no longer in the source"
 _BEFORE_FIRST = "they begin before the first interval, and it is no longer known when their rows were added"
 _MAY_BE_PRUNED = "late rows from before epoch {} were pruned"
 _MAY_BE_FORGOTTEN = "rows of their key may be from before it was forgotten"
+_WITHOUT_KEY = "rows of their key may be late, and table late lacks the key columns"
 _DROPPED = "table epochs no longer has the epochs before {}, which read or published them"
 _OTHER_CODE = "they were computed by other code, which ran up to epoch {}"
 _ORDER_UNKNOWN = "they have rows from before epoch {}, whose order of arrival is no longer known"
@@ -203,7 +206,8 @@ _ORDER_UNKNOWN = "they have rows from before epoch {}, whose order of arrival is
 class _Compared:
     """The comparison of what is published for a key with the key's life.
 
-    `is_cut` is True if an unknown part of the rows may be from before the key was forgotten.
+    `is_cut` is True if an unknown part of the rows may be from before the key was forgotten; `may_be_late`, if a late
+    row without a key may be one of the rows.
     """
 
     history: History
@@ -211,6 +215,7 @@ class _Compared:
     life: Life
     key: dict[str, Any]
     is_cut: bool
+    may_be_late: bool
     found: WindowFaults
 
     def windows(self, published: Sequence[Mapping[str, Any]]) -> None:
@@ -271,6 +276,8 @@ class _Compared:
             reason = _ROWS_GONE
         elif self.is_cut:
             reason = _MAY_BE_FORGOTTEN
+        elif self.may_be_late:
+            reason = _WITHOUT_KEY
         elif self._is_of_dropped_epochs(bounds, *published, *filter(None, [fault.epoch])):
             reason = _DROPPED.format(history.oldest_known)
         elif begins is not None and bounds[0] < history.first_start:

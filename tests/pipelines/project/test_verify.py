@@ -775,8 +775,12 @@ def test_a_derived_key_is_not_looked_for_in_late_rows_that_have_a_column_of_its_
     lake.stream(LOCAL, pipeline)
     outcome = verified(lake, pipeline)
     assert outcome.faults == ()
+    # Each late row is unverifiable, and so would be wrong windows of its key. Those of other keys are compared.
+    assert (outcome.windows, outcome.unverifiable) == (1, 10)
     assert "table late lacks the key columns" in str(outcome.why_unverifiable)
     assert broken_in(lake.tables(pipeline), pipeline) == set()
+    change(lake, pipeline, "results", lambda rows: set_where(rows, "total", pc.equal(rows["total"], 1), 700))
+    assert [fault.key for fault in verified(lake, pipeline).faults] == [{"user": "ANN"}]
 
 
 def test_code_that_can_not_continue_has_unverifiable_windows_and_no_trace_of_another_key(lake: Lake) -> None:
