@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from tidegate.expectations.ledger import Taken
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.columns import TIMESTAMP
+from tidegate.pipelines.definition.epochs import has_ended
 from tidegate.pipelines.definition.window_shape import window_shape
 from tidegate.pipelines.ledger.manifest import is_on
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
@@ -32,7 +33,7 @@ from tidegate.pipelines.ledger.snapshots.published import PinnedEpoch, pin_epoch
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
-from tidegate.windowing.time import Millis, from_millis, to_millis
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 _FIRST, _LAST = to_millis(datetime.min), to_millis(datetime.max)
@@ -248,17 +249,21 @@ def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None, by_clo
     """
     if since is None:
         return windows
-    through = _final_through(epochs, since, by_clock)
     is_new = pc.greater(windows["epoch"], since)
-    if results.has_panes(windows.schema) and through.is_valid:
-        is_new = pc.or_kleene(is_new, pc.greater(windows["final_at"], through))
+    if results.has_panes(windows.schema):
+        were_final = pa.array(results.are_final(windows, _final_through(epochs, since, by_clock)))
+        is_new = pc.or_(is_new, pc.invert(were_final))
     return windows.filter(is_new)
 
 
-def _final_through(epochs: pa.Table, epoch: int, by_clock: bool) -> pa.Scalar:
+def _final_through(epochs: pa.Table, epoch: int, by_clock: bool) -> Millis:
     (row,) = epochs.filter(pc.equal(epochs["epoch"], epoch)).slice(0, 1).to_pylist()
-    moment = row["processing_time"] - timedelta(milliseconds=1) if by_clock else row["watermark"]
-    return pa.scalar(moment, epochs["watermark"].type)
+    if by_clock:
+        return to_millis(row["processing_time"]) - 1
+    if row["watermark"] is not None:
+        return to_millis(row["watermark"])
+    began = pc.min(epochs.filter(epochs["watermark"].is_valid())["epoch"]).as_py()
+    return MAX_TIMESTAMP if has_ended(row, began) else MIN_TIMESTAMP
 
 
 def interval_since(epochs: pa.Table, since: int | None) -> dict[str, int] | None:

@@ -39,9 +39,13 @@ from tidegate.pipelines.ledger.tables.compaction import COMPACTION, compact
 from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 from tidegate.windowing import (
     Count,
+    CountTrigger,
     EventTimeSessionWindows,
+    GlobalWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
+    WatermarkStrategy,
+    WindowAssigner,
     Windows,
 )
 from tidegate.windowing.time import to_millis
@@ -427,6 +431,22 @@ def test_a_window_that_was_out_before_the_check_and_final_after_it_is_new(tmp_pa
     found = fresh(by_hand)
     assert found.fresh["epoch"].tolist() == [1]
     assert starts(found) == ["10:00"]
+
+
+@pytest.mark.parametrize("windows", [TumblingEventTimeWindows.of(timedelta(hours=1)), GlobalWindows.create()], ids=str)
+@pytest.mark.parametrize("watermark", [WatermarkStrategy.no_watermarks(), None], ids=["no watermark", "a watermark"])
+def test_windows_that_the_end_of_input_makes_final_are_new_though_they_fired_before(
+    windows: WindowAssigner, watermark: WatermarkStrategy | None, lake: Lake
+) -> None:
+    compute = Windows(windows, trigger=CountTrigger.of(1), aggregate={"events": Count()})
+    pipeline = hourly_pipeline(compute=compute, **({} if watermark is None else {"watermark": watermark}))
+    project, tables = lake.project(pipeline), lake.tables(pipeline)
+    lake.append(("ann", at("10:00"), 1))
+    project.stream("hours")
+    assert project.quality("hours").success
+    project.stream("hours", end_of_input=True)
+    found = pin(tables, pipeline)
+    assert (found.since, found.fresh["epoch"].tolist()) == (1, [1])
 
 
 def test_a_check_on_a_line_that_a_restore_left_says_nothing(streamed: ByHand) -> None:
