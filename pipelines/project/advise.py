@@ -38,9 +38,9 @@ class Advised:
     Args:
         varied: the field that differs from the current settings: bound, lateness, idleness or gap; `present` if none
             differs.
-        bound: bound on out-of-orderness; None for a generator without one.
+        bound: bound on out-of-orderness; None for a generator without one, or if two inputs have different ones.
         lateness: allowed lateness; None if nothing is ever late.
-        idleness: idle timeout; None if there is none.
+        idleness: idle timeout; None if there is none, or if two inputs have different ones.
         gap: session gap; None for other windows.
         late: number of late rows.
         late_by_partition: number of late rows of each source partition.
@@ -225,7 +225,8 @@ def advise(
     bounds, by_bound = _bounds(distances), _least(distances, _DRAWN)
     del distances, partitions
     tried = list(_asked(asked, present)) if asked else _drawn(lateness, by_bound, by_lateness)
-    bound = value.watermark.out_of_orderness
+    bound, *others = {strategy.out_of_orderness for strategy in arrivals.strategies}
+    bound = None if others else bound
     same = present, replace(present, bound=bound)
     settings = [("present", present), *((name, setting) for name, setting in tried if setting not in same)]
     figures = lateness.figures([setting for _, setting in settings])

@@ -7,7 +7,7 @@ a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -179,6 +179,11 @@ class Arrivals:
         return self.source.bound.pipeline
 
     @property
+    def strategies(self) -> list[WatermarkStrategy]:
+        """The watermark strategies of the inputs."""
+        return [each.watermark or self.pipeline.watermark for each in self.pipeline.inputs]
+
+    @property
     def largest(self) -> Int64s:
         """Largest event time up to each commit, int64 epoch milliseconds."""
         of_commits = [
@@ -192,15 +197,19 @@ class Arrivals:
         """Largest commit time up to each commit, int64 epoch milliseconds."""
         return np.maximum.accumulate(np.array([read.commit.time for read in self.reads], np.int64))
 
-    def watermarks(self, strategy: WatermarkStrategy | None = None, observe: bool = False) -> Watermarks:
-        """Return the watermarks of a strategy for all inputs; None uses the strategies of the pipeline.
+    def watermarks(
+        self, change: Callable[[WatermarkStrategy], WatermarkStrategy] | None = None, observe: bool = False
+    ) -> Watermarks:
+        """Return the watermarks of the inputs by the strategies of the pipeline, or by the changed ones.
 
         With `observe`, they say after how many commits each source partition held the watermark back, and by how much.
         """
         pipeline = self.pipeline
-        if strategy is not None:
-            right = None if pipeline.right is None else replace(pipeline.right, watermark=strategy)
-            pipeline = replace(pipeline, watermark=strategy, right=right)
+        if change is not None:
+            right = pipeline.right and replace(
+                pipeline.right, watermark=change(pipeline.right.watermark or pipeline.watermark)
+            )
+            pipeline = replace(pipeline, watermark=change(pipeline.watermark), right=right)
         times = times_of(pipeline, None)
         before, after = [MIN_TIMESTAMP], [MIN_TIMESTAMP]
         holding, behind = dict.fromkeys(self.partitions, 0), dict.fromkeys(self.partitions, 0)

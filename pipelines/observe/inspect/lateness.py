@@ -42,7 +42,8 @@ class Setting:
     Args:
         bound: bound on out-of-orderness; None keeps the pipeline's watermark generator.
         lateness: allowed lateness; None if nothing is ever late.
-        idleness: time without a commit after which a source partition is idle; None if it never is.
+        idleness: time without a commit after which a source partition is idle; None if it never is, or if two inputs
+            have different ones.
         gap: gap of sessions; None for other windows, or if a column has the gaps.
     """
 
@@ -92,11 +93,11 @@ class Lateness:
         self.arrivals = arrivals
         bound = arrivals.source.bound
         self._assigner = _assigner_of(bound)
-        strategy = arrivals.pipeline.watermark
+        idleness, *others = {each.idle_timeout for each in arrivals.strategies}
         self.present = Setting(
             None,
             bound.lateness,
-            strategy.idle_timeout,
+            None if others else idleness,
             None if self._assigner is None else self._assigner.gap_of_every_element,
         )
         self._of_all: Grouped | None = None
@@ -118,14 +119,15 @@ class Lateness:
         """Return the watermarks under a setting."""
         name = setting.bound, setting.idleness
         if name not in self._watermarks:
-            strategy = None
-            if setting.bound is not None:
-                strategy = WatermarkStrategy.for_bounded_out_of_orderness(setting.bound)
-            elif setting.idleness != self.present.idleness:
-                strategy = self.arrivals.pipeline.watermark
-            if strategy is not None:
-                strategy = replace(strategy, idle_timeout=setting.idleness)
-            found = self.arrivals.watermarks(strategy)
+
+            def changed(strategy: WatermarkStrategy) -> WatermarkStrategy:
+                is_own = setting.idleness == self.present.idleness
+                idleness = strategy.idle_timeout if is_own else setting.idleness
+                if setting.bound is not None:
+                    strategy = WatermarkStrategy.for_bounded_out_of_orderness(setting.bound)
+                return replace(strategy, idle_timeout=idleness)
+
+            found = self.arrivals.watermarks(changed)
             self._watermarks[name] = next((each for each in self._watermarks.values() if each.equals(found)), found)
         return self._watermarks[name]
 

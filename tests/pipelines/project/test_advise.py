@@ -36,7 +36,7 @@ from tidegate.windowing import (
     Windows,
 )
 from tidegate.windowing.assigners.aligned import WindowStagger
-from tidegate.windowing.time import Millis
+from tidegate.windowing.time import Millis, to_millis
 from tidegate.windowing.triggers import AfterCount
 from tidegate.windowing.watermarks import PunctuatedWatermarks
 
@@ -175,6 +175,27 @@ def test_a_source_without_usable_rows_holds_event_time_back_by_no_length_of_time
     assert "right         0                    3  0 ms       -  " in str(advice)
     alone = replace(joined, source=joined.right.source, right=None, compute=hourly_pipeline().compute)
     assert "0 rows" in str(advice_of(lake, alone))
+
+
+def test_both_inputs_of_a_join_keep_the_settings_that_are_not_varied(lake: Lake) -> None:
+    bounds = [WatermarkStrategy.for_bounded_out_of_orderness(timedelta(hours=hours)) for hours in (0, 3)]
+    joined = hourly_pipeline(
+        compute=IntervalJoin.between(-5, 5),
+        watermark=bounds[0],
+        right=Input(source=DeltaSource("right", timestamp="at"), watermark=bounds[1]),
+    )
+    for number, hour in enumerate((10, 12, 14, 13, 11, 16, 12)):
+        for table in ("events", "right"):
+            lake.append(("ann", at(f"{hour}:05"), 1), table=table)
+            date_commit(newest_entry(lake.path(table)), to_millis(at("20:00")) + number)
+    advice = advice_of(lake, joined, idleness=[timedelta(days=1)])
+    assert [(point.bound, point.late) for point in advice.curve] == [(None, 2), (None, 2)]
+    advice = advice_of(lake, joined, bound=[timedelta(0)])
+    assert [(point.bound, point.late) for point in advice.curve] == [(None, 2), (0, 6)]
+    strict = replace(joined, name="strict", right=Input(source=DeltaSource("right", timestamp="at")))
+    for pipeline, point in zip((joined, strict), advice.curve, strict=True):
+        lake.project(pipeline).stream(pipeline.name)
+        assert len(lake.rows(pipeline, "late")) == point.late
 
 
 @pytest.mark.long
