@@ -43,7 +43,7 @@ class TableFacts:
     """Facts about a table: its id, its schema (JSON, and in Arrow's types), and its columns with values in the log.
 
     `mapping` is `none`, `name` or `id`. `features` are Delta's names of the features that a reader must support; column
-    mapping is included only if it is on.
+    mapping is included only if it is on, and VARIANT only if a column has it.
     """
 
     identity: str
@@ -62,9 +62,13 @@ class TableFacts:
             features.add("columnMapping")
         if mapping == "none":
             features.discard("columnMapping")
+        columns = table.schema().to_json()
+        if '"variant"' not in columns:
+            # deltalake adds the feature whenever it sets a property of a table with features.
+            features.discard("variantType")
         return cls(
             identity=str(metadata.id),
-            columns=table.schema().to_json(),
+            columns=columns,
             schema=arrow_schema(table),
             mapping=mapping,
             features=frozenset(features),

@@ -68,16 +68,18 @@ def test_a_source_whose_changes_are_corrected_has_steps_more_which_say_how_chang
 
 
 @pytest.mark.parametrize(
-    ("features", "where", "told"),
+    ("features", "kind", "where", "told"),
     [
-        ([], "Python task", "read the files of events"),
-        (["deletionVectors", "columnMapping"], "Python task", "read the files of events"),
-        (["deletionVectors", "variantType"], "Spark", "the table has variantType"),
+        ([], "long", "Python task", "read the files of events"),
+        (["deletionVectors", "columnMapping", "variantType"], "long", "Python task", "read the files of events"),
+        (["deletionVectors", "variantType"], "variant", "Spark", "the table has variantType"),
     ],
-    ids=["plain", "features that Arrow reads", "another feature"],
+    ids=["plain", "features that Arrow reads or no column has", "another feature"],
 )
-def test_it_says_who_reads_the_source_as_it_is(project: Project, features: list[str], where: str, told: str) -> None:
-    columns = [column("user", "string"), column("at", "timestamp"), column("value", "long")]
+def test_it_says_who_reads_the_source_as_it_is(
+    project: Project, features: list[str], kind: str, where: str, told: str
+) -> None:
+    columns = [column("user", "string"), column("at", "timestamp"), column("value", "long"), column("other", kind)]
     HandMade(project.folder / "warehouse" / "events", columns, ["user"], features)
     step = explained(project)["steps"][1]
     assert (step["where"], told in step["does"]) == (where, True), step
