@@ -7,7 +7,6 @@ added or removed are faults until the table is as it was before.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,7 +23,7 @@ from tidegate.pipelines.ledger.tables.compaction import COMPACTION
 from tidegate.pipelines.ledger.tables.files import CHECKSUM, CHECKSUM_OF_VALUES, epoch_of
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
-from tidegate.pipelines.storage.delta_log import Action, commit_info, files_in
+from tidegate.pipelines.storage.delta_log import Action, commit_info, files_in, statistics_in
 from tidegate.pipelines.storage.warehouse import active_files
 
 UNKNOWN, LOST, CHANGED, UNREADABLE, REWRITTEN = "unknown", "lost", "changed", "unreadable", "rewritten"
@@ -262,15 +261,13 @@ class _Trail:
 
 def _recorded(action: dict[str, Any]) -> tuple[int | None, bool]:
     """Return the recorded checksum of a file, and whether it was computed by the rule of versions before 0.3."""
-    stats = json.loads(action.get("stats") or "{}")
+    stats = statistics_in(action)
     text = stats.get(CHECKSUM_OF_VALUES, stats.get(CHECKSUM))
     return None if text is None else int(text, 16), CHECKSUM_OF_VALUES not in stats
 
 
 def _rows(actions: Iterable[dict[str, Any]]) -> int:
-    counts = [
-        action.get("num_records") or json.loads(action.get("stats") or "{}").get("numRecords") for action in actions
-    ]
+    counts: list[Any] = [action.get("num_records") or statistics_in(action).get("numRecords") for action in actions]
     return -1 if None in counts else sum(counts)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -81,7 +82,11 @@ def actions_in(entry: bytes) -> list[Action]:
     Raises:
         ValueError: it is damaged.
     """
-    return [json.loads(line) for line in entry.splitlines() if line.strip()]
+    # From bytes, Python's reader would accept other encodings than Delta's.
+    actions = [json.loads(line.decode()) for line in entry.splitlines() if line.strip()]
+    if not all(isinstance(action, dict) for action in actions):
+        raise ValueError("a line is not a JSON object")
+    return actions
 
 
 def commit_info(actions: Iterable[Action]) -> Action:
@@ -98,6 +103,14 @@ def files_in(actions: Iterable[Action], kind: str) -> dict[str, Action]:
         kind: `add` or `remove`.
     """
     return {unquote(action[kind]["path"]): action[kind] for action in actions if kind in action}
+
+
+def statistics_in(add: Action) -> Action:
+    """Return the statistics of an add action, or an empty dict if it has none, or none that can be read."""
+    with suppress(ValueError):
+        statistics = json.loads(add.get("stats") or "{}")
+        return statistics if isinstance(statistics, dict) else {}
+    return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ warehouse is a folder may read a source in a bucket, and vice versa.
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
 
-from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.failures import in_words, is_of_store
 from tidegate.pipelines.storage.delta_log import (
     FOLDER,
@@ -44,6 +45,9 @@ _COPIES = 8
 
 _BATCH = 65_536
 """Number of rows that are read at a time."""
+
+_DECODED = re.compile(r"%[0-9A-Fa-f]{2}|\\")
+"""What deltalake replaces in a local path: escapes of URIs, and the backslash."""
 
 
 def _check_in_folder(path: str, name: str) -> None:
@@ -114,9 +118,10 @@ class Warehouse:
         """Return the storage options of a path. A local file system has none.
 
         Raises:
-            UsageError: an option is wrong.
+            UsageError: an option is wrong, or deltalake would use another path.
         """
         if is_local(path):
+            check_local(path)
             return None
         check(path, self.options)
         return self.options
@@ -451,6 +456,20 @@ class Warehouse:
 def is_local(path: str) -> bool:
     """Return True if a path is in a local file system (or a shared mount)."""
     return "://" not in path or path.startswith("file://")
+
+
+def check_local(path: str) -> None:
+    """Refuse a local path that deltalake would decode twice, and so read from and write to another folder.
+
+    Raises:
+        UsageError: the path, with its links followed, has a backslash, or a percent sign before two hex digits.
+    """
+    place = os.path.realpath(path.removeprefix("file://"))
+    if decoded := _DECODED.search(place):
+        raise UsageError(
+            f"{place}: deltalake can't open tables in a local folder with {decoded[0]!r} in its path. Rename that "
+            "folder; a link to it does not help"
+        )
 
 
 def unreadable(path: str, error: Exception) -> Refused:

@@ -31,7 +31,7 @@ from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import FOLDER as SAVEPOINTS
 from tidegate.pipelines.ledger.snapshots.savepoint import broken_savepoints, find_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, REQUESTS, PipelineTables
-from tidegate.pipelines.storage.delta_log import SIDECARS, Action, actions_in, is_entry
+from tidegate.pipelines.storage.delta_log import SIDECARS, Action, actions_in, is_entry, statistics_in
 from tidegate.windowing.time import Millis
 
 _NOTE = "renamed.json"
@@ -198,7 +198,7 @@ class _WithName:
         """Return the files that contain a manifest, according to the statistics in the log."""
         if self.table.name != state.NAME and not self.table.name.startswith(f"{SAVEPOINTS}/"):
             return set()
-        added = {add["path"]: json.loads(add["stats"] or "{}") for row in rows if (add := row.get("add"))}
+        added = {add["path"]: statistics_in(add) for row in rows if (add := row.get("add"))}
         return {
             unquote(path)
             for path, statistics in added.items()

@@ -179,7 +179,7 @@ def _doubles_rows(tables: PipelineTables, table: str, version: int, actions: lis
     except DeltaError:
         return False
     rows = {file["path"]: file["num_records"] for file in before}
-    written = sum(json.loads(action["stats"])["numRecords"] for action in added.values())
+    written = sum(delta_log.statistics_in(action).get("numRecords", 0) for action in added.values())
     return bool(sum(rows.get(path, 0) for path in removed) < written)
 
 
@@ -191,9 +191,8 @@ def _is_read(entry: bytes) -> bool:
     try:
         actions = delta_log.actions_in(entry)
         # Delta reads the statistics too, which are JSON in a string.
-        for added in delta_log.files_in(actions, "add").values():
-            json.loads(added.get("stats") or "{}")
-        return all(isinstance(action, dict) for action in actions)
+        added = delta_log.files_in(actions, "add").values()
+        return all(isinstance(json.loads(action.get("stats") or "{}"), dict) for action in added)
     except (ValueError, TypeError, KeyError, AttributeError):
         # It is not JSON, or an action has another shape.
         return False

@@ -20,6 +20,7 @@ from tidegate.pipelines.examples.flights.source import DAYS as FLIGHT_DAYS
 from tidegate.pipelines.examples.flights.source import FIRST_DAY, load_flights
 from tidegate.pipelines.examples.starter import DAYS, clicks_of
 from tidegate.pipelines.project.cli.screen import Screen, command
+from tidegate.pipelines.storage.warehouse import check_local
 
 STARTER = Path(examples.__file__).parent / "starter"
 _TABLE = "warehouse/clicks"
@@ -54,6 +55,7 @@ def init(screen: Screen, name: Path | None) -> None:
             f"{listed(there)} already in {folder.absolute()}: nothing was written. Give a new folder: `tidegate init "
             "NAME`"
         )
+    check_local(str(folder / _TABLE))
     try:
         for file, text in texts.items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import ChangedFiles, SourceFile
 from tidegate.pipelines.sources.delta.reader import CAME, DELETED, DELETED_BESIDE, GONE, PARTITION, SIDE
 from tidegate.pipelines.sources.delta.table_facts import details_of
-from tidegate.pipelines.storage.delta_log import Action, commit_info
+from tidegate.pipelines.storage.delta_log import Action, commit_info, statistics_in
 from tidegate.windowing.time import Millis
 
 _File: TypeAlias = tuple[str, str]
@@ -35,7 +34,7 @@ def commit_time(actions: list[Action]) -> Millis:
 
 def _number_stored(add: Action) -> int | None:
     """Return the number of rows in the statistics of an add action, including those that a deletion vector removes."""
-    rows = json.loads(add["stats"]).get("numRecords") if add.get("stats") else None
+    rows = statistics_in(add).get("numRecords")
     return None if rows is None else int(rows)
 
 

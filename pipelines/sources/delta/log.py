@@ -190,6 +190,9 @@ class SourceLog:
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
         for version in range(after + 1, (self.head if until is None else until) + 1):
             actions = self._actions(version)
+            if not actions:
+                # Writers always describe their commit. Deltalake takes an empty entry for a commit without rows.
+                raise _unreadable_entry(self.path, version, ValueError("it is empty"))
             if self._is_passed_over(actions):
                 continue
             if removes_data(actions) and self._changes != "correct":

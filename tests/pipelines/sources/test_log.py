@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -48,6 +49,25 @@ def test_every_version_that_added_data_is_a_commit_in_order(tmp_path: Path) -> N
     assert [commit.version for commit in source.unread(0)] == [1, 2]
     assert [commit.version for commit in source.unread(0, until=1)] == [1]
     assert [*source.unread(2)] == []
+
+
+def test_an_empty_entry_is_damaged_and_no_commit_without_rows(tmp_path: Path) -> None:
+    append(tmp_path, 1)
+    append(tmp_path, 2)
+    entry(tmp_path, 1).write_bytes(b"")
+    source = log(tmp_path)
+    with pytest.raises(Refused, match=r"the log entry of version 1 is damaged \(it is empty\)"):
+        [*source.unread(0)]
+
+
+@pytest.mark.parametrize("stats", ["not json", "[1]", ""])
+def test_statistics_that_can_not_be_read_count_as_none(tmp_path: Path, stats: str) -> None:
+    append(tmp_path, 1)
+    actions = [json.loads(line) for line in entry(tmp_path, 0).read_text().splitlines()]
+    for action in actions:
+        action.get("add", {})["stats"] = stats
+    entry(tmp_path, 0).write_text("\n".join(map(json.dumps, actions)))
+    assert [[file.rows for file in commit.files] for commit in log(tmp_path).unread(-1)] == [[None]]
 
 
 def test_the_time_of_a_commit_is_what_the_log_says_and_not_that_of_a_file(tmp_path: Path) -> None:

@@ -59,6 +59,12 @@ def test_a_source_that_does_not_exist_is_refused_before_spark_starts(
     assert "or `warehouse` in tidegate.toml" in told
 
 
+@pytest.mark.parametrize("name", ["a%20b", "a\\b"])
+def test_a_source_in_a_folder_that_deltalake_takes_for_another_is_refused(project: Project, name: str) -> None:
+    project.rewrite(f"session_pipeline(source=DeltaSource({name!r}, timestamp='at'))")
+    project.says(2, f"{project.folder}/warehouse/{name}: deltalake can't open", "stream", "sessions", "--available-now")
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -79,6 +79,17 @@ def test_a_folder_that_can_not_be_made_is_a_usage_error(tmp_path: Path, capsys: 
     assert "can't be created" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["a%20b", "a\\b"])
+def test_a_folder_that_deltalake_takes_for_another_is_refused(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / name)
+    for folder in (name, "link"):
+        assert run(["init", str(tmp_path / folder)]) == 2
+        assert f"{tmp_path / name}/warehouse/clicks: deltalake can't open tables" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+
+
 def test_programs_get_the_folder_the_files_and_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", str(tmp_path / "new"), "--json"]) == 0
     made = json.loads(capsys.readouterr().out)

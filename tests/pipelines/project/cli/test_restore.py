@@ -166,10 +166,22 @@ def test_the_list_says_what_comes_back_in_part_and_a_restore_gives_the_rest_up_o
     assert (code, "given up: " in told, "is back at the snapshot of epoch 6" in told) == (0, True, True), told
 
 
-def test_a_damaged_log_is_set_aside_and_what_it_held_is_there_again(project: Project) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda entry: entry[:300],
+        lambda entry: b"5\n",
+        lambda entry: b"\xef\xbb\xbf" + entry,
+        lambda entry: re.sub(rb'"stats":"(?:[^"\\]|\\.)*"', b'"stats":"[1]"', entry),
+    ],
+    ids=["cut", "number", "byte order mark", "statistics"],
+)
+def test_a_damaged_log_is_set_aside_and_what_it_held_is_there_again(
+    project: Project, damage: Callable[[bytes], bytes]
+) -> None:
     project.by_hand.hours(8, 9, 10)
     entry = Path(project.by_hand.tables.path("results"), "_delta_log", f"{2:020d}.json")
-    entry.write_bytes(entry.read_bytes()[:300])
+    entry.write_bytes(damage(entry.read_bytes()))
     project.says(3, "`tidegate restore sessions latest`", "results", "sessions")
     told_data = project.data("restore", "sessions", "latest")
     assert entry.name in told_data["set_aside"][0]
