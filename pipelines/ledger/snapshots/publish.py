@@ -134,11 +134,15 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
                 raise _not_committed(tables, manifest, table, file["path"], reason) from error
         if touched and table == results.NAME and tables.warehouse.exists(tables.path(windows.NAME)):
             # Once files are removed, table windows is selected again from all of the others.
-            listed = tables.warehouse.names(path)
-            others = [file["path"] for file in active_files(handle) if not _is_deleted_whole(file, work)]
-            sizes = tables.warehouse.sizes(path, [name for name in others if name not in listed])
-            if missing := [name for name, size in sizes.items() if size is None]:
-                raise _not_committed(tables, manifest, table, missing[0], "it is missing")
+            sizes: dict[str, int | None] = {**tables.warehouse.names(path)}
+            others = {
+                file["path"]: file["size_bytes"] for file in active_files(handle) if not _is_deleted_whole(file, work)
+            }
+            sizes |= tables.warehouse.sizes(path, [name for name in others if name not in sizes])
+            for name, size in others.items():
+                if sizes[name] != size:
+                    fault = "it is missing" if sizes[name] is None else f"it has {sizes[name]} bytes, not {size}"
+                    raise _not_committed(tables, manifest, table, name, fault)
 
 
 def _not_committed(tables: PipelineTables, manifest: Manifest, table: str, file: str, reason: str) -> Refused:

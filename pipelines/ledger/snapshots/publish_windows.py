@@ -23,7 +23,7 @@ from tidegate.pipelines.definition import results, windows
 from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest
-from tidegate.pipelines.ledger.snapshots.foreign_changes import moves_rows
+from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, moves_rows
 from tidegate.pipelines.ledger.tables.commits import COMMIT, Outrun, commit, id_in
 from tidegate.pipelines.ledger.tables.files import (
     add_action,
@@ -312,7 +312,15 @@ class _Step:
         parts = 1 << (rows // _ROWS_AT_ONCE).bit_length()
         for part in range(parts):
             of_part = pc.equal(pc.bit_wise_and(pc.field("window_id"), pa.scalar(parts - 1, pa.int64())), part)
-            yield self.tables.warehouse.read_files(path, names, schema, where=of_part if parts > 1 else None)
+            try:
+                yield self.tables.warehouse.read_files(path, names, schema, where=of_part if parts > 1 else None)
+            except Refused as error:
+                reason = str(error.__cause__).strip().partition("\n")[0].rstrip(".")
+                raise Refused(
+                    f"a file of table {path} can't be read, so its windows can't be published: {reason}. Put the file "
+                    f"back, or give up its rows with `tidegate restore {self.tables.pipeline} latest {GIVE_UP}`; run "
+                    "again"
+                ) from error
 
     def _divided(self, rows: pa.Table) -> Iterator[AddAction]:
         """Write windows into a file for each partition, and return the files."""

@@ -468,15 +468,27 @@ def test_a_renamed_pipeline_has_the_table_and_its_backup_too(tables: PipelineTab
     assert pa.types.is_date32(arrow_schema(handle).field("window_day").type)
 
 
-def test_a_missing_file_of_results_is_refused_before_a_restore_that_selects_all_windows_again(lake: Lake) -> None:
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (Path.unlink, "nothing was committed: .*: it is missing"),
+        (lambda file: file.write_bytes(b""), "nothing was committed: .*: it has 0 bytes, not"),
+        (lambda file: file.write_bytes(bytes(file.stat().st_size)), "its windows can't be published"),
+    ],
+    ids=["missing", "empty", "zeros"],
+)
+def test_a_restore_names_the_remedy_if_it_selects_all_windows_again_and_a_file_of_results_can_not_be_read(
+    lake: Lake, damage: Callable[[Path], None], told: str
+) -> None:
     hours = lake.project(PIPELINE)
     for hour in range(3):
         lake.append(("ann", at(f"{10 + hour}:00"), 1), ("ann", at(f"{10 + hour}:40"), 1))
         hours.stream("hours")
     (lost,) = Path(lake.path("hours/results")).glob("results-000002-*.parquet")
-    lost.unlink()
-    with pytest.raises(Refused, match=f"nothing was committed: {lost.name}.*missing.*latest --give-up-results"):
+    damage(lost)
+    with pytest.raises(Refused, match=f"{told}.*`tidegate restore hours latest --give-up-results`"):
         hours.restore("hours", 2)
-    assert hours.snapshot_list("hours").snapshots[0]["epoch"] == 3
-    assert len(hours.restore("hours", "latest", give_up_results=True).given_up) == 1
+    committed = 3 if told.startswith("nothing was committed") else 4
+    assert hours.snapshot_list("hours").snapshots[0]["epoch"] == committed
+    assert f"are lost with file {lost.name}" in hours.restore("hours", "latest", give_up_results=True).given_up[-1]
     hours.restore("hours", 2)
