@@ -37,6 +37,9 @@ _READ = frozenset(
 _UNKNOWN_FEATURE = re.compile(r"unsupported|not supported|catalog-managed", re.IGNORECASE)
 """Words in errors about a table that uses a feature that the reader does not support."""
 
+_VARIANT = re.compile(r'[tT]ype": *"variant"')
+"""The type VARIANT in a schema as JSON, as a column or within one. A column may be named so too."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
@@ -63,7 +66,7 @@ class TableFacts:
         if mapping == "none":
             features.discard("columnMapping")
         columns = table.schema().to_json()
-        if '"variant"' not in columns:
+        if not _VARIANT.search(columns):
             # deltalake adds the feature whenever it sets a property of a table with features.
             features.discard("variantType")
         return cls(

@@ -79,7 +79,7 @@ def test_a_source_whose_changes_are_corrected_has_steps_more_which_say_how_chang
 def test_it_says_who_reads_the_source_as_it_is(
     project: Project, features: list[str], kind: str, where: str, told: str
 ) -> None:
-    columns = [column("user", "string"), column("at", "timestamp"), column("value", "long"), column("other", kind)]
+    columns = [column("user", "string"), column("at", "timestamp"), column("value", "long"), column("variant", kind)]
     HandMade(project.folder / "warehouse" / "events", columns, ["user"], features)
     step = explained(project)["steps"][1]
     assert (step["where"], told in step["does"]) == (where, True), step
