@@ -225,8 +225,8 @@ def advise(
     bounds, by_bound = _bounds(distances), _least(distances, _DRAWN)
     del distances, partitions
     tried = list(_asked(asked, present)) if asked else _drawn(lateness, by_bound, by_lateness)
-    bound, *others = {strategy.out_of_orderness for strategy in arrivals.strategies}
-    bound = None if others else bound
+    present_bounds = {strategy.out_of_orderness for strategy in arrivals.strategies}
+    bound = None if len(present_bounds) > 1 else present_bounds.pop()
     same = present, replace(present, bound=bound)
     settings = [("present", present), *((name, setting) for name, setting in tried if setting not in same)]
     figures = lateness.figures([setting for _, setting in settings])

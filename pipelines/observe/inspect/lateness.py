@@ -93,11 +93,11 @@ class Lateness:
         self.arrivals = arrivals
         bound = arrivals.source.bound
         self._assigner = _assigner_of(bound)
-        idleness, *others = {each.idle_timeout for each in arrivals.strategies}
+        timeouts = {each.idle_timeout for each in arrivals.strategies}
         self.present = Setting(
             None,
             bound.lateness,
-            None if others else idleness,
+            None if len(timeouts) > 1 else timeouts.pop(),
             None if self._assigner is None else self._assigner.gap_of_every_element,
         )
         self._of_all: Grouped | None = None
