@@ -17,6 +17,7 @@ from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
 from tidegate.pipelines.ledger.snapshots.promote import promote as run
+from tidegate.pipelines.ledger.snapshots.published import require_published, settled_watermark
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
@@ -35,8 +36,8 @@ class Branch(Answer):
         name: name of the branch, `PIPELINE@BRANCH`, under which every command accepts it.
         settings: the changed settings by name, milliseconds.
         of_epoch: the epoch of the pipeline whose snapshot it started from.
-        epoch: its newest epoch.
-        watermark: its watermark, int64 epoch milliseconds.
+        epoch: its newest published epoch.
+        watermark: the watermark of its results, int64 epoch milliseconds.
         created_at: int64 epoch milliseconds.
     """
 
@@ -189,15 +190,16 @@ def _millis(settings: Mapping[str, Length]) -> dict[str, Millis]:
 
 
 def _described(branch: PipelineTables) -> Branch:
-    note, manifest = read_note(branch.warehouse, branch.pipeline), require_snapshot(branch).manifest
+    note, head = read_note(branch.warehouse, branch.pipeline), require_snapshot(branch)
     assert note is not None, "the caller looked for it"
+    snapshot = require_published(branch, head)
     return Branch(
         pipeline_of(branch.pipeline),
         branch.pipeline,
         note.settings,
         note.epoch,
-        manifest.epoch,
-        manifest.watermark,
+        snapshot.manifest.epoch,
+        settled_watermark(snapshot, head),
         note.created_at,
     )
 

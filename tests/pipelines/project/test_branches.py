@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.expectations.broken import broken_in
-from tests.lake import Clock, Lake, at, hourly_pipeline, session_pipeline
+from tests.lake import LOCAL, Clock, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.ledger.snapshots.test_nothing_of_a_key_stays import ends_before
 from tests.pipelines.observe.reading.targets import changes, target_of
@@ -25,6 +25,7 @@ from tests.pipelines.project.cli.project import Project as CommandLine
 from tests.recovery.arrivals import copy_of
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.branches import branches_of
+from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
 from tidegate.pipelines.ledger.backups.renamed import make_branch
 from tidegate.pipelines.ledger.lease import Lease
@@ -33,6 +34,8 @@ from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.project.branches import found_branch
 from tidegate.pipelines.project.project import Project
+from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import KeyedProcess, KeyedProcessFunction, SlidingEventTimeWindows, Sum, Windows
 
 HOUR = timedelta(hours=1)
@@ -259,6 +262,23 @@ def test_a_branch_that_is_made_while_a_key_is_erased_is_noticed(
     with Lease(by_hand.tables, "forget", Clock()), pytest.raises(Refused, match=erased):
         forget(by_hand.tables, by_hand.pipeline, ("ann",), NOW)
     assert by_hand.rows("results")["user"].to_pylist() == ["bob"]
+
+
+def test_the_list_shows_a_branch_as_of_its_published_epoch(lake: Lake, project: Project) -> None:
+    made = project.branch("hours", "wide", settings=WIDE)
+
+    def kill(done: str) -> None:
+        if done == "committed":
+            raise InterruptedError
+
+    more(lake)
+    with (
+        pytest.raises(InterruptedError),
+        lake.driver(LOCAL, load_pipeline(project.config, "hours@wide"), kill) as driver,
+    ):
+        Stream(driver, lambda epoch: None, EpochLimits()).run_available()
+    assert project.branch("hours").branches == (made,)
+    assert [each["epoch"] for each in project.snapshot_list("hours@wide").snapshots][:2] == [made.epoch + 1, made.epoch]
 
 
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.long)])
