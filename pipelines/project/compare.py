@@ -21,8 +21,7 @@ from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.row_sets import distinct, surplus
 from tidegate.pipelines.epoch.correct import are_equal
 from tidegate.pipelines.ledger.manifest import Manifest, fork_of
-from tidegate.pipelines.ledger.snapshots.head import require_snapshot
-from tidegate.pipelines.ledger.snapshots.published import require_published
+from tidegate.pipelines.ledger.snapshots.published import require_settled
 from tidegate.pipelines.ledger.tables.keys import key_columns, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, rows_of, span
@@ -195,7 +194,7 @@ class _Side:
 
     @classmethod
     def of(cls, tables: PipelineTables, note: BranchNote) -> _Side:
-        manifest = require_published(tables, require_snapshot(tables)).manifest
+        manifest = require_settled(tables).manifest
         columns = arrow_schema(tables.newest(results.NAME))
         return cls(tables, manifest, fork_of(manifest.line, note.line), columns)
 

@@ -26,11 +26,14 @@ from tests.recovery.arrivals import copy_of
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.branches import branches_of
 from tidegate.pipelines.definition.load import load_pipeline
-from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
+from tidegate.pipelines.errors import LeaseHeld, Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.backups.renamed import make_branch
 from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots import promote as promotion
+from tidegate.pipelines.ledger.snapshots import restore as restoring
 from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.publish import publish_table
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.project.branches import found_branch
 from tidegate.pipelines.project.project import Project
@@ -279,6 +282,23 @@ def test_the_list_shows_a_branch_as_of_its_published_epoch(lake: Lake, project: 
         Stream(driver, lambda epoch: None, EpochLimits()).run_available()
     assert project.branch("hours").branches == (made,)
     assert [each["epoch"] for each in project.snapshot_list("hours@wide").snapshots][:2] == [made.epoch + 1, made.epoch]
+
+
+def test_a_pipeline_is_not_compared_while_a_killed_restore_is_half_published(lake: Lake, project: Project) -> None:
+    more(lake)
+    project.stream("hours")
+    project.branch("hours", "wide", settings=WIDE)
+
+    def publish_in_part(tables: PipelineTables, manifest: Manifest) -> None:
+        publish_table(tables, manifest, "results")
+        if manifest.kind == "restore":
+            raise InterruptedError
+
+    with pytest.MonkeyPatch.context() as planted, pytest.raises(InterruptedError):
+        planted.setattr(restoring, "publish", publish_in_part)
+        project.restore("hours", 1)
+    with pytest.raises(TidegateError, match="is removing rows right now"):
+        project.compare("hours", "wide")
 
 
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.long)])
