@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import results
-from tidegate.pipelines.definition.counters import FIRED, RETRACTED
+from tidegate.pipelines.definition.counters import FIRED, RETRACTED, ROWS_OUT
 from tidegate.pipelines.definition.epochs import DEPARTED
 from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.ledger.manifest import Line, Manifest
@@ -75,6 +75,9 @@ class RowCounts:
         """Yield each counter of an epoch with the row count of the tables."""
         for row in self._epochs:
             for what, by_group in self._by_group.items():
+                if row.get(what) is None:
+                    # An older version did not count them.
+                    continue
                 ranges = self._ranges(row) if by_group else [self._every]
                 row_counts = self._row_counts.get((what, row["epoch"]), np.zeros(len(ranges), np.int64))
                 has_shards = by_group and row.get("shards")
@@ -239,12 +242,14 @@ def frame_of(entries: list[Entry]) -> pd.DataFrame:
     return pd.DataFrame(entries, columns=list(Entry._fields)).convert_dtypes(dtype_backend="numpy_nullable")
 
 
-def count_panes(counts: RowCounts, panes: pa.RecordBatch, groups: Ints) -> None:
-    """Count rows of table `results` by the counters of an epoch: fired panes by timing, and retractions."""
-    if not results.has_panes(panes.schema):
+def count_results(counts: RowCounts, rows: pa.RecordBatch, groups: Ints) -> None:
+    """Count rows of table `results` by the counters of an epoch: panes by timing, and retractions; or all rows."""
+    epochs = rows["epoch"].to_numpy()
+    if not results.has_panes(rows.schema):
+        counts.take(ROWS_OUT, epochs, None)
         return
-    epochs, timing = panes["epoch"].to_numpy(), panes["timing"].to_numpy(zero_copy_only=False)
-    is_result = pc.equal(panes["op"], "+").to_numpy(zero_copy_only=False)
+    timing = rows["timing"].to_numpy(zero_copy_only=False)
+    is_result = pc.equal(rows["op"], "+").to_numpy(zero_copy_only=False)
     for name in FIRED:
         chosen = is_result & (timing == name.removeprefix("fired_"))
         counts.take(name, epochs[chosen], groups[chosen])

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from tidegate.expectations.ledger import Contents, Ints, RowCounts, count_panes, counts_elements
+from tidegate.expectations.ledger import Contents, Ints, RowCounts, count_results, counts_elements
 from tidegate.expectations.scope import Scope, fresh_windows, may_be_new
 from tidegate.pipelines.definition import late, rejects, results, state, windows
 from tidegate.pipelines.definition.pipeline import Pipeline
@@ -141,13 +141,16 @@ def slices_of(
     if scope.of_windows is not None:
         where = where & scope.of_windows
 
+    # A counter is also compared where no row is left.
+    count_results(counts, pa.RecordBatch.from_pylist([], schema), np.empty(0, np.int64))
+
     def batches() -> Iterator[pa.RecordBatch]:
         names = [file["path"] for file in files]
         for batch in tables.warehouse.read_batches(tables.path(results.NAME), names, schema, where=where):
             new = batch
             if scope.proof is not None:
                 new = batch.filter(pc.greater(batch["epoch"], scope.proof.epoch))
-            count_panes(counts, new, groups_of(new, manifest))
+            count_results(counts, new, groups_of(new, manifest))
             yield batch
 
     # Use the table's schema: the types of a file may be narrower, and the reader widens them.

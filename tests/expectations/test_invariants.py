@@ -28,9 +28,11 @@ from tests.expectations.test_planted_commits import OURS, REWRITTEN, SAME_ROWS
 from tests.expectations.test_planted_commits import PLANTED as COMMITTED
 from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from tests.pipelines.project.test_verify import change
 from tidegate.expectations.invariants.windows import ExpectPanesToBeDense
 from tidegate.expectations.pinned import CHECKSUMS, Pinned, pin
 from tidegate.expectations.suites import suites
+from tidegate.pipelines import DeltaSource, Input
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.results import latest
 from tidegate.pipelines.errors import Refused
@@ -40,6 +42,7 @@ from tidegate.windowing import (
     ContinuousEventTimeTrigger,
     Count,
     EventTimeSessionWindows,
+    IntervalJoin,
     SlidingEventTimeWindows,
     Sum,
     TumblingEventTimeWindows,
@@ -47,6 +50,7 @@ from tidegate.windowing import (
 )
 
 MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 
 
 def pinned_of(lake: QualityLake, folder: Path) -> Pinned:
@@ -183,6 +187,17 @@ def test_an_error_is_caught_by_its_invariant(
     made = lake()
     plant(made)
     assert (suite, expectation) in broken(pinned_of(made, tmp_path), only=suite)
+
+
+def test_rows_of_a_join_that_are_lost_are_missing_in_the_ledger(lake: Lake) -> None:
+    right = Input(source=DeltaSource("right", timestamp="at"))
+    pipeline = hourly_pipeline(compute=IntervalJoin.between(-HOUR, HOUR), right=right)
+    for table in ("events", "right"):
+        lake.append(("ann", at("10:00"), 1), ("ann", at("12:00"), 2), table=table)
+    lake.project(pipeline).stream("hours")
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
+    change(lake, pipeline, "results", lambda rows: rows.slice(1))
+    assert ("ledger", EQUAL) in broken_in(lake.tables(pipeline), pipeline)
 
 
 def test_no_rule_comes_without_its_planted_error(tmp_path: Path) -> None:
