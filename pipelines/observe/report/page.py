@@ -92,6 +92,8 @@ def render(
         last_epochs=list(reversed(run.epochs[-_SHOWN_EPOCHS:])),
         now=now or datetime.now(UTC),
         advice=ADVICE if has_advice else None,
+        # Other windows have no trace, and none of their rows is ever late.
+        ends_by_time=bool(run.timeline) and not manifest.ends_by_clock,
     )
 
 

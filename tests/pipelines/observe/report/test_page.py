@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.expectations.quality_lake import at, session_lake
+from tests.lake import DAY0, Lake, hourly_pipeline
+from tests.lake import at as lake_at
 from tidegate import expectations
+from tidegate.pipelines import DeltaSource, Input
 from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.page import render
 from tidegate.pipelines.observe.report.plain_text import look, templates_in
 from tidegate.pipelines.observe.report.run import read_run
 from tidegate.pipelines.project.cli import run
+from tidegate.windowing import (
+    Count,
+    GlobalWindows,
+    IntervalJoin,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    WindowJoin,
+    Windows,
+)
 from tidegate.windowing.time import to_millis
+
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +62,37 @@ def test_a_run_that_was_never_checked_says_how_to_check_it(tables: PipelineTable
     page = render(read_run(tables))
     assert "never checked" in page
     assert "tidegate quality sessions --epoch 2" in page
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        Windows(TumblingEventTimeWindows.of(HOUR), aggregate={"events": Count()}),
+        Windows(TumblingProcessingTimeWindows.of(HOUR), aggregate={"events": Count()}),
+        Windows(GlobalWindows.create_with_end_of_stream_trigger(), aggregate={"events": Count()}),
+        IntervalJoin.between(-HOUR, HOUR),
+        WindowJoin(TumblingEventTimeWindows.of(HOUR), "inner"),
+    ],
+    ids=["event time", "clock", "global", "interval join", "window join"],
+)
+def test_hints_name_only_commands_that_work(compute: Windows | IntervalJoin | WindowJoin, lake: Lake) -> None:
+    right = None if isinstance(compute, Windows) else Input(source=DeltaSource("right", timestamp="at"))
+    pipeline = hourly_pipeline(compute=compute, right=right)
+    for table in ("events", "right"):
+        lake.append(("ann", lake_at("10:00"), 1), table=table)
+    project = lake.project(pipeline)
+    project.stream("hours")
+    failed = quality.QualityRow("1", DAY0, 1, 1, "panes", "expect_it", "user", "critical", False, "", 1, 1, 1)
+    page = render(replace(read_run(lake.tables(pipeline)), quality=[failed]))
+    for command, ask in (
+        ("trace", lambda: project.trace("hours", ("ann",))),
+        ("advise", lambda: project.advise("hours")),
+    ):
+        try:
+            works = bool(ask())
+        except Refused:
+            works = False
+        assert (f"tidegate {command} hours" in page) == works
 
 
 def test_the_command_writes_to_the_work_folder_and_tells_the_file(
