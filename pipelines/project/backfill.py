@@ -26,7 +26,7 @@ from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.project.explain import choices_of_source
 from tidegate.pipelines.project.progress import Teller
-from tidegate.pipelines.run.backfill import IntervalRun
+from tidegate.pipelines.run.backfill import IntervalRun, rerun_stale
 from tidegate.pipelines.run.backfill import backfill as run
 from tidegate.pipelines.run.backfill import end_of_input as end_input
 from tidegate.pipelines.run.backfill import replay as run_replay
@@ -167,6 +167,8 @@ def backfill(
         for done in run(driver, intervals, and_following, again):
             runs.append(_reported(done, round(perf_counter() - began, 2), value, teller))
             began = perf_counter()
+        if (rerun := rerun_stale(driver)) is not None:
+            teller.say(f"the intervals that follow are stale, and their results hidden, until they run again: {rerun}")
         if end_of_input:
             teller.say(_ended(pipeline, end_input(driver)))
     # An unchanged interval has an old epoch; the correction before it has a new one.

@@ -24,7 +24,7 @@ from tidegate.pipelines.ledger.manifest import Manifest, fork_of
 from tidegate.pipelines.ledger.snapshots.published import require_settled
 from tidegate.pipelines.ledger.tables.keys import key_columns, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, rows_of, span
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, cells_apart, rows_of, span
 from tidegate.pipelines.project.branches import found_branch, said
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.compute import Windows
@@ -355,5 +355,5 @@ def _grid(comparison: Comparison) -> Grid:
 
 
 def _change(window: DifferentWindow, name: str) -> str:
-    before, after = ("-" if each is None else cell(each[name]) for each in (window.before, window.after))
-    return str(before) if before == after else f"{before} -> {after}"
+    before, after = ("-" if each is None else each[name] for each in (window.before, window.after))
+    return str(cell(before)) if are_equal(before, after) else " -> ".join(map(str, cells_apart(before, after)))

@@ -51,7 +51,8 @@ class LateSummary(Answer):
         rows: number of late rows.
         open: number of late rows that are not yet in a window.
         groups: the counts of each group, with its values of `keys`; lateness is in milliseconds. `windows` counts the
-            windows of each key; it is None if the rows have no key because it is derived.
+            windows of each key, of overlapping windows only the last one of each row; it is None if the rows have no
+            key because it is derived.
         keys: names of the columns by which rows are counted.
         trace: the command that shows why they are late; None if there is none.
         never_run: a note if the pipeline has never run; otherwise None.

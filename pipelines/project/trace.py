@@ -18,7 +18,7 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
-from tidegate.pipelines.ledger.tables.keys import are_in, key_columns, key_of_texts, rows_of_key
+from tidegate.pipelines.ledger.tables.keys import are_in, key_columns, key_of_texts, named_key, rows_of_key
 from tidegate.pipelines.observe.inspect.faults import differing
 from tidegate.pipelines.observe.inspect.history import History, Rows, late_rows_of, read_history
 from tidegate.pipelines.observe.inspect.lives import BASE, EMITTING, PART, PLACE, STEP, TIME, Event, Life
@@ -140,7 +140,7 @@ class Trace(Answer):
     main: ClassVar[str] = "events"
 
     def shown(self) -> Iterator[Shown]:
-        named = ", ".join([self.pipeline, *(f"{name} {cell(value)}" for name, value in self.key.items())])
+        named = ", ".join(filter(None, (self.pipeline, named_key(self.key))))
         if self.remark is not None:
             yield self.remark
             return

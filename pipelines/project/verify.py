@@ -24,6 +24,7 @@ from tidegate.pipelines.ledger.manifest import Manifest, is_on, of_line
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot
 from tidegate.pipelines.ledger.snapshots.published import require_settled
 from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.keys import named_key
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.faults import (
     Draw,
@@ -35,7 +36,7 @@ from tidegate.pipelines.observe.inspect.faults import (
     faults_of_windows,
 )
 from tidegate.pipelines.observe.inspect.history import read_history
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cells_apart
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import from_millis, show_millis
 from tidegate.windowing.timestamps import epoch_millis
@@ -125,10 +126,9 @@ class Verified(Answer):
                     (
                         fault.kind,
                         fault.epoch,
-                        cell(fault.key),
+                        named_key(fault.key),
                         show_millis(fault.start),
-                        cell(fault.expected),
-                        cell(fault.found),
+                        *cells_apart(fault.expected, fault.found),
                     )
                     for fault in self.faults[:_MOST_SHOWN]
                 ],

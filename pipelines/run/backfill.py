@@ -72,13 +72,22 @@ def backfill(
     for interval in intervals:
         driver.heed_stop()
         yield _run(driver, interval, again)
-    while and_following:
-        head = read_snapshot(driver.tables)
-        if head is None or not head.manifest.stale:
-            return
+    while and_following and (stale := _stale(driver)):
         driver.heed_stop()
-        first = min(head.manifest.stale, key=lambda item: item.start)
-        yield _run(driver, Interval(start=first.start, end=first.end))
+        yield _run(driver, stale[0])
+
+
+def rerun_stale(driver: Driver) -> str | None:
+    """Return the command that reruns the intervals that a correction left stale, None if there are none."""
+    stale = _stale(driver)
+    return f"`tidegate backfill {driver.pipeline.name} {bounds(stale[0])} --and-following`" if stale else None
+
+
+def _stale(driver: Driver) -> list[Interval]:
+    """Return the intervals that a correction left stale, in order."""
+    head = read_snapshot(driver.tables)
+    stale = () if head is None else head.manifest.stale
+    return [Interval(start=item.start, end=item.end) for item in sorted(stale, key=lambda item: item.start)]
 
 
 def end_of_input(driver: Driver) -> Manifest | None:
@@ -98,12 +107,10 @@ def end_of_input(driver: Driver) -> Manifest | None:
             f"pipeline {name!r} is a stream at epoch {head.manifest.epoch}: end its input with `tidegate stream {name} "
             "--available-now --end-of-input`"
         )
-    if head.manifest.stale:
-        first = min(head.manifest.stale, key=lambda item: item.start)
-        stale = bounds(Interval(start=first.start, end=first.end))
+    if (again := rerun_stale(driver)) is not None:
         raise Refused(
             f"pipeline {name!r} has {len(head.manifest.stale)} interval(s) that a correction left stale: run them "
-            f"again before its input ends, `tidegate backfill {name} {stale} --and-following`"
+            f"again before its input ends, {again}"
         )
     plan = plan_end(driver.basis(source, head))
     if plan is None:

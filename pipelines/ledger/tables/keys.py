@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from hashlib import blake2b
@@ -76,6 +76,15 @@ def text_of_value(value: object) -> str:
     if isinstance(value, str):
         return f"\\{value}" if _ESCAPE.fullmatch(value) else value
     return str(value)
+
+
+def named_key(key: Mapping[str, object]) -> str:
+    r"""Return a key with the names of its columns, each value as on the command line.
+
+    >>> named_key({"user": "ann", "device": None})
+    'user ann, device \\N'
+    """
+    return ", ".join(f"{name} {text_of_value(value)}" for name, value in key.items())
 
 
 def key_columns(table: str, schema: pa.Schema, key: tuple[str, ...], derived: Collection[str] = ()) -> tuple[str, ...]:

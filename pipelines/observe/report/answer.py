@@ -199,16 +199,31 @@ def span(row: Mapping[str, Any]) -> str:
     return moment(start) if end is None else f"{moment(start)} to {moment(end, start)}"
 
 
-def cell(value: object) -> object:
-    """Return a value as a cell of a table."""
+def cell(value: object, exact: bool = False) -> object:
+    """Return a value as a cell of a table.
+
+    >>> cell(2.0), cell(0.0042), cell({"price": 0.25, "peak": 1 / 3}), cell(1 / 3, exact=True)
+    ('2.00', '0.0042', 'price 0.25, peak 0.33', '0.3333333333333333')
+    """
     if isinstance(value, datetime):
         return moment(value)
     if isinstance(value, float):
-        return f"{value:.2f}"
+        # Two decimals would turn a small number into 0.00.
+        return str(value) if exact else f"{value:.3g}" if 0 < abs(value) < 0.01 else f"{value:.2f}"
     if isinstance(value, dict):
         return (
-            cell(value["value"])
+            cell(value["value"], exact)
             if set(value) == {"at", "value"}
-            else ", ".join(f"{k} {cell(v)}" for k, v in value.items())
+            else ", ".join(f"{k} {cell(v, exact)}" for k, v in value.items())
         )
     return value
+
+
+def cells_apart(one: object, other: object) -> tuple[object, object]:
+    """Return two different values as cells that differ.
+
+    >>> cells_apart(100.001, 100.002), cells_apart(1.0, 2.0)
+    (('100.001', '100.002'), ('1.00', '2.00'))
+    """
+    exact = cell(one) == cell(other)
+    return cell(one, exact), cell(other, exact)

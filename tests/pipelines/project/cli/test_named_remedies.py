@@ -19,6 +19,7 @@ from tidegate.pipelines.ledger.lease import Lease
 
 HOUR = 3_600_000
 NOW = ("stream", "sessions", "--available-now")
+FOLLOWING = "--start 2024-03-02T00:00:00 --end 2024-03-03T00:00:00"
 DAYS = [("--start", f"2024-03-0{day}", "--end", f"2024-03-0{day + 1}") for day in (1, 2)]
 
 
@@ -101,15 +102,16 @@ def test_what_a_command_before_the_first_run_names_is_the_first_run(project: Pro
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("next_command", [NOW, ("backfill", "sessions", "--end-of-input")], ids=["stream", "end"])
-def test_stale_intervals_run_again_by_the_command_that_the_refusal_names(
+def test_stale_intervals_run_again_by_the_command_that_the_correction_and_the_refusal_name(
     project: Project, lake: Lake, next_command: tuple[str, ...]
 ) -> None:
     for day in DAYS:
         project.data("backfill", "sessions", *day)
     lake.append(("ann", at("09:00"), 100))
-    project.data("backfill", "sessions", *DAYS[0])
-    told = project.says(3, "", *next_command)
-    heeded(project, told, "backfill")
+    corrected = project.says(0, "the intervals that follow are stale", "backfill", "sessions", *DAYS[0])
+    refused = project.says(3, "", *next_command)
+    assert f"`tidegate backfill sessions {FOLLOWING} --and-following`" in corrected
+    heeded(project, refused, "backfill")
     project.data(*next_command)
     expected = {"2024-03-01T08:00": 1, "2024-03-01T09:00": 100, "2024-03-01T12:00": 10, "2024-03-02T08:00": 1}
     assert {**expected, "2024-03-02T12:00": 10} == totals(project)
