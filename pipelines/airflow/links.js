@@ -1,5 +1,5 @@
-// Loaded into Airflow's own window by the page, which Airflow shows in an iframe: that one may neither navigate its
-// window nor open another, and ends with the first step away from it. What is defined here outlives it.
+// The page loads this into Airflow's own window. Airflow shows the page in an iframe, which may neither navigate the
+// window nor open another one, and which is removed when the user navigates away. This script outlives it.
 "use strict";
 window.tidegate = {
   open(href) {
@@ -10,7 +10,7 @@ window.tidegate = {
     dispatchEvent(new PopStateEvent("popstate"));
     if (!form) return;
     this.when("[data-testid=trigger-dag-button]", (button) => button.click());
-    // Airflow's form takes no values from an address, and React hears of a value only by an event.
+    // Airflow's form takes no values from the address, and React notices a value only through an event.
     for (const [name, value] of Object.entries(form))
       this.when(`#element_${name}`, (input) => {
         Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(input, value);
