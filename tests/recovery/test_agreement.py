@@ -271,7 +271,7 @@ def test_what_readers_see_was_made_to_last_before(by_hand: ByHand, monkeypatch: 
 @pytest.mark.first(2)
 @pytest.mark.parametrize("table", ["results", "state", "late", "epochs"])
 def test_an_entry_that_was_emptied_below_others_is_set_aside_by_a_restore(by_hand: ByHand, table: str) -> None:
-    """Delta takes it for a commit without actions, so the table still opens, and lacks an epoch."""
+    """Delta treats it as a commit without actions, so the table still opens, but lacks an epoch."""
     hours(by_hand, 8, 9, 10, 11)
     emptied(by_hand, table, -2)
     back_to(by_hand, "latest")

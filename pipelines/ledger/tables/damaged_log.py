@@ -43,7 +43,7 @@ def set_aside(
 ) -> str | None:
     """Do what `set_aside_damaged` does for one table. Return None if no entry was damaged.
 
-    `read_all` also reads the log of a table that opens: Delta takes an empty entry for a commit without actions.
+    `read_all` also reads the log of a table that opens: Delta treats an empty entry as a commit without actions.
     """
     path = tables.path(table)
     log, moved = f"{path}/{delta_log.FOLDER}", list[str]()

@@ -144,7 +144,7 @@ def columns_of_sql(text: str, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(columns_in([text], names))
     if tree.find(exp.Star):
         return tuple(names)
-    # The first part of `place.distance` is the column; sqlglot takes it for a table.
+    # The first part of `place.distance` is the column; sqlglot parses it as a table.
     written = [column.parts[0].name for column in tree.find_all(exp.Column)]
     if not names:
         return tuple(dict.fromkeys(written))

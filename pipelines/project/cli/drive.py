@@ -78,7 +78,12 @@ def backfill(
     "--end-of-input", is_flag=True, help="With --available-now: end event time after that, so all windows fire."
 )
 @click.option("--interval", help="Run until stopped, polling the source at this interval: 5s, 1min.")
-@click.option("--restore", default="latest", show_default=True, help="latest, an epoch, savepoint:NAME, or none.")
+@click.option(
+    "--restore",
+    default="latest",
+    show_default=True,
+    help="Snapshot to begin from: latest, an epoch, savepoint:NAME, or none.",
+)
 @click.option(
     "--restore-from-timeline",
     type=click.IntRange(min=0),

@@ -274,7 +274,7 @@ def quality(screen: Screen, pipeline: str, **options: Any) -> Answer:
 
 @command()
 @click.option("--where", required=True, help="SQL condition on columns of the final windows.")
-@click.option("--reason", required=True, help="Why they may pass; the reason is stored and shown.")
+@click.option("--reason", required=True, help="Why these windows may pass; the reason is stored and shown.")
 def acknowledge(screen: Screen, pipeline: str, where: str, reason: str) -> Answer:
     """Let known bad windows of PIPELINE pass its own suite from now on.
 

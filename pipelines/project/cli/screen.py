@@ -124,7 +124,7 @@ def error_as_json(error: Exception, message: str, exit_code: int) -> str:
 engine_option = click.option(
     "--engine",
     type=click.Choice(get_args(EngineName)),
-    help="What runs the tasks: spark, or local for processes on this machine, without Java.",
+    help="Engine that runs the tasks: spark, or local (processes on this machine, without Java).",
 )
 """Option of commands that run epochs or ask the engine for the types of columns."""
 

@@ -12,7 +12,7 @@ from tidegate.pipelines.project.cli.screen import Screen, command, engine_option
 
 @click.group()
 def snapshot() -> None:
-    """List snapshots, and inspect one: manifest, timers, merging windows."""
+    """List, inspect, compare and check snapshots."""
 
 
 @command("list", group=snapshot)
@@ -67,7 +67,7 @@ def check(screen: Screen, pipeline: str, target: str) -> Answer:
 _with_tables = click.option(
     "--with-tables",
     is_flag=True,
-    help="For savepoints that include all tables. They are in the location that `backups` names.",
+    help="Use savepoints that include all tables, in the location that `backups` names.",
 )
 _from = click.option("--from", "place", help="With --with-tables: folder or URI of the copies, instead of `backups`.")
 _keep = click.option(
