@@ -96,7 +96,7 @@ EXPRESSIONS: list[str] = [
         s1 like '!%!_' escape '!' ; s1 like 'a_b' ; s1 not like 'a%' ; s1 like '%a%' ; s1 like '🎈_🎈' ; s1 like '%.%'
         s1 like '日_' ; s1 like 'a%%b' ; s1 like '(a' ; s1 rlike '^a' ; s1 rlike 'b+' ; s1 rlike '[a-c]+ ?b'
         s1 rlike 'a.b' ; s1 rlike 'a.' ; s1 rlike '(a|b)c' ; s1 rlike 'x|b' ; n1 rlike '^[0-9]+' ; s1 not rlike 'a'
-        s1 rlike '.' ; s1 rlike '^a.*b' ; substring(s1, 2) ; substr(s1, -2) ; substring(s1, 0) ; substr(s1, 1, 1)
+        s1 rlike '.' ; s1 rlike '^a.*b' ; substring(s1, 2) ; substr(s1, -2L) ; substring(s1, 0) ; substr(s1, 1, 1)
         left(s1, 2) ; left(s1, 0) ; left(s1, -1) ; right(s1, 2) ; right(s1, 0) ; right(s1, -1) ; right(s1, 100)
         lower(s1) ; upper(s1) ; lcase(s1) ; ucase(s1) ; trim(s1) ; ltrim(s1) ; rtrim(s1) ; btrim(s1) ; length(s1)
         char_length(s1) ; len(s1) ; character_length(s1) ; concat(s1, s2) ; s1 || s2 ; s1 || '-' || s2 ; concat(s1)
@@ -149,6 +149,7 @@ REFUSED = _lines(
         cast(s1 as varchar(2)) ; round(d1, 2) ; extract(year from t1) ; s1 = '${env:HOME}'
         ü ; l1 < 9223372036854775808 ; cast(cast(i1 as float) as double) ; cast(l1 as float) + 0D ; float(i1) = d1
         i1 between -9223372036854775809 and 0 ; d1 < 1e400 ; d1 < 1e400D ; f1 < 1e39F ; -(-2147483648)
+        substring(s1, 3000000000)
     """
 )
 """Expressions that are left to Spark."""

@@ -66,6 +66,8 @@ def _need(node: Node, *kinds: pa.DataType) -> Node:
 def _literal(node: Node, kind: type) -> object:
     if not isinstance(node, Constant) or type(node.value) is not kind:
         raise Unproven(f"it is proven for a literal {kind.__name__} only")
+    if isinstance(node.value, int) and not -(2**31) <= node.value < 2**31:
+        raise Unproven(f"{node.value} is beyond INT, the type of the argument")
     return node.value
 
 
