@@ -43,7 +43,7 @@ from tidegate.pipelines.ledger.tables.keys import Key, is_forgotten
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Identity, Life, Step
 from tidegate.pipelines.sources.base import SourceFileMissing
-from tidegate.pipelines.sources.commits import FilePart
+from tidegate.pipelines.sources.commits import FilePart, SourceCommit
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.pipelines.storage.warehouse import read_table
@@ -417,7 +417,7 @@ def _moves(
         if kind == "backfill":
             start, frontier = to_millis(row["interval_start"]), to_millis(row["interval_end"])
             inside = of_version(source, version, None, start, frontier).parts
-            late = of_added(source, list(source.log.unread(read, version)), until=start).parts if read >= 0 else ()
+            late = of_added(source, list(_appends(source, read, version)), until=start).parts if read >= 0 else ()
             lag = EventOrder.of(source.bound.compute).lag
             before = start - lag if watermark == MIN_TIMESTAMP else watermark
             yield Step(epoch, kind, version, clock, before, after, lag, (*late, *inside))
@@ -468,7 +468,7 @@ def _commits(
 
     `read` has the version up to which commits have moved the watermark, and that up to which their rows were read.
     """
-    for commit in source.log.unread(read[0], until):
+    for commit in _appends(source, read[0], until, read[1]):
         (alone,) = in_steps([ReadCommit(commit, commit.files, len(commit.files), True)], times)
         largest = source.measure(of_commits(source.files, [alone])).largest
         steps = steps_of([alone], times, largest, lambda read: ())
@@ -476,6 +476,15 @@ def _commits(
         watermark = max(watermark, times.watermark)
         parts = parts_of(source, commit) if commit.version > read[1] else ()
         yield Step(epoch, "stream", commit.version, steps[-1].clock, before, watermark, None, parts)
+
+
+def _appends(source: OpenInput, after: int, until: int, corrected: int = -1) -> Iterator[SourceCommit]:
+    """Yield the commits between two versions, without those after `corrected` that changed rows.
+
+    A correction has an epoch of its own, at which a history begins: other epochs skipped such commits, by
+    `changes="ignore"`, even if the code has another setting now.
+    """
+    return (c for c in source.log.unread(after, until) if not c.changes or c.version <= corrected)
 
 
 def _watermark(value: Any, before: Millis, newest: Manifest | None) -> Millis:

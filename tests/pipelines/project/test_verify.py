@@ -650,6 +650,20 @@ def test_late_rows_of_a_time_whose_skipped_change_is_gone_are_not_reopened(
 CORRECTED = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"))
 
 
+def test_a_skipped_change_stays_skipped_with_changes_correct(lake: Lake) -> None:
+    """`changes="ignore"` for one run is a remedy that messages name."""
+    ignoring = replace(CORRECTED, source=replace(CORRECTED.source, changes="ignore"))
+    lake.append(("ann", at("10:00"), 1), ("ann", at("13:00"), 2))
+    lake.stream(LOCAL, ignoring)
+    updated(DeltaTable(lake.path("events")))
+    lake.append(("ann", at("15:00"), 4))
+    lake.stream(LOCAL, ignoring)
+    lake.append(("ann", at("17:00"), 8))
+    lake.stream(LOCAL, CORRECTED)
+    outcome = verified(lake, CORRECTED).require()
+    assert (outcome.windows, outcome.unverifiable) == (3, 0)
+
+
 def test_rows_whose_correction_moved_the_watermark_count_once(lake: Lake) -> None:
     lake.append(("ann", at("10:00"), 1), ("bob", at("11:00"), 2))
     lake.stream(LOCAL, CORRECTED)
