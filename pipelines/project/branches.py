@@ -9,6 +9,7 @@ from typing import ClassVar
 from tidegate.pipelines.definition.branch_settings import check_setting, differing, with_settings
 from tidegate.pipelines.definition.branches import BranchNote, branches_of, no_branch, read_note
 from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.names import branch_of, check_name, pipeline_of
 from tidegate.pipelines.errors import Refused, UsageError
@@ -138,9 +139,11 @@ def branch_list(config: Config, pipeline: str) -> Branches:
 
 def branch_delete(config: Config, pipeline: str, name: str) -> BranchDeleted:
     """Remove a branch permanently, or the remains of an interrupted call."""
-    tables, branch = _both(config, pipeline, name)
-    if branch.pipeline not in branches_of(tables.warehouse, pipeline):
-        raise no_branch(tables.warehouse, branch.pipeline)
+    # `rename` names this command when tidegate.toml no longer has the old name of the pipeline.
+    branch = PipelineTables(warehouse_of(config), f"{pipeline}@{name}")
+    if branch.pipeline not in branches_of(branch.warehouse, pipeline):
+        _both(config, pipeline, name)
+        raise no_branch(branch.warehouse, branch.pipeline)
     with Lease(branch, "branch --delete", system_clock) as lease:
         remove_branch(branch, lease.check)
         FilesOfRuns(config, branch.pipeline, ()).remove()

@@ -72,6 +72,15 @@ def test_code_and_file_are_renamed_first(project: Project) -> None:
     assert not folder(project, "nobody").exists()
 
 
+def test_branches_are_deleted_by_the_command_that_the_refusal_names(project: Project) -> None:
+    project.by_hand.hours(8)
+    project.data("branch", OLD, "wide", "--set", "allowed_lateness=2h")
+    edit(project)
+    refused(project, 3, "`tidegate branch sessions wide --delete`")
+    project.says(0, "is deleted", "branch", OLD, "wide", "--delete")
+    assert project.data(*RENAME)["pipeline"] == NEW
+
+
 def test_a_pipeline_that_runs_is_not_renamed(begun: Project) -> None:
     for name, words in ((OLD, "end the run by Ctrl-C"), (NEW, "is being driven by")):
         with Lease(replace(begun.by_hand.tables, pipeline=name), "stream", system_clock):
