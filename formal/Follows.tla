@@ -1,7 +1,7 @@
 ------------------------------- MODULE Follows -------------------------------
-(* Does a run of the real code follow the protocol? A trace has a line for each step that was seen: driver, step,     *)
-(* epoch and table. Between two lines the model may take steps that write no line. A trace is accepted if the model   *)
-(* can take all of its steps in their order.                                                                          *)
+(* Does a run of the real code follow the protocol? A trace has a line for each observed step: driver, step, epoch    *)
+(* and table. Between two lines, the model may take steps that write no line. A trace is accepted if the model can    *)
+(* take all of its steps in order.                                                                                    *)
 EXTENDS Promises
 
 CONSTANT Traces
@@ -11,7 +11,8 @@ VARIABLES which, line
 Lines == Traces[which]
 The == Lines[line]
 
-(* An epoch in which only the clock moves reads nothing, nor does one that reopens rows: no row of a trace is late.    *)
+(* An epoch that only advances the clock reads nothing, and neither does one that reopens rows: no row of a trace is  *)
+(* late.                                                                                                              *)
 PlanEmpty(d) ==
     /\ Ready(d, IF The.of = "clock" THEN "stream" ELSE The.of)
     /\ LET base == HeadAt(driver[d].at)
@@ -24,7 +25,7 @@ PlanEmpty(d) ==
 EpochAt(version) == HeadAt(version).epoch
 IsOfTheTable(d) == driver[d].m.epoch = The.epoch /\ Published[driver[d].t] = The.of
 
-(* Before its clean-up `forget` recovers once more, and finds all published. *)
+(* Before its clean-up, `forget` recovers again, and finds everything published. *)
 RecoversAgain(d) == driver[d].pc = "listing" /\ EpochAt(Len(state)) = The.epoch /\ UNCHANGED vars
 
 Seen(d) ==
@@ -40,7 +41,7 @@ Seen(d) ==
       [] The.step = "refused"   -> LookWhoseEntryItIs(d) /\ driver'[d].pc = "idle"
       [] The.step = "published" -> PutTable(d) /\ IsOfTheTable(d) /\ tables' # tables
       [] The.step = "has"       -> (OpenTable(d) /\ IsOfTheTable(d) /\ driver'[d].opened = -1) \/ RecoversAgain(d)
-      \* The code writes nothing to a table for which an epoch has nothing. The model counts the epoch there.
+      \* The code does not write to a table for which an epoch has nothing; the model counts the epoch there anyway.
       [] The.step = "passed over" -> \/ (PutTable(d) \/ (OpenTable(d) /\ driver'[d].opened = -1)) /\ IsOfTheTable(d)
                                      \/ RecoversAgain(d)
       [] The.step = "fenced"    -> Fence(d) /\ driver'[d].pc = "fenced"
@@ -50,7 +51,7 @@ Seen(d) ==
 
 Unseen(d) ==
     \/ The.step = "recovered" /\ LookAgain(d)
-    \/ driver[d].cmd = "restore" /\ Recover(d)  \* it looks at the tables in its own way
+    \/ driver[d].cmd = "restore" /\ Recover(d)  \* a restore reads the tables in its own way
     \/ OpenTable(d) /\ driver'[d].opened >= 0
     \/ PutTable(d) /\ UNCHANGED tables
     \/ CheckFiles(d) /\ driver'[d].pc = "checked"
@@ -73,7 +74,7 @@ FollowView == <<View, which, line>>
 
 ASSUME \A number \in DOMAIN Traces : TLCSet(10 + number, 0)
 
-(* How many lines of each trace were taken. *)
+(* Number of lines of each trace that were taken. *)
 Tell == IF line' - 1 > TLCGet(10 + which) THEN TLCSet(10 + which, line' - 1) /\ PrintT(<<"followed", which, line' - 1>>)
         ELSE TRUE
 =============================================================================

@@ -1,34 +1,34 @@
 ------------------------------ MODULE Tidegate ------------------------------
 (* The protocol by which drivers turn a source into published tables, as docs/operations/recovery.md describes it.    *)
-(* Steps have the names that the driver tells: planned, operated, committed, published.                               *)
+(* Steps are named as the driver reports them: planned, operated, committed, published.                               *)
 (*                                                                                                                    *)
-(* A driver may stop for any time between two steps and go on later (nothing here is fair), or crash. The lease may   *)
-(* run out at any time: its holder hung, or the clock of another host is ahead. What a driver reads of a log may be   *)
-(* stale by one entry. Logs take an entry only if there is none of that number (put-if-absent), and the answer may be *)
-(* lost. Table rejects is left out: it differs from late in nothing that matters here.                                *)
+(* A driver may pause for any time between two steps and continue later (no fairness is assumed), or crash. The lease *)
+(* may expire at any time, because its holder hung or another host's clock is ahead. A driver's view of a log may be  *)
+(* stale by one entry. A log accepts an entry only if it has none of that number (put-if-absent), and the answer may  *)
+(* be lost. Table rejects is left out: it does not differ from late in anything that matters here.                    *)
 EXTENDS Source
 
 CONSTANTS Drivers,      \* the processes
-          Commands,     \* what may be started: subset of {"stream", "backfill", "restore", "promote", "reset", "forget",
+          Commands,     \* startable commands: subset of {"stream", "backfill", "restore", "promote", "reset", "forget",
                         \* "vacuum", "reopen", "prune", "optimize", "savepoint"}
           Others,       \* what else may happen: another writer does "set back" or "vacuum"; a clean-up "keeps several"
                         \* snapshots; a stream cleans up ("maintenance"); state has "deltas"
           MaxStarts,    \* number of commands that are started
-          Calm,         \* nothing crashes or hangs in this number of the first commands
+          Calm,         \* number of first commands in which nothing crashes or hangs
           MaxEpochs,    \* number of the last epoch
           Stale,        \* TRUE: a listing may lack the newest entry
           Bug           \* the protection that is switched off; "none" for the protocol as it is
 
-VARIABLES source,       \* generation, and number of commits that are there
+VARIABLES source,       \* generation, and number of existing commits
           state,        \* log of table state: a sequence of entries; entry.m is the manifest that is the head there
           tables,       \* by published table: its log (epoch and application id of each entry) and the files it lists
           folder,       \* the data files that exist, of all tables
           retained,     \* versions of table state that can be restored
           lease,        \* the driver that holds the lease, or Nobody
-          driver,       \* by driver: its step, and what it has in memory
+          driver,       \* by driver: its step, and the contents of its memory
           starts,       \* number of commands started
           tries,        \* number of plans made; it makes the names of files unique
-          note,         \* position after the newest epoch that was published as a whole; only a bug reads it
+          note,         \* position after the newest epoch that was completely published; only a bug reads it
           forgotten,    \* rows that completed commands `forget` erased, and the files that the last one listed
           erased,       \* rows that any epoch of `forget` or `prune` erased; a restore does not bring them back
           saved,        \* savepoints: the manifest and the files of each
@@ -66,29 +66,30 @@ LineOf(m) == IF IsSnapshot(m) THEN m.line ELSE {}
 OpenOf(m) == IF IsSnapshot(m) THEN m.open ELSE {}
 WatermarkOf(m) == IF IsSnapshot(m) THEN m.watermark ELSE 0
 
-(* The newest epoch that a log has up to a version: Delta's transaction of our application.                           *)
+(* The newest epoch in a log up to a version, from Delta's transaction of our application.                            *)
 EpochIn(log, version) == Max({0} \cup {log[v].epoch : v \in 1..version})
 NewestEpoch(t) == EpochIn(tables[t].log, Len(tables[t].log))
 NewestCommitted(version) == Max({0} \cup {state[v].m.epoch : v \in 1..version})
 NewestOfAll == Max({NewestCommitted(Len(state))} \cup {NewestEpoch(t) : t \in Names})
 
-(* The manifest of an epoch that was committed; the log keeps all, also those that retention has removed.             *)
+(* The manifest of a committed epoch; the log keeps all of them, even those that retention has removed.               *)
 CommittedAs(epoch) ==
     LET versions == {v \in 1..Len(state) : state[v].kind = "snapshot" /\ state[v].m.epoch = epoch}
     IN  IF versions = {} THEN None ELSE state[Min(versions)].m
 
-(* A file has rows of one epoch. A compacted file is one for each of its epochs here, with the number of the copy.     *)
+(* A file has rows of one epoch. A compacted file is modelled as one file for each of its epochs, with the number of  *)
+(* the copy.                                                                                                          *)
 File(table, epoch, rows, id) == [of |-> table, epoch |-> epoch, rows |-> rows, id |-> id, copy |-> 0]
 FilesWith(table, epoch, rows, id) == IF rows = {} THEN {} ELSE {File(table, epoch, rows, id)}
 NoFiles == [t \in {"results", "late"} |-> {}]
 
 NoEpochs == [t \in Names |-> {}]
 
-(* A row that is retracted, or marked because it is reopened or was deleted from the source, does not count any more.  *)
+(* A row no longer counts once it is retracted, or marked because it was reopened or deleted from the source.         *)
 IsMinus(file) == file.of \in {"retracted", "marked"}
 RowsIn(files) == UNION {f.rows : f \in {g \in files : ~IsMinus(g)}} \ UNION {f.rows : f \in {g \in files : IsMinus(g)}}
 
-(* A state of version 2 is a base, which stays as it is, and a delta, which has what changed since.                   *)
+(* State of version 2 is a base, which does not change, and a delta with everything that has changed since.           *)
 DeltaOf(m) == FilesWith("state", m.epoch, m.open \ UNION {f.rows : f \in m.base}, m.try)
 StateFiles(m) == IF IsSnapshot(m) THEN m.base \cup DeltaOf(m) ELSE {}
 BaseOf(m) == IF m.base = {} THEN StateFiles(m) ELSE m.base
@@ -123,8 +124,8 @@ Start(d, cmd) ==
               ELSE "rerun of an epoch that is not published"
     /\ UNCHANGED <<source, state, tables, folder, retained, tries, note, forgotten, erased, saved>>
 
-(* Recovery compares the head with the epochs of all tables, also of state. It refuses a head that is behind one;     *)
-(* otherwise it rolls forward.                                                                                        *)
+(* Recovery compares the head with the epochs of all tables, including state. It refuses a head that is behind a      *)
+(* table; otherwise it rolls forward.                                                                                 *)
 Recover(d) ==
     /\ driver[d].pc = "started"
     /\ \E version \in Listing(Len(state)) :
@@ -132,7 +133,7 @@ Recover(d) ==
              isBehind == \/ NewestCommitted(version) > head.epoch
                          \/ \E t \in Names : NewestEpoch(t) > head.epoch
              isRestore == driver[d].cmd = "restore"
-             \* A restore leaves the newest epoch that any table has, also if the head is another one.
+             \* A restore leaves the newest epoch that any table has, even if the head is another one.
              m == IF isRestore THEN CommittedAs(NewestOfAll) ELSE head
              ready == [driver[d] EXCEPT !.pc = "ready", !.at = version]
              skips == \/ Bug = "recovery rolls forward" \/ driver[d].cmd \in {"optimize", "savepoint"}
@@ -145,7 +146,7 @@ Recover(d) ==
                   /\ UNCHANGED lease
     /\ UNCHANGED <<source, state, tables, folder, retained, starts, tries, note, forgotten, erased, saved>>
 
-(* Between two epochs a driver sees that another one has committed. It goes on from there, but recovers first.        *)
+(* Between two epochs, a driver notices that another one has committed. It recovers, and then continues from there.   *)
 LookAgain(d) ==
     /\ driver[d].pc = "ready" /\ driver[d].cmd \in {"stream", "backfill"}
     /\ TheHead.epoch > HeadAt(driver[d].at).epoch
@@ -176,7 +177,7 @@ Reading(base, kind, rows, watermark, pending, position, frontier, isLate(_)) ==
                         FilesWith(t, epoch, IF t = "results" THEN fired ELSE late, tries + 1)],
          remove |-> NoEpochs, back |-> [t \in Names |-> {}], forget |-> {}]
 
-(* A quiet epoch reads nothing. *)
+(* An idle epoch reads nothing. *)
 Quiet(from, kind, epoch, timeline, line) ==
     [from EXCEPT !.epoch = epoch, !.try = tries + 1, !.kind = kind, !.timeline = timeline, !.line = line,
                  !.files = NoFiles, !.remove = NoEpochs, !.back = [t \in Names |-> {}], !.forget = {}]
@@ -188,7 +189,7 @@ StreamRefuses(base) == /\ IsSnapshot(base) /\ base.generation # source.generatio
 Begin(base) ==
     LET position == IF Bug = "the position is the manifest's" THEN note ELSE PositionOf(base)
         at == position[source.generation]
-        \* Without the check the number of the old table's version is taken for one of the new table.
+        \* Without the check, the old table's version number would be read as a version of the new table.
         misread == [version |-> position[1].version, files |-> 0]
     IN  IF Bug = "files that were read are part of the position" THEN [position EXCEPT ![source.generation].files = 0]
         ELSE IF IsSnapshot(base) /\ base.generation # source.generation
@@ -222,7 +223,7 @@ PlanStream(d) ==
                        /\ did' = IF base.base = {} THEN "a delta is written" ELSE "a delta replaces another one"
     /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased, saved>>
 
-(* A stream that follows a backfill first reads what the backfill left of the commits that it knew. *)
+(* A stream that follows a backfill first reads the rows that the backfill left unread in the commits that it knew. *)
 PlanHandOver(d) ==
     /\ Ready(d, "stream")
     /\ LET base == HeadAt(driver[d].at)
@@ -234,7 +235,7 @@ PlanHandOver(d) ==
     /\ did' = "a stream takes over from a backfill"
     /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased, saved>>
 
-(* An interval of a backfill. Rows before it that came since are taken into their windows: a correction. *)
+(* An interval of a backfill. Rows before it that have arrived since are added to their windows, as a correction. *)
 PlanInterval(d) ==
     /\ Ready(d, "backfill")
     /\ LET base == HeadAt(driver[d].at)
@@ -248,7 +249,7 @@ PlanInterval(d) ==
     /\ did' = ""
     /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased, saved>>
 
-(* A version of the source deletes a row. The stream takes it out of state, or retracts what it published of it.      *)
+(* A version of the source deletes a row. The stream removes it from state, or retracts what it published for it.     *)
 PlanChange(d) ==
     /\ Ready(d, "stream")
     /\ LET base == HeadAt(driver[d].at)
@@ -267,7 +268,7 @@ PlanChange(d) ==
     /\ did' = "a row that was deleted from the source is retracted"
     /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased, saved>>
 
-(* Late rows are taken into their windows, which have passed: they become results, and table late marks them.          *)
+(* Late rows are added to their windows, which have passed: they become results, and table late marks them.           *)
 PlanReopen(d) ==
     /\ Ready(d, "reopen")
     /\ LET base == HeadAt(driver[d].at)
@@ -300,8 +301,8 @@ RowsPruned(m) ==
     ELSE LET manifests == {state[v].m : v \in {w \in 1..Len(state) : state[w].m.epoch <= PrunedUpTo(m)}}
          IN  UNION {f.rows : f \in UNION {old.files["late"] : old \in manifests}}
 
-(* A restore opens state, looks for its target among the retained snapshots and the savepoints, and leaves the line    *)
-(* that tables are on. What a line that was left published comes back with it, if it is still there.                  *)
+(* A restore opens state, looks for its target among the retained snapshots and the savepoints, and leaves the        *)
+(* current lineage of the tables. Rows that an abandoned lineage published reappear with it, if they still exist.     *)
 PlanRestore(d) ==
     /\ Ready(d, "restore")
     /\ \E then \in {HeadAt(v) : v \in retained} \cup {s.m : s \in saved} :
@@ -330,8 +331,8 @@ PlanRestore(d) ==
                                THEN "a savepoint is restored whose snapshot is gone" ELSE "a restore"
     /\ UNCHANGED <<source, state, tables, folder, retained, starts, note, forgotten, erased, saved>>
 
-(* A branch began at a retained snapshot, and has read what the head has: its rows follow from the position, as all do.*)
-(* One epoch takes them in place of those that the pipeline published since.                                           *)
+(* A branch began at a retained snapshot, and has read what the head has: its rows follow from the position, as all   *)
+(* do. One epoch publishes them in place of those that the pipeline published since.                                  *)
 PlanPromote(d) ==
     /\ Ready(d, "promote") /\ IsSnapshot(HeadAt(driver[d].at))
     /\ \E target \in retained :
@@ -362,7 +363,7 @@ PlanReset(d) ==
 PlanForget(d) ==
     /\ Ready(d, "forget")
     /\ LET base == HeadAt(driver[d].at)
-           \* Also if only an older snapshot holds the key, because a command before was interrupted.
+           \* Even if only an older snapshot holds the key, because an earlier command was interrupted.
            files == tables["results"].files \cup tables["late"].files \cup UNION {StateFiles(HeadAt(v)) : v \in retained}
            held == base.open \cup UNION {f.rows : f \in files}
            gone == {row \in held : HasForgettableKey(row)}
@@ -374,7 +375,7 @@ PlanForget(d) ==
     /\ did' = "a key is forgotten"
     /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased, saved>>
 
-(* Nothing is left to do, or the command is refused: it ends, and gives the lease back. *)
+(* Nothing is left to do, or the command is refused: it ends, and releases the lease. *)
 EndCleanly(d) ==
     /\ driver[d].pc = "ready"
     /\ LET base == HeadAt(driver[d].at) IN
@@ -395,7 +396,8 @@ Operate(d) ==
            /\ did' = IF left # {} THEN "files of a failed attempt lie there" ELSE ""
     /\ UNCHANGED <<source, state, tables, retained, lease, starts, tries, note, forgotten, erased, saved>>
 
-(* The files must be there. Between this step and the commit no other writer may run VACUUM; our own clean-up may.    *)
+(* The files must exist. Between this step and the commit, no other writer may run VACUUM, but our own clean-up may   *)
+(* run.                                                                                                               *)
 CheckFiles(d) ==
     /\ driver[d].pc = "operated"
     /\ LET planned == driver[d].m
@@ -426,7 +428,8 @@ Commit(d) ==
            ELSE Become(d, [me EXCEPT !.pc = "asking"]) /\ did' = "" /\ UNCHANGED <<state, retained, erased, saved>>
     /\ UNCHANGED <<source, tables, folder, lease, starts, tries, note, forgotten, saved>>
 
-(* An error does not say whether the entry was written. So the driver looks whose entry stands there: each has an id. *)
+(* An error does not say whether the entry was written. So the driver reads the entry to see whose it is: each has an *)
+(* id.                                                                                                                *)
 LookWhoseEntryItIs(d) ==
     /\ driver[d].pc = "asking"
     /\ LET me == driver[d]
@@ -459,7 +462,8 @@ OpenTable(d) ==
              ELSE Become(d, [me EXCEPT !.opened = version]) /\ did' = ""
     /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, tries, note, forgotten, erased, saved>>
 
-(* What a table lists after an epoch: rows of removed epochs and forgotten rows go, others come back.                 *)
+(* The files that a table lists after an epoch: rows of removed epochs and forgotten rows are removed, others are     *)
+(* restored.                                                                                                          *)
 After(m, t) ==
     LET stays == Bug = "a restore takes back the marks of a reopening"
         rest == {f \in tables[t].files : f.epoch \notin m.remove[t] \/ (stays /\ f.of = "marked")}
@@ -498,8 +502,9 @@ Finish(d) ==
     /\ did' = ""
     /\ UNCHANGED <<source, state, tables, folder, retained, starts, tries, forgotten, erased, saved>>
 
-(* ---- Clean-up: list, fence, delete. `forget` ends with it; `vacuum` is nothing else. The newest snapshot stays,     *)
-(* and of a clean-up that keeps several one more. `vacuum` decides what it deletes when it lists, `forget` afterwards. *)
+(* ---- Clean-up: list, fence, delete. `forget` ends with it; `vacuum` consists of it. The newest snapshot is kept,   *)
+(* and one more by a clean-up that keeps several. `vacuum` decides what it deletes when it lists, `forget`            *)
+(* afterwards.                                                                                                        *)
 
 NeededBy(versions) ==
     UNION {tables[t].files : t \in Names}
@@ -560,7 +565,8 @@ Delete(d) ==
               \/ (me.cmd = "vacuum" \/ isLast) /\ End(d, event)
     /\ UNCHANGED <<source, state, tables, retained, starts, tries, note, erased, saved>>
 
-(* ---- Savepoints: copy the files of a snapshot, complete the copy, look whether a key was forgotten meanwhile ---- *)
+(* ---- Savepoints: copy the files of a snapshot, complete the copy, check whether a key was forgotten in the         *)
+(* meantime ----                                                                                                      *)
 
 CopySnapshot(d) ==
     /\ Ready(d, "savepoint")
@@ -592,7 +598,7 @@ LookForForget(d) ==
     /\ End(d, "")
     /\ UNCHANGED <<source, state, tables, retained, starts, tries, note, forgotten, erased>>
 
-(* `forget` removes incomplete copies, and takes the key out of the others. *)
+(* `forget` removes incomplete copies, and removes the key from the others. *)
 CleanSavepoints(d) ==
     /\ driver[d].pc = "cleaning"
     /\ LET me == driver[d]
@@ -607,7 +613,7 @@ CleanSavepoints(d) ==
                              ELSE IF CopiesIn(folder) # {} THEN "a key is forgotten while a savepoint is copied" ELSE "")
     /\ UNCHANGED <<source, state, tables, retained, starts, tries, note, erased>>
 
-(* ---- Optimize: read the files of a table, write their rows to other files, and replace the ones by the others ---- *)
+(* ---- Optimize: read the files of a table, write their rows to new files, and replace the old files ---- *)
 
 Compact(d) ==
     /\ Ready(d, "optimize")
@@ -633,10 +639,10 @@ Replace(d) ==
            ELSE End(d, "a compaction is outrun") /\ UNCHANGED tables
     /\ UNCHANGED <<source, state, folder, retained, starts, tries, note, forgotten, erased, saved>>
 
-(* ---- What happens to drivers, and what others do ---- *)
+(* ---- What happens to drivers, and the actions of others ---- *)
 
 Crash(d) ==
-    \* After the last start a crash changes nothing that is checked.
+    \* After the last start, a crash affects nothing that is checked.
     /\ driver[d].pc # "idle" /\ starts < MaxStarts /\ starts > Calm
     /\ End(d, CASE driver[d].pc = "planned" -> "a crash after planned"
                 [] driver[d].pc \in {"operated", "checked"} -> "a crash after operated"
@@ -647,7 +653,7 @@ Crash(d) ==
                 [] driver[d].pc = "published" -> "a crash after published epochs"
                 [] driver[d].pc \in {"listing", "listed", "fenced", "cleaning"} -> "a crash within a clean-up"
                 [] OTHER -> "")
-    \* If a commit were not durable, a power loss could undo it behind what was published since.
+    \* If a commit were not durable, a power loss could undo it after its results were published.
     /\ state' = IF Bug = "a commit is durable before the next step" /\ driver[d].pc = "publishing"
                 THEN SubSeq(state, 1, Len(state) - 1) ELSE state
     /\ UNCHANGED <<source, tables, folder, retained, starts, tries, note, forgotten, erased, saved>>
@@ -658,7 +664,7 @@ LeaseRunsOut ==
     /\ lease' = Nobody /\ did' = ""
     /\ UNCHANGED <<source, state, tables, folder, retained, driver, starts, tries, note, forgotten, erased, saved>>
 
-(* A driver looks at its lease before it commits, and before each table. It may also have no reason to look.          *)
+(* A driver checks its lease before it commits and before it publishes to each table. It may also not check it.       *)
 LeaseIsLost(d) ==
     /\ driver[d].pc \in {"checked", "publishing", "listed", "fenced"} /\ lease \notin {d, Nobody}
     /\ End(d, "a driver finds its lease lost")
@@ -690,7 +696,7 @@ OtherVacuum ==
     /\ did' = "another engine removes files that are not committed"
     /\ UNCHANGED <<source, state, tables, retained, lease, driver, starts, tries, note, forgotten, erased, saved>>
 
-(* What a driver does that neither crashes nor hangs. *)
+(* The actions of a driver that neither crashes nor hangs. *)
 Moves(d) ==
     \/ Recover(d) \/ LookAgain(d)
     \/ PlanStream(d) \/ PlanHandOver(d) \/ PlanInterval(d) \/ PlanRestore(d) \/ PlanReset(d) \/ PlanForget(d)
@@ -706,6 +712,6 @@ Next ==
 
 Spec == Init /\ [][Next]_vars
 
-(* A command is started again after each end, and no driver hangs for ever. After the last start none crashes.        *)
+(* A command is started again whenever it ends, and no driver hangs forever. After the last start, none crashes.      *)
 FairSpec == Spec /\ \A d \in Drivers : WF_vars(Moves(d)) /\ WF_vars(\E cmd \in Commands : Start(d, cmd))
 =============================================================================

@@ -1,1 +1,1 @@
-"""The protocol as a model in TLA+, which TLC exhausts: `python -m formal`."""
+"""The protocol as a model in TLA+, which TLC checks exhaustively: `python -m formal`."""

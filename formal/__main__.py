@@ -1,7 +1,7 @@
-"""`python -m formal` proves the model in the small bounds; `python -m formal wide` in those of the long form.
+"""`python -m formal` checks the model in small bounds; `python -m formal wide` in those of the long form.
 
 It prints a line for each run, and ends with 1 if a promise fails, a bug is not refuted or a dangerous state is not
-reached. Names of scopes or protections after that choose among the runs.
+reached. Further arguments are names of scopes or protections, and select their runs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from formal.scopes import BUGS, IN_TIME, LIVE, SCOPES, Bug, Scope, wide
 from formal.tlc import check
 
 AT_ONCE = 2
-"""Number of TLC's processes; each has one worker, because most runs last for two seconds."""
+"""Number of TLC processes; each has one worker, because most runs take two seconds."""
 
 Line = tuple[str, bool]
-"""What a run found, and True if all is as it should be."""
+"""What a run found, and True if that is as expected."""
 
 
 def runs(is_wide: bool, names: list[str]) -> Iterator[Line]:
-    """Run what is chosen, and yield a line for each run."""
+    """Execute the selected runs, and yield a line for each."""
     small = {scope.name: scope for scope in SCOPES}
     proved = [wide(scope) if is_wide else scope for scope in SCOPES if is_wide or names or scope.is_quick]
     in_time = [small[name] for name in (LIVE if is_wide else LIVE[:1])]

@@ -1,6 +1,6 @@
-"""Holds traces of the real code against the model: is each an order of steps that the protocol allows?
+"""Checks traces of the real code against the model: is each an order of steps that the protocol allows?
 
-A trace is what `TIDEGATE_STEPS` writes, in the order in which the steps were done.
+A trace is what `TIDEGATE_STEPS` writes, in the order of the steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNSEEN = ("rejects", "windows")
 """Tables that the model leaves out."""
 
 COMMANDS = {"stream --available-now": "stream", "test": "stream", "late reopen": "reopen"}
-"""Names of commands in a lease that the model calls otherwise."""
+"""Commands in a lease that have another name in the model."""
 
 
 def follow(traces: Sequence[Trace], commits: Sequence[int]) -> list[str]:
@@ -30,12 +30,12 @@ def follow(traces: Sequence[Trace], commits: Sequence[int]) -> list[str]:
         commits: numbers of files of the source's commits; 0 for one that deletes or changes rows.
 
     Raises:
-        RuntimeError: TLC did not come to an end.
+        RuntimeError: TLC did not complete.
     """
     known = [_lines(trace) for trace in traces]
     drivers = max(len({line["driver"] for line in lines}) for lines in known)
     numbers = [int(line["epoch"]) for lines in known for line in lines]
-    # No row is late, and each has a time of its own: the model knows which rows an epoch reads, not what they are.
+    # No row is late, and each has its own time: the model knows which rows an epoch reads, but not their content.
     times = ", ".join(
         "<<" + (", ".join(str(number + 1) for _ in range(files)) or "0") + ">>" for number, files in enumerate(commits)
     )
@@ -65,17 +65,17 @@ INVARIANTS {" ".join(INVARIANTS)}
 """
     told = run("Traced", configuration, text=text)
     if "Model checking completed. No error has been found" not in told:
-        raise RuntimeError(f"TLC did not come to an end, or a promise is broken:\n{told}")
+        raise RuntimeError(f"TLC did not complete, or a promise is broken:\n{told}")
     followed = {int(which): int(line) for which, line in re.findall(r'<<"followed", (\d+), (\d+)>>', told)}
     taken = [followed.get(number, 0) for number in range(1, len(known) + 1)]
     return [
-        "" if at == len(lines) else f"line {at + 1} is no step of the protocol: {lines[at]}"
+        "" if at == len(lines) else f"line {at + 1} is not a step of the protocol: {lines[at]}"
         for at, lines in zip(taken, known, strict=True)
     ]
 
 
 def _lines(trace: Trace) -> list[dict[str, str | int]]:
-    """Return the lines that the model knows, with short names of drivers."""
+    """Return the lines that the model covers, with short names of drivers."""
     lines = [json.loads(line) for line in trace]
     names = {run_id: f"d{number}" for number, run_id in enumerate(dict.fromkeys(line["driver"] for line in lines))}
     return [{**line, "driver": names[line["driver"]]} for line in lines if line["of"] not in UNSEEN]

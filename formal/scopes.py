@@ -1,6 +1,6 @@
-"""What TLC checks: scopes, each small enough to be exhausted, bugs, and the dangerous states that it must reach.
+"""What TLC checks: scopes, each small enough for an exhaustive search, bugs, and the dangerous states it must reach.
 
-A bug takes one protection out. It is tried in the scope where it matters, with the one invariant that must then fail.
+A bug removes one protection. It is tried in the scope where it matters, with the one invariant that must then fail.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ INVARIANTS = (
     "PrunedRowsStayAway",
 )
 
-"""Promises of each state."""
+"""Promises about each state."""
 
 IN_TIME = ("EverythingIsPublished",)
-"""Promises of what comes to be: of a command that is started again and that no other one disturbs."""
+"""Liveness promises: about a command that is started again, and that no other command disturbs."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The part of the protocol that one run of TLC exhausts.
+    """The part of the protocol that one run of TLC searches exhaustively.
 
     Args:
-        name: shown to people.
+        name: its name in the output.
         reaches: the dangerous states that it must reach.
         commands: the commands that may be started.
         others: what else may happen.
@@ -44,7 +44,7 @@ class Scope:
         epochs: number of the last epoch.
         stale: True if listings may be stale.
         times: name of the definition in Source.tla that has the source's rows.
-        is_quick: False if only the long form exhausts it, in wider bounds. Its bugs are looked for in both.
+        is_quick: False if only the long form searches it exhaustively, in wider bounds. Both forms look for its bugs.
     """
 
     name: str
@@ -62,10 +62,10 @@ class Scope:
 
 @dataclass(frozen=True)
 class Bug:
-    """A protection that is taken out.
+    """A protection that is removed.
 
     Args:
-        protection: its name; the model has it in quotes.
+        protection: its name, as a string in the model.
         refutes: the invariant that must fail without it.
         scope: the name of the scope in which it is tried.
     """
@@ -315,7 +315,7 @@ SCOPES = (
 )
 
 LIVE = ("kills", "forget, killed")
-"""Names of the scopes in which TLC checks what comes to be; only in the first of them in the small bounds."""
+"""Names of the scopes in which TLC checks liveness; in the small bounds, only in the first of them."""
 
 WIDE: dict[str, dict[str, Any]] = {
     "kills": {"starts": 3, "epochs": 5, "times": "WideTimes"},
@@ -338,7 +338,7 @@ WIDE: dict[str, dict[str, Any]] = {
     "savepoints and clean-up": {"calm": 1},
     "deltas": {"calm": 1},
 }
-"""What the long form has in place of the small bounds."""
+"""Bounds of the long form that replace the small ones."""
 
 BUGS = (
     Bug("recovery rolls forward", "PublishedIsTheManifest", "kills"),

@@ -19,13 +19,13 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Outcome:
-    """What TLC found.
+    """The result of a run of TLC.
 
     Args:
-        states: number of distinct states; where a promise fails, those before.
+        states: number of distinct states; if a promise fails, those found before that.
         broken: the invariant that does not hold, or "".
         reached: the dangerous states that were reached.
-        text: all that TLC printed.
+        text: everything that TLC printed.
         seconds: how long it took.
     """
 
@@ -51,7 +51,7 @@ def jar() -> Path:
 def settings(scope: Scope, bug: str = "none", promises: tuple[str, ...] = INVARIANTS) -> str:
     """Return TLC's configuration for a scope."""
     in_time = set(promises) & set(IN_TIME)
-    # What comes to be can't be told from states that were taken for the same.
+    # Liveness can't be checked on states that a view or a symmetry merges.
     folded = "" if in_time else "VIEW View\nSYMMETRY Exchanged" if scope.drivers > 1 else "VIEW View"
     drivers = "{" + ", ".join(f"d{number}" for number in range(1, scope.drivers + 1)) + "}"
     return f"""\
@@ -76,8 +76,8 @@ def check(scope: Scope, bug: str = "none", promises: tuple[str, ...] = INVARIANT
     """Run TLC on a scope.
 
     Args:
-        scope: what is exhausted.
-        bug: the protection that is taken out.
+        scope: the scope to search.
+        bug: the protection that is removed.
         promises: what must hold; either of states, or in time.
         heap: memory of TLC's process.
 
@@ -85,12 +85,12 @@ def check(scope: Scope, bug: str = "none", promises: tuple[str, ...] = INVARIANT
         RuntimeError: TLC found neither a broken invariant nor all states.
     """
     began = time.monotonic()
-    # Short runs end before the second compiler pays.
+    # Short runs end before the second compiler pays off.
     text = run("Promises", settings(scope, bug, promises), heap, compiles=scope not in SCOPES)
     broken = re.search(r"Invariant (\w+) is violated", text) or re.search(r"Temporal (properties) were violated", text)
     states = re.findall(r"(\d+) distinct states found, (\d+) states? left on queue", text)
     if broken is None and (not states or states[-1][1] != "0" or "No error has been found" not in text):
-        raise RuntimeError(f"TLC did not come to an end in scope {scope.name!r}, bug {bug!r}:\n{text}")
+        raise RuntimeError(f"TLC did not complete in scope {scope.name!r}, bug {bug!r}:\n{text}")
     return Outcome(
         int(states[-1][0]) if states else 0,
         promises[0] if broken and broken[1] == "properties" else broken[1] if broken else "",
@@ -101,7 +101,7 @@ def check(scope: Scope, bug: str = "none", promises: tuple[str, ...] = INVARIANT
 
 
 def run(module: str, configuration: str, heap: str = "1g", compiles: bool = False, text: str = "") -> str:
-    """Run TLC, and return all that it prints.
+    """Run TLC, and return everything that it prints.
 
     Args:
         module: name of the module.

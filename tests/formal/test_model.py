@@ -60,7 +60,7 @@ def test_without_a_protection_a_promise_is_broken(bug: Bug) -> None:
 
 
 def test_a_model_that_does_not_parse_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="did not come to an end"):
+    with pytest.raises(RuntimeError, match="did not complete"):
         check(replace(SCOPE["kills"], times="NoSuchTimes"))
 
 

@@ -132,7 +132,7 @@ def test_a_trace_with_a_wrong_step_is_refused(traced: Traced, monkeypatch: pytes
     }
     accepted, *refused = follow([good, *wrong.values()], COMMITS)
     assert accepted == ""
-    assert [at for at, told in zip(wrong, refused, strict=True) if "is no step of the protocol" not in told] == []
+    assert [at for at, told in zip(wrong, refused, strict=True) if "is not a step of the protocol" not in told] == []
 
 
 def corrected_and_reopened(lake: Lake) -> None:
@@ -180,7 +180,7 @@ def test_other_commands_follow_the_protocol_and_not_without_a_step(
     began = next((at for at, line in enumerate(steps) if line["step"] in ("started forget", "started vacuum")), 0)
     left_out = next(at for at, line in enumerate(steps) if at > began and needs.items() <= line.items())
     accepted, refused = follow([good, [*good[:left_out], *good[left_out + 1 :]]], commits)
-    assert (accepted, "is no step of the protocol" in refused) == ("", True)
+    assert (accepted, "is not a step of the protocol" in refused) == ("", True)
 
 
 @pytest.mark.long
@@ -191,4 +191,4 @@ def test_an_epoch_on_top_of_one_that_nobody_published_does_not_follow_the_protoc
     (right,) = follow([traced(act)], COMMITS)
     monkeypatch.setattr(Driver, "complete", lambda self, head: None)
     (wrong,) = follow([traced(act)], COMMITS)
-    assert (right, "is no step of the protocol" in wrong) == ("", True)
+    assert (right, "is not a step of the protocol" in wrong) == ("", True)
