@@ -49,18 +49,23 @@ def parse_duration(text: str, field: str, or_zero: bool = False) -> timedelta:
 def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterator[Interval]:
     """Cut `[start, end)` into slices; the last one may be shorter. Without a length, there is a single slice.
 
+    Days, weeks and months are those of the calendar in the start's zone. Other lengths are exact.
+
     Raises:
         UsageError: start is not before end.
     """
-    if start >= end:
+    begin, last, number = to_millis(start), to_millis(end), 0
+    if begin >= last:
         raise UsageError(
             f"--start {show(start)} is not before --end {show(end)}: an interval includes its start, but not its end"
         )
-    begin, number = start, 0
-    while begin < end:
+    if length is not None and (length.hours or length.minutes or length.seconds or length.microseconds):
+        start = start.astimezone(UTC)
+    while begin < last:
         number += 1
-        stop = end if length is None else min(end, start + length * number)
-        yield Interval(start=to_millis(begin), end=to_millis(stop))
+        # Times with one zone are compared by the wall clock, so they are compared as numbers.
+        stop = last if length is None else min(last, to_millis(start + length * number))
+        yield Interval(start=begin, end=stop)
         begin = stop
 
 

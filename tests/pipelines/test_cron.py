@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from zoneinfo import ZoneInfo
 
 import pytest
 from croniter import CroniterError, croniter
@@ -104,6 +105,19 @@ def test_months_are_calendar_months_also_from_the_31st() -> None:
         span(day(2, 28), day(3, 31)),
         span(day(3, 31), day(4, 30)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("date", "length", "hours"),
+    [((2024, 3, 31), "1h", [1] * 23), ((2024, 10, 27), "1h", [1] * 25), ((2024, 3, 30), "1d", [24, 23, 24])],
+)
+def test_hours_are_exact_and_days_are_those_of_the_zone_when_summer_time_begins_or_ends(
+    date: tuple[int, int, int], length: str, hours: list[int]
+) -> None:
+    start = datetime(*date, tzinfo=ZoneInfo("Europe/Berlin"))
+    slices = list(cut(start, start + timedelta(days=3 if length == "1d" else 1), parse_slice(length)))
+    assert [(each.end - each.start) // 3_600_000 for each in slices] == hours
+    assert all(before.end == after.start for before, after in pairwise(slices))
 
 
 @pytest.mark.parametrize(
