@@ -25,7 +25,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from tidegate.pipelines.definition.config import LEASE_NOTE
 from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
-from tidegate.pipelines.failures import reported_as
+from tidegate.pipelines.failures import in_words, reported_as
 from tidegate.pipelines.ledger.conditional_writes import check_conditional_writes
 from tidegate.pipelines.ledger.host import after_boot, is_running, this_host
 from tidegate.pipelines.ledger.step_log import log_start, log_step
@@ -317,15 +317,21 @@ def _open(tables: PipelineTables) -> DeltaTable:
     try:
         return opened(tables.warehouse, path)
     except DeltaError as error:
-        reason = str(error).partition("\n")[0]
-        raise Refused(
-            f"the lease of pipeline {tables.pipeline!r}, {path}, can't be read: {reason}. If no driver is running, "
-            f"`tidegate unlock {tables.pipeline}` removes it"
-        ) from error
+        raise _unreadable(tables, error) from error
+
+
+def _unreadable(tables: PipelineTables, error: BaseException) -> Refused:
+    return Refused(
+        f"the lease of pipeline {tables.pipeline!r}, {tables.path(LEASE)}, can't be read: {in_words(error)}. If no "
+        f"driver is running, `tidegate unlock {tables.pipeline}` removes it"
+    )
 
 
 def _read(tables: PipelineTables, handle: DeltaTable) -> LeaseRow | None:
-    rows = read_table(tables.warehouse, handle).to_pylist()
+    try:
+        rows = read_table(tables.warehouse, handle).to_pylist()
+    except Refused as error:
+        raise _unreadable(tables, error.__cause__ or error) from error
     # A log entry truncated at the end of a line by a power loss leaves two rows. Waiting for the later expiry is safe.
     return LeaseRow(**max(rows, key=lambda row: row["expires_at"])) if rows else None
 

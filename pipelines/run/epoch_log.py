@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
@@ -17,6 +18,7 @@ from time import perf_counter
 from typing import Any
 
 from tidegate.pipelines.definition.counters import RETRACTED, ROWS_GONE, ROWS_OUT, filtered, fired
+from tidegate.pipelines.failures import with_remedy
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_millis
 
@@ -24,6 +26,16 @@ LARGEST = 16 * 1024 * 1024
 """Size of a file in bytes above which the next file is started."""
 KEPT = 4
 """Number of older files that are kept."""
+
+
+_log = logging.getLogger(__name__)
+
+
+class _Lines(RotatingFileHandler):
+    """A handler that raises errors, rather than printing their tracebacks."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - named by logging
+        raise
 
 
 @dataclass
@@ -47,16 +59,21 @@ class EpochLog:
             phases: seconds by phase: plan, operate, commit, publish.
         """
         line = line_of(manifest, phases) | {"at": self.wall().isoformat(timespec="milliseconds")}
-        if self._handler is None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            self._handler = RotatingFileHandler(self.file, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
-        self._handler.emit(logging.LogRecord("tidegate", logging.INFO, "", 0, json.dumps(line), None, None))
+        try:
+            if self._handler is None:
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                self._handler = _Lines(self.file, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
+            self._handler.emit(logging.LogRecord("tidegate", logging.INFO, "", 0, json.dumps(line), None, None))
+        except OSError as error:
+            # The epoch is published, and no other epoch depends on the line.
+            _log.warning("epoch %d can't be added to %s: %s", manifest.epoch, self.file, with_remedy(error))
         return line
 
     def close(self) -> None:
         """Close the file."""
         if self._handler is not None:
-            self._handler.close()
+            with suppress(OSError):
+                self._handler.close()
 
 
 def line_of(manifest: Manifest, phases: dict[str, float]) -> dict[str, Any]:

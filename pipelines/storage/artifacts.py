@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidegate.pipelines.errors import StoreFailed
+from tidegate.pipelines.storage.links import replacing
 
 if TYPE_CHECKING:
     from tidegate.pipelines.storage.object_files import ObjectFiles
@@ -83,8 +84,8 @@ class ArtifactsInFolder:
         file = self.folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f"{file.name}.{os.getpid()}.{threading.get_ident()}.part")
-        part.write_bytes(content)
-        part.replace(file)
+        with replacing(str(file), str(part)):
+            part.write_bytes(content)
 
     def change(self, name: str, change: Change) -> None:
         """Change a file that several hosts may change concurrently: each change is applied to the newest content."""

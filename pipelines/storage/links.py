@@ -92,6 +92,10 @@ def replacing(file: str, beside: str) -> Iterator[None]:
     try:
         yield
         os.replace(beside, file)
+    except OSError as error:
+        # The error of a disk that fills up has no name.
+        error.filename = error.filename or file
+        raise
     finally:
         # A full disk leaves a partial file, and `replace` leaves both names if they are links to one file.
         with suppress(FileNotFoundError):

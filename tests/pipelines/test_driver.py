@@ -149,6 +149,22 @@ def test_a_line_has_what_became_of_the_events_and_the_seconds_of_each_phase(tmp_
     assert told["at"] == "2024-03-02T00:00:00.000+00:00"
 
 
+@pytest.mark.parametrize("place", ["/dev/full", "/"], ids=["full disk", "folder"])
+def test_a_line_that_can_not_be_written_is_a_warning_without_a_traceback(
+    tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "epochs.jsonl"
+    file.symlink_to(place)
+    log, manifest = EpochLog(file), ByHand(tmp_path).epoch(("ann", at("10:00"), 1), watermark=at("09:30"))
+    for _ in range(2):
+        log.write(manifest, {})
+    log.close()
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        f"epoch 1 can't be added to {file}"
+    ] * 2
+    assert capsys.readouterr().err == ""
+
+
 def test_the_seconds_of_an_epoch_are_its_own() -> None:
     now = iter(range(100))
     times = StepTimes(lambda: float(next(now)))

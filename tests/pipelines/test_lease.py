@@ -345,12 +345,19 @@ def test_an_entry_that_was_cut_between_two_lines_leaves_one_driver_at_most(
     assert len(active_files(tables.warehouse.open(tables.path("lease")))) == 1
 
 
-def test_a_lease_that_can_not_be_read_is_removed_by_an_unlock(tables: PipelineTables, clock: Clock) -> None:
+@pytest.mark.parametrize("damaged", ["log", "file"])
+def test_a_lease_that_can_not_be_read_is_removed_by_an_unlock(
+    tables: PipelineTables, clock: Clock, damaged: str
+) -> None:
     with Lease(tables, "stream", clock):
         pass
-    newest = max(Path(tables.path("lease"), "_delta_log").glob("*.json"))
+    path = Path(tables.path("lease"))
+    newest = max((path / "_delta_log").glob("*.json"))
+    if damaged == "file":
+        (newest,) = (path / file["path"] for file in active_files(tables.warehouse.open(str(path))))
     newest.write_bytes(newest.read_bytes()[:-9])
-    with pytest.raises(Refused, match=r"can't be read.*`tidegate unlock duty`"), Lease(tables, "stream", clock):
+    is_told = rf"the lease of pipeline 'duty', {path}, can't be read.*`tidegate unlock duty` removes it"
+    with pytest.raises(Refused, match=is_told), Lease(tables, "stream", clock):
         pytest.fail("held")
     assert "was unreadable" in str(unlock(tables, clock.now))
     is_free(tables, clock)

@@ -125,6 +125,8 @@ def run(arguments: list[str]) -> int:
         # Errors from `windowing` are about values that the user passed. Comparing the name avoids importing it.
         if type(error).__module__ == "tidegate.windowing.errors":
             return _report(arguments, error, str(error), USAGE)
+        if isinstance(error, OSError) and remedy_for(error) is not None:
+            return _report(arguments, error, with_remedy(error), OTHER)
         more = "" if "--debug" in arguments else ". Give --debug for the traceback"
         return _report(arguments, error, f"{_unexpected(error)}{more}", OTHER)
     return 0

@@ -19,10 +19,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.pipelines.definition.config import Config, EngineName, load_config
+from tidegate.pipelines.failures import reported_as
 from tidegate.pipelines.observe.report.answer import Answer, Grid, json_text, text_of
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
 from tidegate.pipelines.project.progress import OnProgress, Progress
 from tidegate.pipelines.project.project import Project
+from tidegate.pipelines.storage.links import replacing
 
 if TYPE_CHECKING:
     from tidegate.pipelines.project.given import KeyText
@@ -99,8 +101,11 @@ class Screen:
         """Show data as JSON or as these renderables, and write it to the file that --output names."""
         if self.output is not None:
             part = self.output.with_suffix(".part")
-            part.write_text(json_text(data))
-            part.replace(self.output)
+            with (
+                reported_as(f"--output {self.output} can't be written", "The command itself is done"),
+                replacing(str(self.output), str(part)),
+            ):
+                part.write_text(json_text(data))
         if self.json:
             self.documents.append(data)
         elif self.log is None:

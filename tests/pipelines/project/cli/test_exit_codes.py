@@ -184,6 +184,23 @@ def test_what_the_system_lacks_is_1_with_the_way_out_and_the_place(
     assert f"the lease of pipeline 'sessions' can't be taken in {project.folder}/warehouse/sessions/lease" in text
 
 
+def test_a_file_that_can_not_be_written_is_1_with_its_name_and_the_way_out(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = project.folder / "missing" / "answer.json"
+    told = project.says(1, f"--output {place} can't be written: ", "list", "--output", str(place))
+    assert "Give --debug" not in told
+
+    def fail(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    project.by_hand.hours(10)
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    told = project.says(1, f"{project.folder}/work/reports/sessions/epoch-000001.html", "report", "sessions")
+    assert "make room for the warehouse and the work folder" in told
+    assert "Give --debug" not in told
+
+
 def test_a_lost_library_at_the_end_of_the_process_changes_no_exit_code(tmp_path: Path) -> None:
     """As after Spark's process was killed: something crashes while Python shuts down."""
     script = (
