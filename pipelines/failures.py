@@ -53,8 +53,8 @@ _REMEDIES = (
     (
         re.compile(r"Read-only file system|Permission denied|os error (?:13|30)|Errno (?:13|30)"),
         (
-            "This user has no permission to write there: grant it, or set `warehouse` or `work` in tidegate.toml to "
-            "another folder"
+            "This user has no permission there: grant it, or set `warehouse` or `work` in tidegate.toml to another "
+            "folder"
         ),
     ),
     (
@@ -165,7 +165,9 @@ def remedy_for(error: BaseException) -> str | None:
 
 
 def with_remedy(error: BaseException) -> str:
-    """Return an error in one line, with its remedy if there is one."""
+    """Return an error in one line, with its remedy if there is one. Messages of this package already have theirs."""
+    if isinstance(error, TidegateError):
+        return str(error)
     return ". ".join(filter(None, (in_words(error), remedy_for(error))))
 
 

@@ -15,6 +15,7 @@ from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.counters import ROWS_GONE, ROWS_OUT, filtered, fired
 from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.failures import with_remedy
 from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet
 from tidegate.pipelines.ledger.snapshots.published import newest_epoch_rows
 from tidegate.pipelines.ledger.tables import quality
@@ -116,9 +117,9 @@ def _listed(config: Config, name: str, now: datetime) -> Listed:
             None if status.mode is None else _last_check(PipelineTables.of(config, name)),
             None if status.mode is None else watermark == MAX_TIMESTAMP,
         )
-    except TidegateError as error:
+    except (TidegateError, OSError) as error:
         # A pipeline with a faulty entry, or whose tables can't be read, must not hide the others.
-        return Listed(name, error=masked(str(error)))
+        return Listed(name, error=masked(with_remedy(error)))
 
 
 def _last_check(tables: PipelineTables) -> LastCheck | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, key_type
 from tidegate.pipelines.definition.far_times import holds_times, parts_of
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.failures import in_words
+from tidegate.pipelines.failures import in_words, remedy_for
 from tidegate.pipelines.sources.base import SourceFileMissing
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.rules import Bools, Int64s
@@ -240,6 +240,7 @@ def open_parquet(
     """Open a Parquet file of a source. `columns_of` returns the columns of the file by the number of its rows.
 
     Raises:
+        OSError: the system lacks something, such as a permission.
         Refused: the file is missing or damaged, has a different number of rows, or was written with another calendar.
     """
     # Commands that only read the log should not wait for this import.
@@ -269,4 +270,7 @@ def open_parquet(
     except FileNotFoundError as error:
         raise SourceFileMissing(f"{file} is missing: {remedies.gone}") from error
     except (OSError, pa.ArrowException) as error:
+        if remedy_for(error) is not None:
+            # The system lacks something, such as a permission; the file may be sound.
+            raise
         raise Refused(f"{file} can't be read: {in_words(error)}. {remedies.unreadable}") from error

@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from pyarrow import fs
+from typing import TYPE_CHECKING
 
 from tidegate.pipelines.errors import Refused
+
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 _BLOCK = 1 << 20
 
@@ -63,7 +65,10 @@ def delete_below(folder: str, last: str) -> None:
 
 def link_or_copy(reading: fs.FileSystem, original: str, copy: str, share: bool) -> None:
     """Write a new file: a hard link to another one if wanted and possible, otherwise a synced copy."""
-    if share and isinstance(reading, fs.LocalFileSystem) and _has_second_name(original, copy):
+    # Airflow writes files without loading Arrow.
+    from pyarrow.fs import LocalFileSystem
+
+    if share and isinstance(reading, LocalFileSystem) and _has_second_name(original, copy):
         return
     with reading.open_input_stream(original) as reader, open(copy, "xb") as writer:
         while block := reader.read(_BLOCK):

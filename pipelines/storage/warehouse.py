@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
 
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.failures import in_words, is_of_store
+from tidegate.pipelines.failures import in_words, is_of_store, remedy_for
 from tidegate.pipelines.storage.delta_log import (
     FOLDER,
     LAST_CHECKPOINT,
@@ -382,7 +382,8 @@ class Warehouse:
         """Read rows of named files of a table. A column that a file does not have is null.
 
         Raises:
-            Refused: a file is missing or unreadable; the error names the table.
+            Refused: a file is missing or damaged; the error names the table.
+        OSError: the system lacks something, such as a permission.
         """
         if not names:
             wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
@@ -426,7 +427,8 @@ class Warehouse:
             metadata: the file's footer, if it was read before.
 
         Raises:
-            Refused: the file is missing or unreadable.
+            Refused: the file is missing or damaged.
+            OSError: the system lacks something, such as a permission.
         """
         import pyarrow.parquet as pq
 
@@ -473,7 +475,14 @@ def check_local(path: str) -> None:
 
 
 def unreadable(path: str, error: Exception) -> Refused:
-    """Return the error for a file of a table that can't be read."""
+    """Return the error for a file of a table that can't be read.
+
+    Raises:
+        OSError: the given error, if the system lacks something, such as a permission: nobody should give up a file for
+            that.
+    """
+    if remedy_for(error) is not None:
+        raise error
     return Refused(
         f"a file of table {path} can't be read: {in_words(error)}. Put the file back, or if it is of table state, "
         "restore a savepoint or a snapshot whose files are complete; docs/operations/recovery.md says what to do for "

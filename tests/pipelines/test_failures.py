@@ -120,7 +120,7 @@ def test_an_error_in_one_line(error: Exception, words: str) -> None:
         (DISK, "make room"),
         (START, "make room"),
         (OSError(30, "Read-only file system"), "set `warehouse` or `work` in tidegate.toml"),
-        (PermissionError(13, "Permission denied"), "This user has no permission to write there"),
+        (PermissionError(13, "Permission denied"), "This user has no permission there"),
         (OSError(27, "File too large"), "ulimit -f"),
         (OSError(24, "Too many open files"), "ulimit -n"),
         (NO_EXECUTORS, "they ended before they could work: their logs say why"),

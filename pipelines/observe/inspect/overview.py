@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.failures import with_remedy
 from tidegate.pipelines.storage.artifacts import docs_folder, incidents_name, report_name
 from tidegate.pipelines.storage.credentials import masked
 
@@ -56,11 +57,11 @@ def pipeline_overview(config_file: str | Path, pipeline: str) -> dict[str, Any]:
             "error": None,
             **_read(config, PipelineTables(warehouse_of(config), pipeline), now),
         }
-    except TidegateError as error:
+    except (TidegateError, OSError) as error:
         if pipeline not in config.declared:
             raise
         # A pipeline whose tables or settings can't be trusted must not hide the others.
-        return {"pipeline": pipeline, "error": masked(str(error))}
+        return {"pipeline": pipeline, "error": masked(with_remedy(error))}
 
 
 def docs_page(config_file: str | Path, pipeline: str, page: str) -> bytes | None:

@@ -11,9 +11,11 @@ import pytest
 
 from tests.lake import DAY0, LOCAL, Lake, at, session_pipeline
 from tests.pipelines.project.cli.project import Project
-from tidegate.pipelines.definition.config import PipelineEntry, load_config
+from tidegate.pipelines.definition.config import Config, PipelineEntry, load_config
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.observe.inspect.status import PipelineStatus
+from tidegate.pipelines.project import listing
 from tidegate.pipelines.project.listing import list_pipelines
 
 NEVER = {"mode": None, "watermark": None, "lag_seconds": None, "last_check": None, "ended": None}
@@ -93,6 +95,21 @@ def test_tables_that_can_not_be_read_do_not_hide_the_others(project: Project, la
     assert sessions["mode"] == "stream"
     assert "error" not in sessions
     assert "can't be read" in project.tidegate("list")[1]
+
+
+def test_tables_that_this_user_may_not_read_do_not_hide_the_others(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def status_of(config: Config, name: str) -> PipelineStatus:
+        if name == "sessions":
+            raise PermissionError(13, "Permission denied")
+        return status(config, name)
+
+    status = listing.status_of
+    monkeypatch.setattr(listing, "status_of", status_of)
+    hours, sessions = project.data("list")
+    assert hours == {"pipeline": "hours", **NEVER}
+    assert "This user has no permission there" in sessions["error"]
 
 
 def test_a_faulty_entry_is_listed_with_its_error(project: Project) -> None:

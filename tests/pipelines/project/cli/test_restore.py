@@ -5,7 +5,9 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 from deltalake import write_deltalake
 
@@ -186,6 +188,20 @@ def test_a_damaged_log_is_set_aside_and_what_it_held_is_there_again(
     told_data = project.data("restore", "sessions", "latest")
     assert entry.name in told_data["set_aside"][0]
     assert len(project.data("results", "sessions", "--view", "all")) == 2
+
+
+def test_rows_that_this_user_may_not_read_are_not_given_up(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.by_hand.hours(8, 9, 10)
+    dataset = ds.dataset
+
+    def opened(paths: list[str], **options: Any) -> ds.Dataset:
+        if "/results/" in paths[0]:
+            raise PermissionError(13, "Permission denied", paths[0])
+        return dataset(paths, **options)
+
+    monkeypatch.setattr(ds, "dataset", opened)
+    project.says(1, "This user has no permission there", "restore", "sessions", "2", "--give-up-results")
+    assert project.data("runs", "sessions")[0]["epoch"] == 3
 
 
 def test_a_lost_table_is_made_anew_with_the_columns_of_the_pipeline(project: Project) -> None:
