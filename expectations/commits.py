@@ -64,8 +64,8 @@ def follow(
     others only have to be in a listing of the folder.
     """
     # Between older retained snapshots the log has gaps; only the recent entries are contiguous.
-    logged = TableLog(tables, table).recent
-    oldest = logged[0] if logged else handle.version()
+    log = TableLog(tables, table)
+    oldest = log.recent[0] if log.versions else handle.version()
     if since is not None and not oldest <= since <= handle.version():
         since = None
     trail = _Trail(tables, table)
@@ -73,11 +73,10 @@ def follow(
     first = min(oldest, handle.version()) if since is None else since
     if since is not None or oldest > 0:
         # The origin of files from before the log is unknown, so they are assumed to be correct.
-        earlier = handle if first == handle.version() else tables.warehouse.open(tables.path(table), first)
+        earlier = handle if first == handle.version() else tables.open(table, first)
         trail.expected = {file["path"]: {"num_records": file["num_records"]} for file in active_files(earlier)}
         trail.begun, trail.present, trail.known = {*trail.expected}, {*trail.expected}, {**trail.expected}
         first += 1
-    log = tables.warehouse.log(tables.path(table))
     for version in range(first, handle.version() + 1):
         trail.take(version, log.actions(version))
     return Followed(since, trail.takes_away, tuple(trail.compared_with(handle, read_all)))

@@ -15,11 +15,13 @@ import pytest
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand, shorten_log
 from tests.recovery.hourly import NOW, back_to, contents, hours, sessions
+from tidegate.expectations.commits import follow
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots import commit as commit_step
 from tidegate.pipelines.ledger.snapshots import recovery
 from tidegate.pipelines.ledger.snapshots.forget import forget
+from tidegate.pipelines.ledger.snapshots.head import list_snapshots, require_snapshot
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, prune, vacuum
@@ -312,6 +314,25 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_entries_that_it_sums_up(by_ha
     with pytest.raises(Refused, match=r"can't be opened.*tidegate restore sessions latest"):
         recover(by_hand.tables)
     back_to(by_hand, "latest")
+    hours(by_hand, 19)
+    assert sessions(by_hand) == [*range(8, 19)]
+
+
+@pytest.mark.first(2)
+@pytest.mark.parametrize("table", ["state", "results", "epochs"])
+@pytest.mark.parametrize("damage", [b"", b'{"add":'])
+def test_what_can_not_be_opened_without_an_entry_below_a_checkpoint_is_set_aside_with_it(
+    by_hand: ByHand, table: str, damage: bytes
+) -> None:
+    hours(by_hand, *range(8, 19))
+    entries(by_hand, table)[5].write_bytes(damage)
+    back_to(by_hand, "latest")
+    listed = [
+        require_snapshot(by_hand.tables, entry.version).manifest.epoch for entry in list_snapshots(by_hand.tables)
+    ]
+    assert listed == ([11, 10, 9, 4, 3, 2, 1] if table == "state" else [*range(11, 0, -1)])
+    files = follow(by_hand.tables, table, by_hand.tables.open(table), 5).files
+    assert {file.fault for file in files} == {""}
     hours(by_hand, 19)
     assert sessions(by_hand) == [*range(8, 19)]
 

@@ -141,8 +141,8 @@ def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapsho
             derived = ", ".join(sorted(pipeline.derived_key)) or "of this pipeline"
             raise Refused(
                 f"table {tables.path(table)} holds source rows without the derived key column(s) {derived}, so "
-                "tidegate can't find the key: nothing was erased. Delete the rows in the source, restore a snapshot "
-                "from before these rows, or use a key of source columns"
+                "tidegate can't find the key: nothing was erased. Remove these rows with `tidegate late prune "
+                f"{tables.pipeline} --days 0`, restore a snapshot from before them, or use a key of source columns"
             )
 
 

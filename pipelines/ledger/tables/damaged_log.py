@@ -144,15 +144,16 @@ def _newest_checkpoint(tables: PipelineTables, table: str) -> dict[str, bytes]:
 def _from_first_damaged(tables: PipelineTables, table: str) -> dict[str, bytes]:
     """Return the first damaged entry and those after it, in order, with their content; nothing if none is damaged.
 
-    Delta needs no entry up to the newest checkpoint, so one that can't be read, or the checkpoint's, is returned alone.
+    A checkpoint replaces the entries up to its version, so those after it are not returned. The versions in between
+    can't be opened without the damaged entry.
     """
     names = _names(tables, table)
     log, versions = tables.warehouse.log(tables.path(table)), delta_log.entry_versions(names)
-    since = max(delta_log.checkpoint_versions(names), default=-1)
-    for number, version in enumerate(versions):
-        entry = log.read(delta_log.entry_name(version))
-        if not (_is_whole(tables, table, version, entry) if version >= since else _is_read(entry)):
-            lost = versions[number:] if version > since else [version]
+    checkpoints = delta_log.checkpoint_versions(names)
+    for version in versions:
+        if not _is_whole(tables, table, version, log.read(delta_log.entry_name(version))):
+            end = min((each for each in checkpoints if each >= version), default=versions[-1] + 1)
+            lost = [each for each in versions if version <= each < end] or [version]
             return {name: log.read(name) for name in map(delta_log.entry_name, lost)}
     return {}
 

@@ -97,18 +97,23 @@ class TableLog:
         key = (self.table, version)
         if key not in self.memory.entries:
             try:
-                actions = self._log.actions(version)
+                actions = self.actions(version)
             except FileNotFoundError:
                 return None
-            except ValueError as error:
-                raise Refused(
-                    f"entry {delta_log.entry_name(version)} in the log of table {self.tables.path(self.table)} is "
-                    f"damaged ({error}). Only tidegate may change it. `tidegate restore {self.tables.pipeline} latest` "
-                    "sets it aside and continues"
-                ) from error
             added, removed = (frozenset(delta_log.files_in(actions, kind)) for kind in ("add", "remove"))
             self.memory.entries[key] = LogEntry(version, delta_log.commit_info(actions), added, removed)
         return self.memory.entries[key]
+
+    def actions(self, version: int) -> list[delta_log.Action]:
+        """Return the actions of a version. A damaged entry is refused; a missing one raises FileNotFoundError."""
+        try:
+            return self._log.actions(version)
+        except ValueError as error:
+            raise Refused(
+                f"entry {delta_log.entry_name(version)} in the log of table {self.tables.path(self.table)} is "
+                f"damaged ({error}). Only tidegate may change it. `tidegate restore {self.tables.pipeline} latest` "
+                "sets it aside and continues"
+            ) from error
 
     def version_at(self, moment: Millis, now: Millis) -> int:
         """Return the newest version as of a time, or the oldest version if all are newer.
