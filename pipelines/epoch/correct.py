@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from time import perf_counter
@@ -123,6 +123,14 @@ class _Span:
     open_before: list[StateRow] = field(default_factory=list)
     open_now: list[StateRow] = field(default_factory=list)
 
+    def contains(self, start: Millis, end: Millis) -> bool:
+        """Return True if a window is within the bounds, so that its id can be kept.
+
+        The id names the bounds of the window's first pane. A session that no longer contains these must not keep it,
+        because another session may have exactly these bounds.
+        """
+        return self.start <= start and end <= self.end
+
 
 def _correct(
     job: ShardJob, events: pa.Table, rows: pa.Table, work: Work
@@ -161,14 +169,11 @@ def _correct(
     changed = False
     for span in spans:
         numbers = _Numbers(span.key, job.key.hash_of(span.key), newest)
-        parts = list(_parts(span))
-        ids = [numbers.ids_of(part) for part in parts]
-        for number, part in enumerate(parts):
+        for part in _parts(span):
             if _is_right(job, part):
                 kept += part.open_before
                 continue
-            others = set[int]().union(*ids[:number], *ids[number + 1 :])
-            out += _corrected(job, part, numbers, others)
+            out += _corrected(job, part, numbers)
             kept += part.open_now
             if not (part.open_now or part.computed or spans.merging):
                 kept += [
@@ -295,22 +300,17 @@ class _Numbers:
         window = row.state_window if isinstance(row.state_window, TimeWindow) else _window(row)
         return window_identity(self.hashed, *window)
 
-    def ids_of(self, part: _Span) -> set[int]:
-        """Return the ids of a part's computed windows, derived from their bounds."""
-        computed = {row["window_id"] for row in part.computed}
-        return computed | {window_identity(self.hashed, *_window(row)) for row in part.open_now}
-
     def next_pane(self, part: _Span, identity: int) -> int:
         """Return the number of the next pane of a window."""
         published: list[int] = [row["pane"] for row in part.published if row["window_id"] == identity]
         return max(self.newest.get((self.key, identity), -1), *published, -1) + 1
 
 
-def _corrected(job: ShardJob, part: _Span, numbers: _Numbers, others: Collection[int]) -> Iterator[Row]:
+def _corrected(job: ShardJob, part: _Span, numbers: _Numbers) -> Iterator[Row]:
     """Yield the retractions and the new panes of a part, and set the identity and pane numbers of its open windows."""
     for row in _in_order(part.published):
         yield {**row, "op": "-", **_of_epoch(job)}
-    identity, pane = _continued_window(part, numbers, others)
+    identity, pane = _continued_window(part, numbers)
     for row in part.computed:
         changes: Row = {"pane": pane, "timing": Timing.LATE.value, **_of_epoch(job)}
         if identity is not None:
@@ -319,19 +319,18 @@ def _corrected(job: ShardJob, part: _Span, numbers: _Numbers, others: Collection
     part.open_now = [_numbered(row, part, pane) for row in part.open_now]
 
 
-def _continued_window(part: _Span, numbers: _Numbers, others: Collection[int]) -> tuple[int | None, int]:
+def _continued_window(part: _Span, numbers: _Numbers) -> tuple[int | None, int]:
     """Return the id that a corrected window keeps, or None for a new one, and the number of its next pane."""
     before = _fired_before(part)
-    if before is not None and isinstance(before.state_window, TimeWindow):
+    if before is not None:
         identity = numbers.id_of(before)
         return identity, max(numbers.next_pane(part, identity), before.pane)
     if part.open_now:
         # An open window in the state is identified by its own bounds, not by the id of a removed window.
         return None, numbers.next_pane(part, window_identity(numbers.hashed, *_window(part.open_now[0])))
     for row in _in_order(part.published):
-        # When a session is split, one part may have the original bounds of the whole session.
-        if (shown := int(row["window_id"])) not in others:
-            return shown, numbers.next_pane(part, shown)
+        if part.contains(*_bounds(row)):
+            return row["window_id"], numbers.next_pane(part, row["window_id"])
     return None, numbers.next_pane(part, part.computed[0]["window_id"]) if part.computed else 0
 
 
@@ -344,8 +343,12 @@ def _emptied(row: StateRow, pane: int) -> StateRow:
 
 
 def _fired_before(part: _Span) -> StateRow | None:
-    """Return the first of the old open sessions that have fired, or None. The identity of that session is kept."""
-    fired = [row for row in part.open_before if row.pane and isinstance(row.state_window, TimeWindow)]
+    """Return the first of the old open sessions that have fired and are within a part, or None. Its id is kept."""
+    fired = [
+        row
+        for row in part.open_before
+        if row.pane and isinstance(row.state_window, TimeWindow) and part.contains(*_window(row))
+    ]
     return min(fired, key=lambda row: tuple(row.state_window or ()), default=None)
 
 

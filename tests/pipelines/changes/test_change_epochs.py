@@ -147,6 +147,29 @@ def test_late_rows_from_before_a_change_of_windows_are_added_to_all_their_window
     assert sorted((f"{row['window_start']:%H:%M}", row["events"]) for row in rows) == in_windows
 
 
+@pytest.mark.parametrize("lateness", [0, 9])
+def test_a_session_that_starts_again_has_another_id_than_what_a_correction_left_of_it(
+    tmp_path: Path, lateness: int
+) -> None:
+    """A session has the id of its first pane, which begins with rows that are deleted and appear again, too far from
+    the rest to join it.
+    """
+    lake, first = Lake(tmp_path), ("ann", at("10:00"), 1)
+    pipeline = session_pipeline(source=CORRECTING, allowed_lateness=timedelta(hours=lateness))
+    for rows in ([first, ("bob", at("13:00"), 0)], [("ann", at("10:20"), 2), ("ann", at("10:40"), 4)]):
+        lake.append(*rows)
+        lake.stream(LOCAL, pipeline)
+        lake.reopen(LOCAL, pipeline)
+    DeltaTable(lake.path("events")).delete("value in (1, 2)")
+    lake.stream(LOCAL, pipeline)
+    lake.append(first)
+    lake.stream(LOCAL, pipeline)
+    lake.reopen(LOCAL, pipeline)
+    standing = {(f"{row['window_start']:%H:%M}", row["total"]) for row in lake.latest(pipeline).to_pylist()}
+    assert standing == {("10:00", 1), ("10:40", 4)}
+    assert broken_in(lake.tables(pipeline), pipeline) == set()
+
+
 def test_rows_that_are_written_anew_publish_nothing(lake: Lake) -> None:
     lake.stream(LOCAL, HOURS)
     before = lake.versions(HOURS)
