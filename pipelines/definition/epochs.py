@@ -46,7 +46,9 @@ SCHEMA = pa.schema(
         ),
         column("interval_start", TIMESTAMP, "first event time of a backfill's interval"),
         column("interval_end", TIMESTAMP, "end of that interval, exclusive"),
-        column("source_version", pa.int64(), "newest version of the source (of two, the left one) that was read"),
+        column(
+            "source_version", pa.int64(), "newest version of the source that was read; of the left one if there are two"
+        ),
         column("watermark", TIMESTAMP, "watermark after the epoch"),
         column("processing_time", TIMESTAMP, "clock of the epoch"),
         *(_COUNTED[counter.name] for counter in counters.KEPT if not counter.is_younger),

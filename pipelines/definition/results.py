@@ -42,14 +42,18 @@ LEADING = (
     column("pane", pa.int32(), "number of the firing, from 0; skipped only after a merge", False),
     column("timing", pa.string(), "early, on_time or late", False),
     column("op", pa.string(), "+ for a result, - where that pane and every pane before it are retracted", False),
-    column("final_at", TIMESTAMP, "the window is final when the watermark reaches this, or its clock passes it"),
-    column("watermark", TIMESTAMP, "watermark at the firing; null before the first and after the last"),
+    column("final_at", TIMESTAMP, "the window is final once the watermark reaches this time, or the clock passes it"),
+    column(
+        "watermark", TIMESTAMP, "watermark at the firing; null before the first watermark and after the end of input"
+    ),
     *_MADE,
 )
 """Columns that describe a pane of a window. They come between the key columns and the result."""
 
 ELEMENT_LEADING = (
-    column("event_time", TIMESTAMP, "of the element or timer that it came from; null for a timer in processing time"),
+    column(
+        "event_time", TIMESTAMP, "event time of the element or timer that produced it; null for a processing-time timer"
+    ),
     column("output", pa.string(), "the side output it was sent to; null for a result"),
     *_MADE,
 )

@@ -23,7 +23,9 @@ MANIFEST = column("manifest", pa.string(), "JSON, in the one row with key group 
 DELTA_ROW, DELTA_GONE = 1, 0
 """Marks of the rows of a delta: an ordinary row, or a record that its key no longer has rows."""
 
-MARK = column("delta_mark", pa.int32(), "null: a row of a base; 1: of a delta; 0: its key has no rows any more")
+MARK = column(
+    "delta_mark", pa.int32(), "null: row of a base; 1: row of a delta; 0: mark that its key no longer has rows"
+)
 HASH = column("delta_hash", pa.int64(), "xxhash64(key columns)")
 DUE = column("delta_due", pa.int64(), "the first of event_time_timers")
 DUE_BY_CLOCK = column("delta_due_by_clock", pa.int64(), "the first of processing_time_timers")
@@ -44,7 +46,7 @@ _MEANINGS = {
     "key_group": "pmod(xxhash64(key columns), max_parallelism); -1 for the manifest",
     "namespace": "window, slice, discarded, key or bucket",
     "side": "the input, if there are two",
-    "window_start": "null bounds: the global window",
+    "window_start": "start of the window, or time of a join's elements; null for the global window",
     "state_window_start": "the window at its first firing, from which its id is computed; for a slice, its next window",
     "in_flight": "false if only timers of a window are left",
     "event_time_timers": "epoch milliseconds",

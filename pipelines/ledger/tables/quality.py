@@ -66,15 +66,15 @@ _BESIDE_CHECKS = [ACKNOWLEDGED, VERIFIED]
 SCHEMA = pa.schema(
     [
         column("check_id", pa.string(), "one id for each check of all suites", False),
-        column("checked_at", TIMESTAMP, "when", False),
-        column("timeline", pa.int64(), "of the epoch", False),
+        column("checked_at", TIMESTAMP, "when it was checked", False),
+        column("timeline", pa.int64(), "timeline of the epoch", False),
         column("epoch", pa.int64(), "the epoch whose snapshot was checked, with all rows up to it", False),
-        column("suite", pa.string(), "which rows it is about", False),
-        column("expectation", pa.string(), "its type", False),
+        column("suite", pa.string(), "the rows that it checks", False),
+        column("expectation", pa.string(), "type of the expectation", False),
         column("about", pa.string(), "the columns or limits that it was given", False),
         column("severity", pa.string(), "critical, warning or info", False),
         column("success", pa.bool_(), "whether it holds", False),
-        column("observed", pa.string(), "what was seen", False),
+        column("observed", pa.string(), "what was observed", False),
         column("rows", pa.int64(), "how many rows were checked", False),
         column("results_version", pa.int64(), "version of table results that was read", False),
         column("state_version", pa.int64(), "version of table state", False),
@@ -86,7 +86,7 @@ SCHEMA = pa.schema(
         column("failing", pa.int64(), "how many rows break it; null if it is not about individual rows"),
         column("observed_number", pa.float64(), "the observed value, if it is a number and not about individual rows"),
         column("examples", EXAMPLES, "up to 20 of the rows that break it: key, window and values as text"),
-        column("number", pa.int64(), "of the commit that kept it: a later one is newer, whatever the clocks said"),
+        column("number", pa.int64(), "number of the commit that stored it: larger is newer, regardless of clocks"),
     ]
 )
 
