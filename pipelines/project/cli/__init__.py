@@ -83,8 +83,16 @@ check's import time.
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and end the process with its exit code."""
     gc.set_threshold(_NEW_OBJECTS)
+    _open_closed_streams()
     given = sys.argv[1:] if arguments is None else arguments
     end_process(run(given))
+
+
+def _open_closed_streams() -> None:
+    """Open the standard streams that the parent closed, or files of tables would get their numbers."""
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - it stays open
 
 
 def end_process(code: int) -> NoReturn:
@@ -187,9 +195,11 @@ def _report(arguments: list[str], error: Exception, message: str, code: int) -> 
         # Most commands load it anyway, but help doesn't need it.
         from tidegate.pipelines.project.cli.screen import error_as_json
 
-        click.echo(error_as_json(error, message, code))
-    else:
-        # Airflow shows the last line that begins like this as the reason. Only click's own messages span several lines.
-        shown = plain(message) if isinstance(error, click.ClickException) else plain_cell(message)
-        click.echo(f"tidegate: {shown}", err=True)
+        # The failure may be that of standard output itself.
+        with suppress(OSError):
+            click.echo(error_as_json(error, message, code))
+            return code
+    # Airflow shows the last line that begins like this as the reason. Only click's own messages span several lines.
+    shown = plain(message) if isinstance(error, click.ClickException) else plain_cell(message)
+    click.echo(f"tidegate: {shown}", err=True)
     return code

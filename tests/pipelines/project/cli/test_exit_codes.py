@@ -228,6 +228,27 @@ def test_a_lost_library_at_the_end_of_the_process_changes_no_exit_code(tmp_path:
     assert crashed.returncode < 0, "the crash is real"
 
 
+@pytest.mark.parametrize(
+    ("streams", "code", "told"),
+    [
+        ("<&- >&-", 0, ""),
+        ("<&- >&- 2>&-", 0, ""),
+        ("--json >/dev/full", 1, "tidegate: [Errno 28] No space left on device. The disk is full"),
+    ],
+)
+def test_closed_and_full_streams(project: Project, streams: str, code: int, told: str) -> None:
+    command = f'exec "{sys.executable}" -m tidegate runs sessions --config "{project.folder}/tidegate.toml" {streams}'
+    project.by_hand.hours(10)
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr.startswith(told)) == (code, "", True), done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert run(arguments) == 0
