@@ -107,7 +107,10 @@ def _offset(zone: str, text: str) -> int:
             raise NotATimestamp
         return -size if sign == "-" else size
     if zone not in ("AM", "PM") and re.match(r"[A-Za-z+-]", zone, re.A):
-        raise RowFailure(f"the value {text!r} has the zone {zone!r}, which only Spark reads")
+        raise RowFailure(
+            f"the value {text!r} has the zone {zone!r}, which only Spark reads. With a format, such as "
+            "try_to_timestamp(text, 'yyyy-MM-dd HH:mm:ss'), it is null"
+        )
     raise NotATimestamp
 
 
