@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -54,7 +55,7 @@ class DifferentWindow:
     window_end: datetime | str | None
     before: Row | None
     after: Row | None
-    by: dict[str, float]
+    by: dict[str, float | Decimal]
     late: int
     why: str
 
@@ -73,6 +74,7 @@ class Comparison(Answer):
         read: for each table of the source, the versions that the pipeline and the branch have read.
         watermarks: watermark of the pipeline and of the branch, int64 epoch milliseconds.
         windows: the first windows that differ, by start and key.
+        of_rows: True for a function or join, whose rows are compared instead of windows.
     """
 
     pipeline: str
@@ -85,16 +87,18 @@ class Comparison(Answer):
     read: dict[str, tuple[int, int]]
     watermarks: tuple[Millis, Millis]
     windows: tuple[DifferentWindow, ...]
+    of_rows: bool = False
 
     main: ClassVar[str] = "windows"
+    for_people = ("of_rows",)
 
     def shown(self) -> Iterator[Shown]:
         total = self.changed + self.added + self.missing
         ours, theirs = (show_millis(watermark) for watermark in self.watermarks)
         yield (
             f"{self.branch} ({said(self.settings)}) differs from {self.pipeline} in {total} of {total + self.equal} "
-            f"windows since it was created: {self.changed} changed, {self.added} only in the branch, {self.missing} "
-            f"only in {self.pipeline}; watermarks {theirs} and {ours}"
+            f"{_noun(self)} since it was created: {self.changed} changed, {self.added} only in the branch, "
+            f"{self.missing} only in {self.pipeline}; watermarks {theirs} and {ours}"
         )
         for table, (pipeline, branch) in self.read.items():
             if pipeline != branch:
@@ -139,7 +143,7 @@ def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Com
             sum(window not in before for window in windows),
             sum(window not in after for window in windows),
         ),
-        [_different(window, before.get(window), after.get(window), by, reasons) for window in shown],
+        [_different(window, before.get(window), after.get(window), ours.key, by[-2:], reasons) for window in shown],
     )
 
 
@@ -152,11 +156,13 @@ def _compared_rows(ours: _Side, theirs: _Side, note: BranchNote, rows: int | Non
     before, after = (
         rows_of(each.filter(pa.array(one)).select(names)) for each, one in zip(emitted, differ, strict=True)
     )
-    by, reasons = [*ours.key, "event_time", "window_end"], _Reasons(ours, theirs, {}, {})
+    times, reasons = ["event_time"], _Reasons(ours, theirs, {}, {})
     found = [(row, None) for row in before] + [(None, row) for row in after]
     found.sort(key=lambda each: tuple(str((each[0] or each[1] or {}).get(name)) for name in ("event_time", *names)))
     shown = [
-        _different(tuple((was or now or {})[name] for name in [*by[:-1], by[-2]]), was, now, by, reasons)
+        _different(
+            tuple((was or now or {})[name] for name in [*ours.key, *times, *times]), was, now, ours.key, times, reasons
+        )
         for was, now in (found if rows is None else found[:rows])
     ]
     equal = int(len(emitted[0]) - differ[0].sum())
@@ -180,7 +186,12 @@ def _comparison(
         {table: (position.version, theirs.position_in(table).version) for table, position in ours.positions.items()},
         (ours.watermark, theirs.watermark),
         tuple(windows),
+        not results.has_panes(reasons.ours.columns),
     )
+
+
+def _noun(comparison: Comparison) -> str:
+    return "rows" if comparison.of_rows else "windows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,18 +318,24 @@ def _same(before: Row | None, after: Row | None, names: Sequence[str]) -> bool:
 
 
 def _different(
-    window: tuple[Any, ...], before: Row | None, after: Row | None, by: Sequence[str], reasons: _Reasons
+    window: tuple[Any, ...],
+    before: Row | None,
+    after: Row | None,
+    key: Sequence[str],
+    times: Sequence[str],
+    reasons: _Reasons,
 ) -> DifferentWindow:
     row = before or after
     assert row is not None
     number = reasons.number_late(window)
     values = [
-        None if each is None else {name: each[name] for name in each if name not in by} for each in (before, after)
+        None if each is None else {name: each[name] for name in each if name not in {*key, *times}}
+        for each in (before, after)
     ]
     return DifferentWindow(
-        {name: row[name] for name in by[:-2]},
-        row[by[-2]],
-        row.get("window_end"),
+        {name: row[name] for name in key},
+        row[times[0]],
+        row[times[1]] if len(times) > 1 else None,
         values[0],
         values[1],
         _by(values[0] or {}, values[1] or {}),
@@ -327,8 +344,8 @@ def _different(
     )
 
 
-def _by(before: Row, after: Row) -> dict[str, float]:
-    kinds = int | float
+def _by(before: Row, after: Row) -> dict[str, float | Decimal]:
+    kinds = int | float | Decimal
     return {
         name: after[name] - value
         for name, value in before.items()
@@ -350,10 +367,12 @@ def _grid(comparison: Comparison) -> Grid:
         for each in windows
     ]
     total = comparison.changed + comparison.added + comparison.missing
-    title = f"windows that differ ({len(windows)} of {total})"
-    return Grid(title, [*key, "window (UTC)", *values, "why"], rows)
+    title = f"{_noun(comparison)} that differ ({len(windows)} of {total})"
+    times = "event time" if comparison.of_rows else "window (UTC)"
+    return Grid(title, [*key, times, *values, "why"], rows)
 
 
 def _change(window: DifferentWindow, name: str) -> str:
     before, after = ("-" if each is None else each[name] for each in (window.before, window.after))
-    return str(cell(before)) if are_equal(before, after) else " -> ".join(map(str, cells_apart(before, after)))
+    shown = (cell(before),) if are_equal(before, after) else cells_apart(before, after)
+    return " -> ".join("null" if each is None else str(each) for each in shown)

@@ -298,7 +298,7 @@ def read_history(
     value, tables = load_pipeline(config, pipeline), PipelineTables.of(config, pipeline)
     manifest = manifest or require_settled(tables).manifest
     if not has_history(value):
-        raise NoHistory(f"pipeline {pipeline!r} has no windows of event time: only those have a history")
+        raise NoHistory(f"pipeline {pipeline!r} does not compute `Windows` of event time: only those have a history")
     for choice in choices_of(config, value):
         if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:
             raise NoHistory(f"pipeline {pipeline!r}: {reason}, and its rows are read without Spark here")

@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -397,6 +398,18 @@ def test_a_late_row_counts_only_in_the_sliding_windows_that_it_is_in(lake: Lake)
     ]
 
 
+def test_the_difference_of_decimals_is_a_decimal(lake: Lake) -> None:
+    lake.append(("ann", at("00:10"), 1), ("bob", at("05:00"), 4))
+    project = project_of(lake, columns={"value": "cast(cast(value as string) as decimal(10, 2))"})
+    project.stream("hours")
+    project.branch("hours", "wide", settings=WIDE)
+    more(lake)
+    for name in ("hours", "hours@wide"):
+        project.stream(name)
+    differences = [each for each in project.compare("hours", "wide").windows if each.before and each.after]
+    assert [each.by for each in differences] == [{"events": 1, "total": Decimal(16)}]
+
+
 def test_windows_that_stand_on_one_side_only_are_compared_too(lake: Lake) -> None:
     lake.append(("ann", at("00:10"), 1), ("bob", at("05:00"), 4))
     project = project_of(lake, allowed_lateness=timedelta(hours=6))
@@ -471,6 +484,9 @@ def test_rows_of_a_function_are_compared_as_multisets(lake: Lake) -> None:
         None,
         {"output": None, "value": 16},
     )
+    text = str(comparison)
+    assert "differs from hours in 1 of 5 rows since" in text
+    assert "ann   2024-03-01 06:30:00  - -> null  - -> 16" in text
     # A second row equal to another counts separately.
     lake.append(("ann", at("12:30"), 1), ("ann", at("12:30"), 1), ("bob", at("14:00"), 2))
     lake.append(("bob", at("20:00"), 1))

@@ -260,7 +260,7 @@ def test_rows_and_watermarks_that_are_not_read_here_are_refused(lake: Lake) -> N
     for other, told in (
         (replace(pipeline, where="hash(value) is not null"), "its rows are read without Spark here"),
         (replace(pipeline, watermark=own), "its watermark generator sees every event"),
-        (replace(pipeline, compute=KeyedProcess(KeepFirst(ROW))), "has no windows of event time"),
+        (replace(pipeline, compute=KeyedProcess(KeepFirst(ROW))), "does not compute `Windows` of event time"),
     ):
         with pytest.raises(Refused, match=told):
             lake.project(other).trace("hours", ("ann",))
