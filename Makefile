@@ -1,16 +1,17 @@
-# `make run` runs the main job, `make test` passes the tests. Both make the environment first: it needs
-# Python 3.11+, Java 17+ and, once, a network. PYTHON=/path/to/python3.12 chooses another interpreter.
+# `make run` runs the main job, and `make test` the tests. Both first create the environment, which needs
+# Python 3.11+, Java 17+ and, once, network access. PYTHON=/path/to/python3.12 selects another interpreter.
 
 PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION = $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
-# Three groups begin together: one has Airflow, one the Spark session and one the object store, and all of them wait for other processes. A
-# fourth process begins with the rest (tests/conftest.py), so that both cores are busy. The long form has more that waits for a deadline.
+# Three groups start together: those with Airflow, with the Spark session and with the object store, which mostly wait for other
+# processes. A fourth process runs the remaining tests (tests/conftest.py), so that both cores are busy. More tests of the long form wait
+# for deadlines.
 PROCESSES := --dist=loadgroup --numprocesses
-# Imports, architecture, docstrings and pages: a step of lint.
+# Tests of imports, architecture, docstrings and pages, which are a step of lint.
 PAGES := tests/test_*.py
 NO_PAGES := --ignore-glob='tests/test_*.py'
-# The first run leaves its bytecode for the next one, also in containers that don't want any elsewhere.
+# The first run leaves its bytecode for the next one, even in containers that disable bytecode.
 export PYTHONDONTWRITEBYTECODE =
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
@@ -20,7 +21,7 @@ say = { echo "tidegate: $(1)" >&2; exit 1; }
 run: compiled .venv/ready
 	@$(BIN)/tidegate demo $(DEMO)
 
-# The checks of lint run beside the tests, which leave them a part of the second core.
+# The checks of lint run in parallel with the tests, which leave part of the second core idle.
 test: compiled .venv/ready
 	@$(MAKE) --no-print-directory --jobs=2 quiet-lint tested
 
@@ -30,15 +31,15 @@ tested:
 test-long: compiled lint .venv/ready
 	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(PROCESSES)=3 $(NO_PAGES) --hypothesis-profile=thorough
 
-# What needs neither Spark nor Airflow nor seconds for one test: for every change.
+# For every change: the tests that need neither Spark nor Airflow, and take less than a few seconds each.
 test-fast: compiled
 	@$(MAKE) --no-print-directory --jobs=2 quiet-lint quickly-tested
 
 quickly-tested:
 	$(BIN)/pytest --numprocesses=2 -q -m "not (spark or airflow or browser or slow or long)" $(NO_PAGES)
 
-# The Spark tests with each pair of Spark and Delta, one after the other, each in an environment of its own: about ten minutes
-# and 1.7 GB for a pair. MATRIX="4.0.5 -- tests/spark/test_sql.py" chooses versions and tests.
+# The Spark tests with each pair of Spark and Delta versions, one after the other, each in its own environment: about ten minutes
+# and 1.7 GB per pair. MATRIX="4.0.5 -- tests/spark/test_sql.py" selects versions and tests.
 test-matrix: .venv/made
 	@$(BIN)/python -m tests.matrix $(MATRIX)
 
@@ -46,16 +47,16 @@ test-matrix: .venv/made
 prove: .venv/made
 	@$(BIN)/python -m formal $(BOUNDS)
 
-# Drawn scenarios with the operators of Flink and the triggers of Beam, and with ours (docs/proof.md). It needs Maven, a Java
-# compiler and, once, a network. ORACLE="flink 500" chooses one of them and the number of scenarios.
+# Random scenarios with the operators of Flink and the triggers of Beam, and with ours (docs/proof.md). Needs Maven, a Java compiler
+# and, once, network access. ORACLE="flink 500" selects one of them and the number of scenarios.
 oracle: .venv/made
 	@$(BIN)/python -m tests.oracle $(ORACLE)
 
-# Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each command, task and worker would compile all of it again.
+# Otherwise, where PYTHONDONTWRITEBYTECODE is set, as in many containers, each command, task and worker would compile all the code again.
 compiled: .venv/made
 	@$(BIN)/python -m compileall -q windowing pipelines expectations tests
 
-# Its output comes when it has ended, so that it does not stand between that of the tests.
+# Its output is printed at its end, so that it does not mix with that of the tests.
 quiet-lint: .venv/made
 	@shown=$$($(MAKE) --no-print-directory lint 2>&1); code=$$?; printf "%s\n" "$$shown"; exit $$code
 
@@ -66,13 +67,13 @@ lint: .venv/made
 	$(BIN)/mypy
 	$(BIN)/pytest -q $(PAGES)
 
-# A warning is an error: a link that leads nowhere, a docstring that can't be read. The first build needs npm and a network, for
-# Mermaid, which draws the diagrams.
+# Warnings are errors: a broken link, a docstring that can't be parsed. The first build needs npm and network access, for Mermaid, which
+# draws the diagrams.
 docs: .venv/made
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --jobs=2 docs .work/site
 	@echo "tidegate: the site is .work/site/index.html"
 
-# The picture of the README: two minutes with Spark, then Chromium looks at the report.
+# The picture of the README: two minutes with Spark, then a screenshot of the report by Chromium.
 picture: .venv/ready
 	$(BIN)/python -m tests.browser.picture
 
@@ -90,13 +91,13 @@ env: .venv/ready
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; command -v $$java >/dev/null || $(call say,no Java found: install Java 17 or newer or set JAVA_HOME); \
 	    found=$$($$java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); [ "$${found:-0}" -ge 17 ] || $(call say,$$java is Java $$found: Spark needs 17 or newer; install one or set JAVA_HOME)
 	@$(PYTHON) -m venv .venv || $(call say,$(PYTHON) -m venv failed: install Python with its venv module (python3-venv on Debian))
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) || $(call say,uv $(UV_VERSION) cannot be installed: making the environment needs access to PyPI once)
-	@# Compiled once here, because every task and command starts an interpreter of its own.
-	@$(BIN)/uv pip sync --python $(BIN)/python --require-hashes --compile-bytecode --quiet requirements.lock || $(call say,the packages in requirements.lock cannot be installed: making the environment needs access to PyPI once)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) || $(call say,uv $(UV_VERSION) cannot be installed: creating the environment needs access to PyPI once)
+	@# Compiled once here, because every task and command starts its own interpreter.
+	@$(BIN)/uv pip sync --python $(BIN)/python --require-hashes --compile-bytecode --quiet requirements.lock || $(call say,the packages in requirements.lock cannot be installed: creating the environment needs access to PyPI once)
 	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --quiet --editable .
 	@# The S3 server of the tests needs an older python-dateutil than Airflow.
 	@$(BIN)/uv venv --allow-existing --quiet --python $(BIN)/python .venv/store && \
-	    $(BIN)/uv pip sync --python .venv/store/bin/python --require-hashes --quiet tests/store/requirements.lock || $(call say,the packages in tests/store/requirements.lock cannot be installed: making the environment needs access to PyPI once)
+	    $(BIN)/uv pip sync --python .venv/store/bin/python --require-hashes --quiet tests/store/requirements.lock || $(call say,the packages in tests/store/requirements.lock cannot be installed: creating the environment needs access to PyPI once)
 	@touch $@
 
 .venv/ready: .venv/made

@@ -27,7 +27,7 @@ from tidegate.pipelines.storage.delta_log import Action, commit_info, files_in, 
 from tidegate.pipelines.storage.warehouse import active_files
 
 UNKNOWN, LOST, CHANGED, UNREADABLE, REWRITTEN = "unknown", "lost", "changed", "unreadable", "rewritten"
-"""Faults of a file: added or removed by another program, rows changed, missing or damaged, rewritten by others."""
+"""Faults of a file: added or removed by another program, rows changed, missing or damaged, rewritten by another."""
 
 _MARKS = ("tidegate", "tidegate_fence", COMPACTION)
 

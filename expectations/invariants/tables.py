@@ -117,7 +117,7 @@ class ExpectTableToHaveTheWindowsThatStand(Rule):
 class ExpectEpochsToBeOfTheLine(Rule):
     """Each current row belongs to an epoch that led to the newest snapshot."""
 
-    text: ClassVar[str] = "The epoch of each row led to the newest snapshot."
+    text: ClassVar[str] = "Each row belongs to an epoch that led to the newest snapshot."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         return ~rows["is_on_line"].astype(bool)

@@ -72,7 +72,7 @@ SCHEMA = pa.schema(
 
 
 def has_ended(row: Mapping[str, Any], began: int | None) -> bool:
-    """Return True if the input had ended after an epoch, whose watermark is null, as before the first watermark.
+    """Return True if an epoch has no watermark because its input had ended, and not because there was none yet.
 
     Args:
         row: its row in the table.

@@ -186,7 +186,7 @@ def _correct(
 class _Spans:
     """The affected spans of a shard, indexed by key and time.
 
-    `beyond` is the most by which a window that was searched for may end after its span, milliseconds.
+    `beyond` is the largest number of milliseconds by which a window found for a span has ended after it.
     """
 
     def __init__(self, job: ShardJob, wanted: pa.Table) -> None:

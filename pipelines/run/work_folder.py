@@ -182,7 +182,7 @@ def logs_of_ended_sparks(folder: Path) -> list[Path]:
 def _newest_reports(names: Iterable[str]) -> set[str]:
     """Return the newest report of each folder: links point to it, so it is never removed."""
     newest: dict[str, str] = {}
-    # A number has six or more digits.
+    # Epoch numbers in the names have at least six digits, so shorter names are older.
     for name in sorted(names, key=lambda name: (len(name), name)):
         newest[name.rpartition("/")[0]] = name
     return set(newest.values())

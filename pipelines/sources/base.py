@@ -146,7 +146,7 @@ class Source(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns in Arrow types, converted to those that Delta can store."""
+        """Columns in Arrow types that Delta can store."""
 
     def now(self) -> Source:
         """Return the source at its newest version. A stream calls it at every poll, so it must be cheap."""

@@ -478,8 +478,7 @@ def unreadable(path: str, error: Exception) -> Refused:
     """Return the error for a file of a table that can't be read.
 
     Raises:
-        OSError: the given error, if the system lacks something, such as a permission: nobody should give up a file for
-            that.
+        OSError: the given error, if the file itself may be intact, for example because a permission is missing.
     """
     if remedy_for(error) is not None:
         raise error

@@ -196,7 +196,7 @@ def _are_of_join(rows: pa.Table) -> pa.ChunkedArray:
 
 def _of_either_input(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return state rows with one row for each window of a join, also if both inputs have elements in it."""
-    # Rows that are shown to users have no sides unless they are those of a join.
+    # Rows that are prepared for users have column `side` only for joins.
     if "side" not in rows.column_names or not pc.any(_are_of_join(rows)).as_py():
         return rows
     (codes,) = _codes(key, rows)

@@ -43,7 +43,7 @@ HELD = "held"
 
 
 _OF_SOME = frozenset({"emitted", "trigger_state", "user_state", "unseen_elements"})
-"""Columns that only the state of some configurations has."""
+"""Columns that exist only in the state of some configurations."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """The life of the windows of one key, derived row by row from the plain rules in docs/semantics.md.
 
-It shares no code with the operators. It knows windows of event time that fire once at their end, and then once for each
-commit with late rows. It does not know the early panes of other triggers.
+It shares no code with the operators. It covers windows of event time that fire once at their end, and then once for
+each commit with late rows. It does not cover the early panes of other triggers.
 """
 
 from __future__ import annotations
