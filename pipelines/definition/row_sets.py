@@ -68,7 +68,7 @@ def surplus(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Bool
         return np.ones(len(left), np.bool_), np.ones(len(right), np.bool_)
     codes, size = np.zeros(len(left) + len(right), np.int64), 1
     for name in names:
-        column = _comparable(pa.chunked_array([*plain(left[name]).chunks, *plain(right[name]).chunks]))
+        column = comparable(pa.chunked_array([*plain(left[name]).chunks, *plain(right[name]).chunks]))
         values = column.dictionary_encode(null_encoding="encode").indices
         number = np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
         width = int(number.max(initial=0)) + 1
@@ -96,7 +96,7 @@ def _ranks(codes: Int64s) -> Int64s:
     return ranks
 
 
-def _comparable(column: pa.ChunkedArray) -> pa.Array:
+def comparable(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as an array that can be dictionary-encoded: numbers by their bits, nested values as text."""
     array = pa.concat_arrays(column.chunks)
     kind = array.type

@@ -15,7 +15,7 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.counters import RETRACTED
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.names import listed
-from tidegate.pipelines.definition.row_sets import distinct
+from tidegate.pipelines.definition.row_sets import comparable, distinct
 from tidegate.pipelines.engine.choose import require_engine
 from tidegate.pipelines.epoch.recompute_plan import Selection, check_reopenable
 from tidegate.pipelines.errors import LeaseHeld, UsageError
@@ -29,7 +29,7 @@ from tidegate.pipelines.ledger.tables.keys import key_columns, key_of_texts, tex
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.history import has_history
 from tidegate.pipelines.observe.metrics.open import measured
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, rows_of
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.driver import Patience, drive
@@ -184,13 +184,11 @@ def late_prune(config: Config, pipeline: str, days: int) -> Pruned:
 
 
 def _groups(rows: pa.Table, names: list[str]) -> list[tuple[dict[str, Any], pa.Table]]:
-    groups = []
-    for group in distinct(rows.select(names)).to_pylist():
-        chosen = pa.scalar(True)
-        for name, value in group.items():
-            same = pc.is_null(rows[name]) if value is None else pc.equal(rows[name], pa.scalar(value, rows[name].type))
-            chosen = pc.and_(chosen, same)
-        groups.append((group, rows.filter(pc.fill_null(chosen, False))))
+    by = pa.table([comparable(rows[name]) for name in names], [f"by_{number}" for number in range(len(names))])
+    numbered = by.append_column("number", pa.array(range(len(rows)), pa.int64()))
+    found = numbered.group_by(by.column_names, use_threads=False).aggregate([("number", "list")])
+    parts = [rows.take(numbers.values) for numbers in found["number_list"]]
+    groups = [(rows_of(part.select(names).slice(0, 1))[0], part) for part in parts]
     return sorted(groups, key=lambda pair: -len(pair[1]))
 
 

@@ -225,10 +225,12 @@ def _written_in(tables: PipelineTables, table: str, first: int, last: int) -> di
     handle = tables.newest(table)
     rows = size = files = 0
     for file in active_files(handle):
-        if file["min.epoch"] is None or file["max.epoch"] < first or file["min.epoch"] > last:
+        # A log records no bounds of a column after the first 32.
+        oldest, newest = file.get("min.epoch") or 0, file.get("max.epoch") or last + 1
+        if newest < first or oldest > last:
             continue
         share = count = file["num_records"]
-        if file["min.epoch"] < first or file["max.epoch"] > last:
+        if oldest < first or newest > last:
             chosen = (pc.field("epoch") >= first) & (pc.field("epoch") <= last)
             names = [file["path"]]
             share = len(tables.warehouse.read_files(path_of(handle), names, arrow_schema(handle), ["epoch"], chosen))

@@ -121,7 +121,12 @@ def as_plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: as_plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {name: as_plain(each) for name, each in value.items()}
+        # A key of a map may have a type that JSON lacks.
+        is_of_json = str | int | float | None
+        return {
+            name if isinstance(name, is_of_json) else str(_json_value(name)): as_plain(each)
+            for name, each in value.items()
+        }
     if isinstance(value, list | tuple):
         return [as_plain(each) for each in value]
     return value

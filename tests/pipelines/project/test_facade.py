@@ -24,16 +24,24 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lake import Lake, at, session_pipeline
+from tests.lake import Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.cli.project import Project as CommandLine
 from tidegate import Project
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.tables.keys import KeySchema, key_of_texts
-from tidegate.pipelines.observe.report.answer import Answer
+from tidegate.pipelines.observe.report.answer import Answer, json_text
 from tidegate.pipelines.project.cli import cli
 from tidegate.pipelines.project.given import KeyText, key_text, length_of, lengths_of, moment_of, slice_of
 from tidegate.pipelines.project.progress import Progress, ProgressLine
-from tidegate.windowing import EventTimeSessionWindows, First, Sum, TopN, Windows
+from tidegate.windowing import (
+    EventTimeSessionWindows,
+    First,
+    ProcessWindowFunction,
+    Sum,
+    TopN,
+    TumblingEventTimeWindows,
+    Windows,
+)
 
 DAY = date(2024, 3, 1)
 ROOT = Path(__file__).parents[3]
@@ -526,3 +534,31 @@ def test_every_answer_is_frozen_and_typed() -> None:
         for kind in str(inspect.signature(method).return_annotation).split(" | ")
     }
     assert returned - {kind.__name__ for kind in answers} - {"str", "Quality", "Acknowledged"} == set()
+
+
+class Counted(ProcessWindowFunction):
+    result_type: ClassVar[pa.StructType] = pa.struct([("rows", pa.int64())])
+
+    def process(self, key: Any, ctx: Any, elements: Any) -> Iterator[dict[str, int]]:
+        yield {"rows": len(list(elements))}
+
+
+def test_maps_by_date_nan_and_wide_sources_are_answered_in_json(lake: Lake) -> None:
+    """Delta records statistics of the first 32 columns only, so a wide table late has none of column `epoch`."""
+    pipeline = hourly_pipeline(compute=Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), process=Counted()))
+    wide = {f"c{number}": [number] * 4 for number in range(30)}
+    for hours in ((10, 12, 14, 15), (10, 10, 11, 16)):
+        nan = float("nan")
+        rows = {"user": ["ann"] * 4, "at": [at(f"{hour}:05") for hour in hours], "price": [nan, nan, 1.5, nan], **wide}
+        days = pa.array([[(DAY, nan)], [(DAY, nan)], [], None], pa.map_(pa.date32(), pa.float64()))
+        lake.write(pa.table(rows).append_column("days", days))
+        lake.project(pipeline).stream("hours")
+    project = lake.project(pipeline)
+    answers: list[Answer] = [project.trace("hours", ("ann",)), project.lineage("hours", since="2020-01-01")]
+    answers += [project.late_summary("hours", by=name) for name in ("price", "days")]
+    trace, lineage, *late = [json.loads(json_text(each.to_dict()), parse_constant=pytest.fail) for each in answers]
+    assert trace["elements"][0]["value"]["days"] == {"2024-03-01": "NaN"}
+    # The first driver, whose epoch has no late rows.
+    written = {each["table"]: each["outputFacets"]["outputStatistics"]["rowCount"] for each in lineage["outputs"]}
+    assert (written["results"], written["late"]) == (2, 0)
+    assert [[group["rows"] for group in each["groups"]] for each in late] == [[2, 1], [2, 1]]
