@@ -90,7 +90,7 @@ def test_the_first_screen_has_three_sentences_with_a_number_each() -> None:
     assert [reason for reason in reasons if not re.search(r"\d", reason)] == []
 
 
-def test_the_number_of_conformance_cases_is_so() -> None:
+def test_the_number_of_conformance_cases_is_true() -> None:
     cases = [json.loads(file.read_text())["cases"] for file in (ROOT / "tests" / "conformance").glob("*.json")]
     # The only case that needs Spark: the key groups.
     (number,) = re.findall(r"(\d+) \[conformance cases\]", FIRST_SCREEN)

@@ -303,7 +303,7 @@ def test_a_source_that_spark_reads_is_not_corrected(lake: Lake) -> None:
         lake.stream(LOCAL, hourly_pipeline(source=replace(CORRECTING, reader="spark")))
 
 
-def test_a_column_that_the_source_lost_is_named_as_without_corrections(lake: Lake) -> None:
+def test_a_column_that_the_source_lost_is_named_whether_changes_are_corrected_or_not(lake: Lake) -> None:
     for source in (CORRECTING, replace(CORRECTING, changes="refuse")):
         with pytest.raises(Refused, match=r"^where of pipeline .*: 'kind = 1' names a missing column 'kind'; it has"):
             lake.stream(LOCAL, hourly_pipeline(source=source, where="kind = 1"))

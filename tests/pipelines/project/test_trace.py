@@ -281,7 +281,7 @@ def test_why_and_late_rows_point_to_the_trace(lake: Lake) -> None:
     assert "had passed 2024-03-01 10:59:59.999" in late.why
 
 
-def test_late_rows_without_a_key_or_without_windows_name_no_trace_that_does_not_work(lake: Lake) -> None:
+def test_late_summary_names_a_trace_only_where_it_works(lake: Lake) -> None:
     lake.append(("ann", at("10:00"), 1), ("ann", at("13:00"), 2))
     lake.append(("ann", at("10:30"), 4), ("bob", at("10:30"), 5))
     derived = hourly_pipeline("derived", key=("initial",), columns={"initial": "substring(user, 1, 1)"})

@@ -247,7 +247,7 @@ def test_of_a_file_with_another_deletion_vector_only_the_rows_of_the_difference_
 
 
 @pytest.mark.parametrize("after", [1, 2])
-def test_a_removal_may_describe_the_vector_of_its_file_in_other_words(lake: Lake, after: int) -> None:
+def test_a_removal_may_describe_the_vector_of_its_file_differently(lake: Lake, after: int) -> None:
     table, add = with_vectors(lake, [[1, 2]])
     described = {**dict(reversed(add["deletionVector"].items())), "maxRowIndex": None}
     table.commit({"remove": {"path": add["path"], "dataChange": True, "deletionVector": described}})

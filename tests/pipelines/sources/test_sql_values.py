@@ -110,7 +110,7 @@ def test_text_that_is_no_time_is_an_error_without_try() -> None:
 
 
 @pytest.mark.parametrize("written", ["5881580-07-12", "-5877641-06-22", "9999999-01-01"])
-def test_a_date_beyond_an_int_of_days_is_no_date(written: str) -> None:
+def test_a_date_beyond_an_int_of_days_is_not_a_date(written: str) -> None:
     assert text("try_cast(s as date)", written) is None
     with pytest.raises(RowFailure, match="is not a valid DATE"):
         text("cast(s as date)", written)
@@ -131,7 +131,7 @@ def test_only_a_literal_counts_as_a_decimal_of_its_digits(five: str, digits: int
     assert compile_expression(f"p + {five}", columns).type == pa.decimal128(max(8, digits) + 3, 2)
 
 
-def test_the_sign_plus_is_for_numbers_only() -> None:
+def test_a_plus_sign_is_for_numbers_only() -> None:
     assert whole("+a", 5) == 5
     with pytest.raises(Unproven):
         text("+s", "5")

@@ -83,7 +83,7 @@ def test_a_property_that_others_gave_a_table_is_found_although_its_handle_was_ke
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
-def test_a_kept_handle_is_not_used_for_a_table_that_is_gone_or_older(three_epochs: ByHand, is_gone: bool) -> None:
+def test_a_cached_handle_is_not_used_for_a_missing_or_older_table(three_epochs: ByHand, is_gone: bool) -> None:
     handles = Handles()
     three_epochs.tables.newest("results")
     kept = [handles.open(three_epochs.tables, "results") for _ in range(3)]
