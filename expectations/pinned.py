@@ -82,12 +82,8 @@ class Shapes:
 
     @property
     def grids(self) -> list[list[int]]:
-        """Return the first epoch, size, slide and offset of each shape that has windows of a fixed size."""
-        grids = []
-        for epoch, shape, _ in self.since:
-            if shape.size is not None and shape.slide is not None:
-                grids.append([epoch, shape.size, shape.slide, shape.offset])
-        return grids
+        """Return the first epoch, size, slide and offset of each shape. Size 0 is for windows without a fixed size."""
+        return [[epoch, shape.size or 0, shape.slide or 1, shape.offset] for epoch, shape, _ in self.since]
 
     @property
     def gaps(self) -> list[list[int]]:

@@ -34,7 +34,8 @@ class ExpectWindowsToBeAligned(Rule):
         size: milliseconds.
         slide: milliseconds.
         offset: milliseconds.
-        by_epoch: first epoch, size, slide and offset of each version of the code; empty if they never changed.
+        by_epoch: first epoch, size, slide and offset of each version of the code; empty if they never changed. The size
+            is 0 for a version whose windows have no fixed size, such as days of a time zone: any window matches.
     """
 
     size: int
@@ -49,7 +50,7 @@ class ExpectWindowsToBeAligned(Rule):
         start, end = milliseconds(rows["window_start"]), milliseconds(rows["window_end"])
         fits = pd.Series(False, index=rows.index)
         for epoch, size, slide, offset in self.by_epoch or [[0, self.size, self.slide, self.offset]]:
-            fits |= _since(rows, epoch) & (end - start == size) & ((start - offset) % slide == 0)
+            fits |= _since(rows, epoch) & ((end - start == size) & ((start - offset) % slide == 0) | (size == 0))
         return ~fits
 
 

@@ -38,8 +38,10 @@ from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.compaction import COMPACTION, compact
 from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 from tidegate.windowing import (
+    CalendarEventTimeWindows,
     Count,
     CountTrigger,
+    CumulateEventTimeWindows,
     EventTimeSessionWindows,
     GlobalWindows,
     SlidingEventTimeWindows,
@@ -276,7 +278,13 @@ def _sliding(draw: random.Random) -> object:
     )
 
 
-KINDS = {"sessions": _sessions, "hours": _hours, "sliding": _sliding}
+def _aligned(draw: random.Random) -> object:
+    """Windows with a grid or without one."""
+    others = [CumulateEventTimeWindows.of(minutes(60), minutes(20)), CalendarEventTimeWindows.days("Europe/Berlin")]
+    return draw.choice([_hours(draw), _sliding(draw), *others])
+
+
+KINDS = {"aligned": _aligned, "sessions": _sessions, "hours": _hours, "sliding": _sliding}
 
 
 def code(assigner: object, lateness: int = 0) -> Pipeline:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from tests.lake import Lake, at, hourly_pipeline
 from tests.pipelines.ledger.snapshots.test_nothing_of_a_key_stays import ends_before
@@ -81,6 +83,9 @@ ASSIGNERS = [
     EventTimeSessionWindows.with_dynamic_gap(lambda row: 600_000 if row["state"] == "a" else 1_800_000),
     CalendarEventTimeWindows.days("America/New_York"),
 ]
+WHERE = [None, None, "amount > 0 OR amount IS NULL", "part <> 1"]
+CHANGING = ["aggregates", "lateness", "bound", "parallelism", "where", "by", "idle", "assigner"]
+"""What the code of a drawn life may change."""
 COLUMNS = pa.schema(
     [
         ("user", pa.string()),
@@ -142,8 +147,9 @@ class Drawn(Life):
             "key": self.key,
             "null_keys": self.draw.choice(["reject", "keep"]),
             "source": DeltaSource("events", timestamp="at", changes=self.draw.choice(["correct", "correct", "ignore"])),
-            "where": self.draw.choice([None, None, "amount > 0 OR amount IS NULL"]),
         }
+        self.where, self.by, self.idle = self.draw.choice(WHERE), self.draw.choice([None, "part", "state"]), None
+        self.settings = {"windows": {"partition_by": self.draw.choice(["day", "none"]), "early": bool(seed % 2)}}
         self.assigner = self.draw.choice(ASSIGNERS)
         self.aggregates = {"n": Count(), "sum": Sum("amount"), "low": Min("ratio"), "high": Max("ratio")}
         self.aggregates["best"] = TopN(2, by="amount", ties=["at"], also=["state", "ratio"])
@@ -155,34 +161,65 @@ class Drawn(Life):
     def code(self) -> None:
         """Create the project from the current code."""
         windows = Windows(self.assigner, aggregate=self.aggregates, allowed_lateness=self.lateness * MINUTE)
-        pipeline = hourly_pipeline(
+        watermark = WatermarkStrategy.for_bounded_out_of_orderness(self.bound * MINUTE)
+        self.pipeline = hourly_pipeline(
             compute=windows,
-            watermark=WatermarkStrategy.for_bounded_out_of_orderness(self.bound * MINUTE),
+            watermark=watermark if self.idle is None else watermark.with_idleness(self.idle * MINUTE),
+            watermark_by=self.by,
+            where=self.where,
             parallelism=self.parallelism,
             **self.fixed,
         )
-        self.project = self.lake.project(pipeline)
+        self.project = self.lake.project(self.pipeline, settings={"hours": self.settings})
 
     def changed(self, change: Callable[[], None], run: Callable[[], object]) -> None:
         """Change the code and run a command; if it is refused, the code is changed back."""
-        before = self.aggregates, self.lateness, self.bound, self.parallelism
+        before = {name: getattr(self, name) for name in CHANGING}
         change()
         self.code()
         try:
             run()
         except TidegateError:
-            self.aggregates, self.lateness, self.bound, self.parallelism = before
+            for name, value in before.items():
+                setattr(self, name, value)
             self.code()
             raise
 
     def redefine(self) -> None:
         def change() -> None:
-            name = self.draw.choice(["aggregates", "lateness", "bound", "parallelism"])
+            name = self.draw.choice(CHANGING)
             added = {**self.aggregates, f"more {len(self.aggregates)}": self.draw.choice([Count(), Sum("ratio")])}
-            drawn = {"lateness": [0, 60, 200], "bound": [0, 30, 90], "parallelism": [1, 2, 7]}
+            drawn = {"lateness": [0, 60, 200], "bound": [0, 30, 90], "parallelism": [1, 2, 7], "assigner": ASSIGNERS}
+            drawn |= {"where": WHERE, "by": [None, "part", "state"], "idle": [None, 20]}
             setattr(self, name, added if name == "aggregates" else self.draw.choice(drawn[name]))
 
-        self.changed(change, lambda: self.project.stream("hours"))
+        self.changed(change, lambda: self.draw.choice([self.project.stream, self.project.late_reopen])("hours"))
+
+    def rename(self) -> None:
+        """Rename the pipeline, stream it under the other name, and rename it back."""
+        other = self.lake.project(replace(self.pipeline, name="other"), settings={"other": self.settings})
+        other.rename("hours", "other")
+        try:
+            other.stream("other")
+        finally:
+            self.project.rename("other", "hours")
+
+    def reopen_some(self) -> None:
+        start = at("08:00") + self.draw.randint(0, 12) * 30 * MINUTE
+        self.project.late_reopen("hours", start=start, end=start + self.draw.choice([30, 240]) * MINUTE)
+
+    def ask(self) -> None:
+        """Questions about a key are answered or refused, and what has been published verifies."""
+        assert self.project.verify("hours", sample="all", new=True).faults == ()
+        key = tuple(self.draw.choice(self.users if name == "user" else [1, 2]) for name in self.key)
+        assert str(self.project.why("hours", key=key))
+        assert str(self.project.trace("hours", key))
+
+    def overwrite(self) -> None:
+        """Overwrite the source without some of its rows, with others twice."""
+        rows = self.source.to_pyarrow_table()
+        kept = rows.filter(pc.fill_null(pc.not_equal(rows["state"], "b"), True))
+        write_deltalake(self.lake.path("events"), pa.concat_tables([kept, rows.slice(0, 5)]), mode="overwrite")
 
     def branch(self) -> None:
         self.number += 1
@@ -224,7 +261,8 @@ class Drawn(Life):
 
     def backfill(self) -> None:
         start = at("06:00") + self.draw.randint(0, 6) * 60 * MINUTE
-        self.project.backfill("hours", start=start, end=start + 180 * MINUTE)
+        and_following, again = (self.draw.choice([True, False]) for _ in range(2))
+        self.project.backfill("hours", start=start, end=start + 180 * MINUTE, and_following=and_following, again=again)
 
     @property
     def source(self) -> DeltaTable:
@@ -273,7 +311,15 @@ class Drawn(Life):
             lambda: project.late_reopen("hours"),
             lambda: project.late_prune("hours", days=1),
             lambda: project.windows_build("hours"),
-            self.redefine,
+            *[self.redefine] * 2,
+            self.rename,
+            self.reopen_some,
+            self.ask,
+            self.overwrite,
+            lambda: (version := self.source.version()) and self.source.restore(self.draw.randrange(version)),
+            lambda: project.restore("hours", self.draw.randint(1, 9), keep_stale=self.draw.choice([True, False])),
+            lambda: project.replay("hours", commits_per_epoch=2),
+            lambda: project.stream("hours", max_commits_per_epoch=1),
             *([self.on_a_branch, self.promote] * 2 if self.branches else [self.branch]),
             self.backfill,
             self.lose_and_restore,
