@@ -97,8 +97,9 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
     snapshot = read_snapshot(tables)
     if snapshot is None:
         return {"epoch": None, "snapshots": [], "savepoints": []}
-    manifest, published = snapshot.manifest, newest_published(tables, snapshot)
+    published = newest_published(tables, snapshot)
     # The results of an epoch that is not published yet are not visible.
+    manifest = (published or snapshot).manifest
     watermark = MIN_TIMESTAMP if published is None else settled_watermark(published, snapshot)
     is_known = MIN_TIMESTAMP < watermark < MAX_TIMESTAMP
     lease = read_lease(tables)
@@ -116,7 +117,7 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
         "lag": now - watermark if is_known and not manifest.ends_by_clock else None,
         "counters": dict(manifest.counters),
         "driven_by": manifest.driven_by,
-        **_epochs(tables, manifest.epoch),
+        **_epochs(tables),
         "partitions": [
             {"name": name, "watermark": each.watermark, "idle": each.idle, "waited_for": each.aligned is not False}
             for name, each in sorted(manifest.partitions.items(), key=lambda item: item[1].watermark)[:SHOWN]
@@ -150,7 +151,7 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
     }
 
 
-def _epochs(tables: PipelineTables, newest: int) -> dict[str, Any]:
+def _epochs(tables: PipelineTables) -> dict[str, Any]:
     """Return the newest epochs with their durations, and the late and rejected rows of all that are recorded."""
     import pyarrow.compute as pc
 
