@@ -141,7 +141,7 @@ def slices_of(
     if scope.of_windows is not None:
         where = where & scope.of_windows
 
-    # A counter is also compared where no row is left.
+    # Counters are compared even if no row is left.
     count_results(counts, pa.RecordBatch.from_pylist([], schema), np.empty(0, np.int64))
 
     def batches() -> Iterator[pa.RecordBatch]:

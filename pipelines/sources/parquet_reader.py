@@ -240,7 +240,7 @@ def open_parquet(
     """Open a Parquet file of a source. `columns_of` returns the columns of the file by the number of its rows.
 
     Raises:
-        OSError: the system lacks something, such as a permission.
+        OSError: it can't be read for another reason, such as a missing permission.
         Refused: the file is missing or damaged, has a different number of rows, or was written with another calendar.
     """
     # Commands that only read the log should not wait for this import.
@@ -271,6 +271,6 @@ def open_parquet(
         raise SourceFileMissing(f"{file} is missing: {remedies.gone}") from error
     except (OSError, pa.ArrowException) as error:
         if remedy_for(error) is not None:
-            # The system lacks something, such as a permission; the file may be sound.
+            # A permission may be missing, for example; the file itself may be intact.
             raise
         raise Refused(f"{file} can't be read: {in_words(error)}. {remedies.unreadable}") from error

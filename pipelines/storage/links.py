@@ -98,7 +98,7 @@ def replacing(file: str, beside: str) -> Iterator[None]:
         yield
         os.replace(beside, file)
     except OSError as error:
-        # The error of a disk that fills up has no name.
+        # The error for a full disk names no file.
         error.filename = error.filename or file
         raise
     finally:

@@ -136,7 +136,7 @@ def faults_of_windows(
     check_restorable(history.source.bound, snapshot.manifest)
     names, late_rows = history.source.bound.key.names, rows_of[late.NAME]
     of_late = key_columns(late.NAME, late_rows.schema, names, history.source.bound.pipeline.derived_key)
-    # Then any key with a row of the same time may be that of a late row.
+    # Then any key with a row at the same time may own the late row.
     of_any_key = set(late.event_times(late_rows).tolist()) if names and not of_late and len(late_rows) else set()
     late_rows = late_rows.slice(0, 0 if of_any_key else None)
     late_rows = late_rows.drop_columns(

@@ -191,7 +191,7 @@ class SourceLog:
         for version in range(after + 1, (self.head if until is None else until) + 1):
             actions = self._actions(version)
             if not actions:
-                # Writers always describe their commit. Deltalake takes an empty entry for a commit without rows.
+                # Writers always describe their commit. deltalake treats an empty entry as a commit without rows.
                 raise _unreadable_entry(self.path, version, ValueError("it is empty"))
             if self._is_passed_over(actions):
                 continue

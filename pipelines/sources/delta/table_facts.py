@@ -38,7 +38,7 @@ _UNKNOWN_FEATURE = re.compile(r"unsupported|not supported|catalog-managed", re.I
 """Words in errors about a table that uses a feature that the reader does not support."""
 
 _VARIANT = re.compile(r'[tT]ype": *"variant"')
-"""The type VARIANT in a schema as JSON, as a column or within one. A column may be named so too."""
+"""The type VARIANT in a schema as JSON, as a column or within one. A column may have that name, too."""
 
 
 @dataclass(frozen=True, slots=True)
