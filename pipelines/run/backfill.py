@@ -201,8 +201,8 @@ def _ways_on(source: OpenInput, head: Snapshot, history: History) -> str:
                 f"{bounds(run.interval)} --again --and-following`"
             )
     return (
-        "Or run everything again from the first interval, with `--again --and-following`: the statistics of its files "
-        "and the retained snapshots show no later interval that precedes all affected windows"
+        f"Or run everything again from the first interval, {history.from_the_first()}: the statistics of its files and "
+        "the retained snapshots show no later interval that precedes all affected windows"
     )
 
 

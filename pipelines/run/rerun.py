@@ -126,10 +126,11 @@ class History:
             f"interval {describe(run.interval)} of {self.tables.pipeline} can't be run again: it continues from the "
             f"snapshot of epoch {run.parent}, and rows of the source have changed since. Their windows have already "
             "been corrected, without running an interval again; for new code, run everything again from the first "
-            f"interval, {self._from_the_first()}, or backfill a pipeline with another name"
+            f"interval, {self.from_the_first()}, or backfill a pipeline with another name"
         )
 
-    def _from_the_first(self) -> str:
+    def from_the_first(self) -> str:
+        """Return the command that runs everything again from the first interval."""
         if self.first is None:
             return "which is no longer recorded"
         return f"`tidegate backfill {self.tables.pipeline} {bounds(self.first.interval)} --again --and-following`"
@@ -167,10 +168,7 @@ class History:
                 f"{show_millis(frontier)} on"
             )
         if self.first is not None:
-            ways.append(
-                "run everything again from the first interval, "
-                f"`tidegate backfill {name} {bounds(self.first.interval)} --again --and-following`"
-            )
+            ways.append(f"run everything again from the first interval, {self.from_the_first()}")
         else:
             ways.append("backfill a pipeline with another name")
         return (

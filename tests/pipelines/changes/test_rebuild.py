@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from dateutil.relativedelta import relativedelta
 from deltalake import write_deltalake
 
 from tests.commit_times import vacuum_with_no_hours
@@ -53,7 +54,7 @@ def vacuumed(lake: Lake) -> None:
 def run(lake: Lake, pipeline: Pipeline, start: datetime, end: datetime, tell: Any = None, **options: bool) -> list[str]:
     """Run days; return their states."""
     with lake.driver(LOCAL, pipeline, *(() if tell is None else (tell,))) as driver:
-        return [done.state for done in backfill(driver, cut(start, end, timedelta(days=1)), **options)]
+        return [done.state for done in backfill(driver, cut(start, end, relativedelta(days=1)), **options)]
 
 
 def final(lake: Lake, pipeline: Pipeline) -> list[str]:
@@ -172,4 +173,7 @@ def test_after_another_correction_everything_is_to_be_run_again(lake: Lake) -> N
     run(lake, HOURS, at("00:00", 3), at("00:00", 4))
     overwrite(lake, 2, 7, 8, 9)
     vacuumed(lake)
-    assert "run everything again from the first interval" in refused(lake, HOURS)
+    assert (
+        "run everything again from the first interval, `tidegate backfill hours --start 2024-03-02T00:00:00 "
+        "--end 2024-03-03T00:00:00 --again --and-following`"
+    ) in refused(lake, HOURS)

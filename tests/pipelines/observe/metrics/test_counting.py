@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dateutil.relativedelta import relativedelta
 
 from tests.lake import LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.observe.metrics.measuring import Read, counted, measured_driver
@@ -153,7 +154,7 @@ def test_a_store_that_fails_when_only_metrics_read_it_ends_no_backfill(
     monkeypatch.setattr("tidegate.pipelines.run.driver.read_snapshot", away)
     pipeline = hourly_pipeline()
     with measured_driver(lake, pipeline) as (driver, read):
-        list(backfill(driver, cut(at("08:00"), at("20:00"), timedelta(hours=6))))
+        list(backfill(driver, cut(at("08:00"), at("20:00"), relativedelta(hours=6))))
     assert counted(read.series()) == published(lake, pipeline)
     assert len(lake.rows(pipeline, "epochs")) == 2
 
