@@ -17,6 +17,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tidegate.pipelines.definition.counters import FILTERED, FIRED, RETRACTED
+from tidegate.pipelines.definition.far_times import DAYS
 from tidegate.pipelines.observe.report.run import RunReport
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_millis, to_millis, unit_of
 
@@ -182,7 +183,9 @@ def _timeline(axes: Axes, run: RunReport, reached: datetime | None) -> None:
 
 
 def show_dates(axis: Axis) -> None:
-    """Use dates as the ticks of an axis in `days`."""
+    """Use dates as the ticks of an axis in `days`, and cut it at the years that have dates."""
+    first, last = axis.get_view_interval()
+    axis.set_view_interval(max(first, DAYS[0]), min(last, DAYS[1] - 1), ignore=True)
     # With 3 to 7 ticks, the locator finds an interval for every span; with other bounds, it may find none.
     locator = AutoDateLocator(tz=UTC, minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
     axis.set_major_locator(locator)
