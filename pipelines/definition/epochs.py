@@ -52,7 +52,7 @@ SCHEMA = pa.schema(
         column("watermark", TIMESTAMP, "watermark after the epoch"),
         column("processing_time", TIMESTAMP, "clock of the epoch"),
         *(_COUNTED[counter.name] for counter in counters.KEPT if not counter.is_younger),
-        column("shards", pa.list_(_SHARD), "ranges of key groups, and counts as above"),
+        column("shards", pa.list_(_SHARD), "each range of key groups, with its counters"),
         column("phases", pa.map_(pa.string(), pa.float64()), "seconds spent in each phase", False),
         column("run_id", pa.string(), "the run that computed it", False),
         column("started_at", TIMESTAMP, "clock of the driver when the epoch began", False),

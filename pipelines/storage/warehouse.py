@@ -383,7 +383,7 @@ class Warehouse:
 
         Raises:
             Refused: a file is missing or damaged; the error names the table.
-        OSError: it can't be read for another reason, such as a missing permission.
+            OSError: it can't be read for another reason, such as a missing permission.
         """
         if not names:
             wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])

@@ -246,7 +246,8 @@ class PipelineTables:
                         f"code {column.type}: rename the column, or give the pipeline another name and backfill it"
                     )
                 if was is None or kind != was.type:
-                    added.append(Field(column.name, kind, nullable=True, metadata=column.metadata))
+                    # deltalake refuses to merge another comment, so a widened column keeps its own.
+                    added.append(Field(column.name, kind, nullable=True, metadata=(was or column).metadata))
             if added:
                 # Commit on top of the version whose columns were compared, or not at all.
                 self._add_columns(table, handle.version(), added)
