@@ -29,15 +29,17 @@ def published_epoch(tables: PipelineTables) -> int:
     return tables.newest(epochs.NAME).transaction_version(tables.application) or 0
 
 
-def newest_published(tables: PipelineTables, head: Snapshot | None = None) -> Snapshot | None:
+def newest_published(
+    tables: PipelineTables, head: Snapshot | None = None, published: int | None = None
+) -> Snapshot | None:
     """Return the snapshot of the newest epoch that every table has, or None before the first.
 
-    A caller that has already read the head passes it.
+    A caller that has already read the head, or that epoch's number too, passes it.
     """
     snapshot = read_snapshot(tables) if head is None else head
     if snapshot is None:
         return None
-    published = published_epoch(tables)
+    published = published_epoch(tables) if published is None else published
     while snapshot is not None and snapshot.manifest.epoch > published:
         if published == 0 or snapshot.version == 0:
             return None
@@ -60,9 +62,9 @@ def final_through(snapshot: Snapshot, head: Snapshot) -> Millis:
     return min(snapshot.manifest.final_through, head.manifest.final_through)
 
 
-def require_published(tables: PipelineTables, head: Snapshot) -> Snapshot:
+def require_published(tables: PipelineTables, head: Snapshot, published: int | None = None) -> Snapshot:
     """Return the result of `newest_published`; raise Refused if there is none yet."""
-    snapshot = newest_published(tables, head)
+    snapshot = newest_published(tables, head, published)
     if snapshot is None:
         raise Refused(
             f"epoch {head.manifest.epoch} of {tables.pipeline} is not published yet, and it is the first one: the next "
@@ -78,9 +80,9 @@ def require_settled(tables: PipelineTables) -> Snapshot:
         Refused: there is none yet.
         TidegateError: an epoch that removes rows is being published, so some tables still have these rows.
     """
-    head = require_snapshot(tables)
-    _check_settled(head.manifest, published_epoch(tables))
-    return require_published(tables, head)
+    head, published = require_snapshot(tables), published_epoch(tables)
+    _check_settled(head.manifest, published)
+    return require_published(tables, head, published)
 
 
 def newest_epoch_rows(
@@ -164,7 +166,7 @@ def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
     """
     head, published = require_snapshot(tables), published_epoch(tables)
     _check_settled(head.manifest, published)
-    snapshot = newest_published(tables, head) or head if epoch is None else _of_epoch(tables, epoch)
+    snapshot = newest_published(tables, head, published) or head if epoch is None else _of_epoch(tables, epoch)
     manifest = snapshot.manifest
     if manifest.epoch > published:
         raise Refused(

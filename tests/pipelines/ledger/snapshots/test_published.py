@@ -12,10 +12,11 @@ from tests.lake import at
 from tests.pipelines.project.cli.project import Project
 from tidegate.pipelines.errors import OTHER, Refused, TidegateError
 from tidegate.pipelines.ledger.manifest import StaleInterval
+from tidegate.pipelines.ledger.snapshots import published
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.snapshots.publish import publish, publish_table
 from tidegate.pipelines.ledger.snapshots.published import newest_published, pin_epoch, require_published
-from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
+from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.observe.inspect.status import PipelineStatus, read_status
 
 
@@ -54,6 +55,23 @@ def test_an_epoch_counts_once_every_table_has_it(project: Project) -> None:
     assert status(project).is_past(at("13:00"))
     assert status(project).epoch == made.epoch
     assert pin_epoch(by_hand.tables).snapshot.manifest == made
+
+
+def test_an_epoch_that_is_published_while_the_newest_one_is_pinned_is_left_out(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand = project.by_hand
+    second = by_hand.committed(by_hand.planned([("bob", at("12:00"), 1)], at("15:00")))
+    real = published.published_epoch
+
+    def published_epoch(tables: PipelineTables) -> int:
+        epoch = real(tables)
+        publish(tables, second)
+        return epoch
+
+    monkeypatch.setattr(published, "published_epoch", published_epoch)
+    assert pin_epoch(by_hand.tables).snapshot.manifest.epoch == 1
+    assert pin_epoch(by_hand.tables).snapshot.manifest == second
 
 
 def test_before_the_first_epoch_is_published_nothing_stands(tmp_path: Path, capsys: Any) -> None:
