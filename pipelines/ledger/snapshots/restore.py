@@ -65,7 +65,8 @@ def restore(
     A savepoint that was made elsewhere restores its state, not its results: the rows in the tables are removed. Missing
     tables of a pipeline without any are created. If table state was rolled back, or the log of a table lost its end,
     the restore starts from the newest epoch that any table has. If the target is already the head and nothing is lost
-    or damaged, the restore does nothing and returns the target's manifest. With `keep_stale`, the rows published since
+    or damaged, the restore does nothing and returns the target's manifest. A savepoint of the head replaces state that
+    can't be read. With `keep_stale`, the rows published since
     the snapshot become stale instead of being removed. `give_up` is called with a description of each loss of published
     rows. If it is None, any loss is refused. `schemas` returns the columns of each table, to recreate lost tables that
     are given up.
@@ -86,7 +87,8 @@ def restore(
         check_unchanged(tables, table)
     lacking = 0 if head is None else _publish_head(tables, head, target.manifest, losses)
     damaged = damaged_files(tables) if losses.accepted and head is not None else {}
-    if head is not None and _is_there(head, target) and not losses.texts and not any(damaged.values()):
+    is_there = head is not None and _is_there(head, target) and not losses.texts and not any(damaged.values())
+    if is_there and (target.path == path_of(handle) or _can_be_read(tables, handle)):
         return target.manifest
     _check_columns(tables, handle, target)
     manifest = _manifest(tables, head, target, now, keep_stale, losses, damaged, lacking)
@@ -149,6 +151,17 @@ def _is_there(head: Head, target: Snapshot) -> bool:
         return False
     newest, then = head.snapshot.manifest, target.manifest
     return (newest.epoch, newest.run_id) == (then.epoch, then.run_id)
+
+
+def _can_be_read(tables: PipelineTables, handle: DeltaTable) -> bool:
+    """Return False if a file of table state is missing or damaged."""
+    files = [file["path"] for file in active_files(handle)]
+    try:
+        for _ in tables.warehouse.read_batches(path_of(handle), files, arrow_schema(handle)):
+            pass
+    except Refused:
+        return False
+    return True
 
 
 def _publish_head(tables: PipelineTables, head: Head, target: Manifest, losses: Losses) -> int:

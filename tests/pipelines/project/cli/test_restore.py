@@ -190,6 +190,18 @@ def test_a_damaged_log_is_set_aside_and_what_it_held_is_there_again(
     assert len(project.data("results", "sessions", "--view", "all")) == 2
 
 
+def test_a_savepoint_of_the_newest_snapshot_replaces_state_that_can_not_be_read(project: Project) -> None:
+    project.by_hand.hours(8, 9, 10)
+    project.data("savepoint", "create", "sessions", "before")
+    project.says(0, "is already the newest snapshot", "restore", "sessions", "savepoint:before")
+    for file in Path(project.by_hand.tables.path("state")).glob("*-000003-*.parquet"):
+        file.write_bytes(b"")
+    project.says(3, "restore a savepoint", "snapshot", "show", "sessions")
+    project.says(0, "is back at the snapshot of epoch 3", "restore", "sessions", "savepoint:before")
+    assert project.data("runs", "sessions")[0]["epoch"] == 4
+    project.by_hand.hours(11)
+
+
 def test_rows_that_this_user_may_not_read_are_not_given_up(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.by_hand.hours(8, 9, 10)
     dataset = ds.dataset
