@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -62,6 +63,13 @@ def test_each_step_of_an_epoch_is_a_sign(streaming: Project, monkeypatch: pytest
     monkeypatch.setattr(Heartbeat, "give", lambda self: given.append(self))
     assert streaming.tidegate("stream", "sessions", "--available-now")[0] == 0
     assert len(given) >= 3 + len(("planned", "operated", "committed", "published"))
+
+
+def test_a_sign_is_given_again_after_its_folder_was_removed(project: Project) -> None:
+    sign(project).begin()
+    shutil.rmtree(project.folder / "work")
+    sign(project).give()
+    project.says(0, "the stream of sessions is alive", *ALIVE)
 
 
 def test_a_loop_that_hangs_is_told_from_one_that_turns(project: Project) -> None:
