@@ -650,6 +650,17 @@ def test_late_rows_of_a_time_whose_skipped_change_is_gone_are_not_reopened(
 CORRECTED = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"))
 
 
+def test_a_stream_reads_the_rest_of_a_backfill_as_it_was_before_a_skipped_change(lake: Lake) -> None:
+    pipeline = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="ignore"))
+    lake.append(("ann", at("10:00"), 1), ("ann", at("13:00"), 2), ("ann", at("17:00"), 4))
+    lake.backfill(LOCAL, pipeline, at("10:00"), at("12:00"))
+    DeltaTable(lake.path("events")).delete("value = 2")
+    lake.stream(LOCAL, pipeline)
+    assert {row["total"] for row in lake.latest(pipeline).to_pylist()} == {1, 2}
+    assert (verified(lake, pipeline).faults, verified(lake, pipeline).unverifiable) == ((), 0)
+    assert lake.project(pipeline).trace("hours", ("ann",)).panes[-1].rows == (1,)
+
+
 def test_a_skipped_change_stays_skipped_with_changes_correct(lake: Lake) -> None:
     """`changes="ignore"` for one run is a remedy that messages name."""
     ignoring = replace(CORRECTED, source=replace(CORRECTED.source, changes="ignore"))
