@@ -845,7 +845,7 @@ def test_windows_that_the_plain_rules_do_not_tell_are_unverifiable(lake: Lake) -
     by_clock = Windows(ProcessingTimeSessionWindows.with_gap(MINUTE), aggregate={"events": Count()})
     pipeline = replace(hourly_pipeline(), compute=by_clock)
     lake.stream(LOCAL, pipeline)
-    assert "no windows of event time" in str(verified(lake, pipeline).why_unverifiable)
+    assert "does not compute `Windows` of event time" in str(verified(lake, pipeline).why_unverifiable)
 
 
 def test_the_command_ends_with_exit_code_5(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
