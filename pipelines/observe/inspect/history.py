@@ -423,7 +423,7 @@ def _moves(
             yield Step(epoch, kind, version, clock, before, after, lag, (*late, *inside))
             times = None
         elif kind in ("stream", "promote") and times is None:
-            # The first epoch of a stream after a backfill reads the rest of the backfill's version, and passes skipped ones.
+            # The first epoch of a stream after a backfill reads the rest of the version of the backfill.
             assert frontier is not None
             rest = of_version(source, source.log.settled(read), None, frontier)
             times = restored_times(source.bound.pipeline, watermark, clock, {}, {})
