@@ -97,13 +97,12 @@ class Heartbeat:
 
     def give(self) -> None:
         """Record that the loop is still running."""
-        try:
-            os.utime(self.file)
-        except FileNotFoundError:
-            # Somebody removed the work folder.
-            self.begin()
-        except OSError:
-            pass
+        with suppress(OSError):
+            try:
+                os.utime(self.file)
+            except FileNotFoundError:
+                # Somebody removed the work folder.
+                self.begin()
 
     def check(self, within: float, now: float) -> float:
         """Return the seconds since the last heartbeat; `now` is in seconds since 1970.

@@ -66,10 +66,9 @@ def restore(
     tables of a pipeline without any are created. If table state was rolled back, or the log of a table lost its end,
     the restore starts from the newest epoch that any table has. If the target is already the head and nothing is lost
     or damaged, the restore does nothing and returns the target's manifest. A savepoint of the head replaces state that
-    can't be read. With `keep_stale`, the rows published since
-    the snapshot become stale instead of being removed. `give_up` is called with a description of each loss of published
-    rows. If it is None, any loss is refused. `schemas` returns the columns of each table, to recreate lost tables that
-    are given up.
+    can't be read. With `keep_stale`, the rows published since the snapshot become stale instead of being removed.
+    `give_up` is called with a description of each loss of published rows. If it is None, any loss is refused. `schemas`
+    returns the columns of each table, to recreate lost tables that are given up.
 
     Raises:
         Refused: results that belong to the snapshot are lost, somebody changed a published table (`put_back` undoes
