@@ -183,7 +183,7 @@ class PipelineTables:
         if self.warehouse.exists(path) and not replace:
             return
         try:
-            DeltaTable.create(
+            version = DeltaTable.create(
                 path,
                 Schema.from_arrow(schema),
                 mode="overwrite" if replace else "ignore",
@@ -192,12 +192,15 @@ class PipelineTables:
                 configuration=properties,
                 raise_if_key_not_exists=False,
                 storage_options=self.warehouse.options_of(path),
-            )
+            ).version()
         except (DeltaError, OSError):
             # A store may create the table although its response is lost; the repeated request then fails because the
             # table exists.
             if not self.warehouse.exists(path):
                 raise
+            version = 0
+        # No later entry can be read without this one.
+        self.warehouse.make_commit_durable(path, version)
 
     def _add_columns(self, table: str, version: int, added: list[Field]) -> None:
         handle = self.open(table, version)

@@ -12,6 +12,7 @@ from deltalake import DeltaTable, TableFeatures, write_deltalake
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.storage.warehouse import Warehouse
@@ -98,6 +99,24 @@ def test_the_application_id_is_the_pipelines_over_all_timelines(by_hand: ByHand)
     assert (first.timeline, again.timeline, again.epoch) == (1, 2, 3)
     for table in ALL:
         assert by_hand.tables.open(table).transaction_version(by_hand.tables.application) == 3
+
+
+def test_the_first_entry_of_each_table_outlives_a_power_loss(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, none of the later entries can be read."""
+    made: list[str] = []
+    real = Warehouse.make_commit_durable
+
+    def make_commit_durable(warehouse: Warehouse, path: str, version: int) -> None:
+        made.extend([path] if version == 0 else [])
+        real(warehouse, path, version)
+
+    monkeypatch.setattr(Warehouse, "make_commit_durable", make_commit_durable)
+    planned = by_hand.planned([("ann", at("10:00"), 1)], at("10:00"))
+    by_hand.tables.create(planned.plan.bound.table_schemas)
+    assert {*map(by_hand.tables.path, ALL)} <= {*made}
+    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
+    saved = create_savepoint(by_hand.tables, by_hand.head(), "kept", 1)
+    assert saved.path in made
 
 
 def test_a_log_is_shortened_only_once_its_checkpoint_would_outlive_a_power_loss(
