@@ -35,6 +35,7 @@ from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_
 from tidegate.pipelines.errors import StoreFailed
 from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.snapshots.publish import publish_table
 from tidegate.pipelines.ledger.tables import quality as quality_table
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.quality import QualityRow
@@ -169,6 +170,8 @@ def test_a_check_counts_for_its_own_timeline_and_names_its_epoch(client: TestCli
     manifest = head.manifest.model_copy(update={"timeline": 2, "epoch": 3, "parent": 2, "line": ((1, 3),)})
     kept = {file["path"] for file in head.files}
     commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), [], kept)
+    assert client.get("/pipelines/sessions").json()["quality"]["text"] == "epoch 2: passed", "its results are not shown"
+    publish_table(tables, manifest, "epochs")
     quality = client.get("/pipelines/sessions").json()["quality"]
     assert (quality["text"], quality["state"]) == ("timeline 2: never checked", "never checked")
 

@@ -18,6 +18,7 @@ from deltalake import DeltaTable, Transaction
 from tidegate.pipelines.definition import epochs, late, rejects, results, windows
 from tidegate.pipelines.definition.columns import TIMESTAMP, with_values
 from tidegate.pipelines.errors import FilesMissing, Refused
+from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish
 from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, check_unchanged
 from tidegate.pipelines.ledger.snapshots.head import snapshots_by_epoch
@@ -130,7 +131,7 @@ def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
             try:
                 tables.warehouse.read_files(path, [file["path"]], arrow_schema(handle))
             except Refused as error:
-                reason = str(error.__cause__).strip().partition("\n")[0].rstrip(".")
+                reason = in_words(error.__cause__ or error).rstrip(".")
                 raise _not_committed(tables, manifest, table, file["path"], reason) from error
         if touched and table == results.NAME and tables.warehouse.exists(tables.path(windows.NAME)):
             # Once files are removed, table windows is selected again from all of the others.

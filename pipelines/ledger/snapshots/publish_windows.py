@@ -22,6 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from tidegate.pipelines.definition import results, windows
 from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest
 from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, moves_rows
 from tidegate.pipelines.ledger.tables.commits import COMMIT, Outrun, commit, id_in
@@ -315,7 +316,7 @@ class _Step:
             try:
                 yield self.tables.warehouse.read_files(path, names, schema, where=of_part if parts > 1 else None)
             except Refused as error:
-                reason = str(error.__cause__).strip().partition("\n")[0].rstrip(".")
+                reason = in_words(error.__cause__ or error).rstrip(".")
                 raise Refused(
                     f"a file of table {path} can't be read, so its windows can't be published: {reason}. Put the file "
                     f"back, or give up its rows with `tidegate restore {self.tables.pipeline} latest {GIVE_UP}`; run "
