@@ -196,7 +196,8 @@ def test_a_file_that_can_not_be_written_is_1_with_its_name_and_the_way_out(
 
     project.by_hand.hours(10)
     monkeypatch.setattr(Path, "write_bytes", fail)
-    told = project.says(1, f"{project.folder}/work/reports/sessions/epoch-000001.html", "report", "sessions")
+    report = project.folder / "work" / "reports" / "sessions" / "epoch-000001.html"
+    told = project.says(1, str(report), "report", "sessions")
     assert "make room for the warehouse and the work folder" in told
     assert "Give --debug" not in told
 
