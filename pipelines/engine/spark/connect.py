@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from tidegate.extras import pip_install
 from tidegate.pipelines.errors import TidegateError, UsageError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _check_reached(remote: str) -> None:
     except ImportError as error:
         raise UsageError(
             f"Spark Connect ({_shown(remote)}) needs packages that are not installed: {str(error).splitlines()[0]} "
-            "Install them with `pip install 'tidegate[connect]'`"
+            f"Install them with `{pip_install('connect')}`"
         ) from error
     try:
         channel = DefaultChannelBuilder(remote).toChannel()
