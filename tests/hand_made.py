@@ -75,6 +75,10 @@ class HandMade:
         if features:
             protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
             protocol |= {"readerFeatures": features, "writerFeatures": features}
+        self.commit({"protocol": protocol}, self.metadata())
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the action that describes the table, with a new id."""
         metadata = {
             "id": str(uuid.uuid4()),
             "format": {"provider": "parquet", "options": {}},
@@ -83,7 +87,7 @@ class HandMade:
             "configuration": dict(self.properties),
             "createdTime": 0,
         }
-        self.commit({"protocol": protocol}, {"metaData": metadata})
+        return {"metaData": metadata}
 
     def commit(self, *actions: Mapping[str, Any], time: int = 0) -> int:
         """Write a log entry; return its version."""

@@ -18,6 +18,8 @@ from typing import TypeAlias
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan_commits import ReadCommit
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.sources.base import ReplacedSource, Source
 from tidegate.pipelines.sources.commits import SourceFile, in_order
 from tidegate.windowing.errors import IllegalArgument
 
@@ -27,8 +29,8 @@ UNREAD = Position(version=-1)
 DEFAULT_FILES = 1000
 """Limit on files if no limit on bytes is given."""
 
-Ends: TypeAlias = Sequence[tuple[str, int]]
-"""Identity and version of each input's source at which a run ends."""
+Ends: TypeAlias = Sequence[Position]
+"""Position in each input's source at which a run ends: the head when the run began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def next_commits(
         source: the source as it is now.
         positions: the position in each input.
         limits: the limits of an epoch.
-        ends: identities and versions of the sources at the start of a run, which reads nothing after them.
+        ends: positions of the heads at the start of a run, which reads nothing after them.
 
     Raises:
         Refused: an unread version removed or changed data, or its log entry or one of its files no longer exists.
@@ -81,9 +83,7 @@ def next_commits(
     unread = [input_.log.unread(position.version) for input_, position in zip(source.inputs, positions, strict=True)]
     until = [input_.log.head for input_ in source.inputs]
     if ends is not None:
-        # A source that was replaced since the start is left to the next run.
-        pairs = zip(source.inputs, ends, strict=True)
-        until = [version if identity == input_.log.identity else -1 for input_, (identity, version) in pairs]
+        until = [_until(input_.log, end) for input_, end in zip(source.inputs, ends, strict=True)]
     whole = source.right is not None or not source.bound.may_split_commits
     budget, taken = _Budget(limits), list[ReadCommit]()
     for number, commit in in_order(unread):
@@ -103,6 +103,18 @@ def next_commits(
         if not complete:
             break
     return taken
+
+
+def _until(log: Source, end: Position) -> int:
+    """Return the version at which a run ends; -1 leaves a source that was replaced since then to the next run."""
+    try:
+        log.check(end)
+    except ReplacedSource:
+        return -1
+    except Refused:
+        # A table that was set back has no commits between its head and the end; the next run says so if it matters.
+        return log.head
+    return end.version
 
 
 @dataclass

@@ -143,7 +143,7 @@ class Stream:
             # The clock is read before the log, so a commit that is not yet in the log has a later time than the clock.
             now, source = self.driver.clock(), self._source()
             if ends is None:
-                ends = [(input_.log.identity, input_.log.head) for input_ in source.inputs]
+                ends = [input_.position(input_.log.head) for input_ in source.inputs]
             if not self._read(source, ends, now, should_stop):
                 self._beat(source, now)
                 return

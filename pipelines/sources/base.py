@@ -138,7 +138,10 @@ class Source(Protocol):
 
     @property
     def identity(self) -> str:
-        """A string that identifies this source. It differs for another source at the same place."""
+        """A string that identifies this source at its head. It differs for another source at the same place.
+
+        The same source may get another identity later: `check` says whether a position belongs to it.
+        """
 
     @property
     def columns(self) -> str:

@@ -209,11 +209,19 @@ ColumnsOf: TypeAlias = Callable[[int], FileColumns]
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """Remedies for a missing and for an unreadable file, at the end of messages that begin with the source."""
+    """Ends of messages that begin with the source: causes and remedies for a file that can't be used.
+
+    Args:
+        source: the source.
+        gone: for a missing file.
+        unreadable: for a file that can't be read.
+        miscounted: for a file with another number of rows than its source says.
+    """
 
     source: str
     gone: str
     unreadable: str
+    miscounted: str = "it was replaced. Restore the committed file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +260,7 @@ def open_parquet(
             metadata = pq.read_metadata(stream)
             if part.rows is not None and metadata.num_rows != part.rows:
                 raise Refused(
-                    f"{file} has {metadata.num_rows} rows, but the log says {part.rows}: it was replaced. Restore the "
-                    "committed file"
+                    f"{file} has {metadata.num_rows} rows, but the log says {part.rows}: {remedies.miscounted}"
                 )
             columns = columns_of(metadata.num_rows)
             yield SourceParquet(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,6 +15,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow import fs
+
+from tidegate.pipelines.failures import in_words, remedy_for
 
 FOLDER = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
@@ -74,6 +76,14 @@ def checkpoint_files(names: Iterable[str], version: int) -> list[str]:
         if len(of_count) == count:
             return of_count
     return []
+
+
+def _newest_checkpoint(names: Collection[str], version: int) -> tuple[int, list[str]]:
+    """Return the version and the files of the newest complete checkpoint up to a version, or -1 and no files."""
+    for older in reversed(checkpoint_versions(names)):
+        if older <= version and (files := checkpoint_files(names, older)):
+            return older, files
+    return -1, []
 
 
 def actions_in(entry: bytes) -> list[Action]:
@@ -177,15 +187,87 @@ class DeltaLog:
             FileNotFoundError: an entry after the newest checkpoint is missing.
             ValueError: an entry or a checkpoint is damaged.
         """
-        complete = (older for older in reversed(checkpoint_versions(names)) if older <= version)
-        newest = next((older for older in complete if checkpoint_files(names, older)), None)
+        newest, files = _newest_checkpoint(names, version)
         adds: dict[str, Action] = {}
-        if newest is not None:
-            for file in checkpoint_files(names, newest):
-                adds |= {add["path"]: add for add in self._added_in(file, fields)}
-        for entry in range(0 if newest is None else newest + 1, version + 1):
+        for file in files:
+            adds |= {add["path"]: add for add in self._added_in(file, fields)}
+        for entry in range(newest + 1, version + 1):
             adds |= {action["add"]["path"]: action["add"] for action in self.actions(entry) if "add" in action}
         return adds
+
+    def metadata(self, version: int, names: Sequence[str]) -> Action:
+        """Return the metadata of a table at a version: its id, columns, partition columns and properties.
+
+        Args:
+            version: the version.
+            names: files of the log.
+
+        Raises:
+            FileNotFoundError: the log no longer has that version.
+            ValueError: an entry or the checkpoint is damaged.
+        """
+        newest, files = _newest_checkpoint(names, version)
+        for entry in range(version, newest, -1):
+            for action in self.actions(entry):
+                if "metaData" in action:
+                    metadata: Action = action["metaData"]
+                    return metadata
+        for file in files:
+            if file.endswith(_ENTRY):
+                rows = actions_in(self.read(file))
+            else:
+                rows = self._parquet(file, ["metaData"]).to_pylist(maps_as_pydicts="strict")
+            if found := [row["metaData"] for row in rows if row.get("metaData")]:
+                return dict(found[0])
+        raise FileNotFoundError(f"the log has no metadata for version {version}")
+
+    def has(self, version: int) -> bool:
+        """Return True if the log has a checkpoint and all entries that a version needs."""
+        infos = self.filesystem.get_file_info(fs.FileSelector(self.root, allow_not_found=True))
+        names = {info.base_name for info in infos}
+        newest, _ = _newest_checkpoint(names, version)
+        return newest == version or names >= {entry_name(each) for each in range(newest + 1, version + 1)}
+
+    def check(self, version: int | None = None) -> None:
+        """Read everything that a version (None: the newest) needs. This takes long for a large table.
+
+        Raises:
+            FileNotFoundError: an entry or a checkpoint is missing; the message names it.
+            ValueError: a file is damaged; the message names it.
+        """
+        infos = self.filesystem.get_file_info(fs.FileSelector(self.root, allow_not_found=True))
+        names = [info.base_name for info in infos]
+        last = max([*entry_versions(names), *checkpoint_versions(names)], default=-1) if version is None else version
+        newest, files = _newest_checkpoint(names, last)
+        rows = list[Action]()
+        for name in [*files, *(entry_name(each) for each in range(newest + 1, last + 1))]:
+            try:
+                rows += self._rows_of(name)
+            except FileNotFoundError as error:
+                raise FileNotFoundError(f"{name} is missing from its log") from error
+            except (ValueError, pa.ArrowException, OSError) as error:
+                if remedy_for(error) is not None:
+                    raise
+                raise ValueError(f"{name} in its log is damaged ({in_words(error)})") from error
+        if LAST_CHECKPOINT in names and newest < 0:
+            raise FileNotFoundError(f"its log lacks the checkpoint that {LAST_CHECKPOINT} names")
+        for kind in ("protocol", "metaData"):
+            if not any(row.get(kind) for row in rows):
+                raise FileNotFoundError(f"its log lacks the entry with the first {kind}")
+        for row in rows:
+            try:
+                json.loads((row.get("metaData") or {}).get("schemaString") or "{}")
+            except ValueError as error:
+                raise ValueError(f"the columns in its log are damaged ({error})") from error
+
+    def _rows_of(self, name: str) -> list[Action]:
+        """Return the actions of an entry or of a file of a checkpoint, with those of the sidecars that it refers to."""
+        if name.endswith(_ENTRY):
+            rows = actions_in(self.read(name))
+        else:
+            rows = self._parquet(name, None).to_pylist(maps_as_pydicts="strict")
+        sidecars = [row["sidecar"]["path"].rpartition("/")[2] for row in rows if row.get("sidecar")]
+        return rows + [row for sidecar in sidecars for row in self._rows_of(f"{SIDECARS}/{sidecar}")]
 
     def _added_in(self, name: str, fields: Sequence[str]) -> Iterator[Action]:
         """Yield the add actions of a file of a checkpoint, and of the sidecars that it refers to."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.plan_commits import ReadCommit
 from tidegate.pipelines.run.next_commits import DEFAULT_FILES, UNREAD, Ends, EpochLimits, next_commits
+from tidegate.pipelines.sources.base import ReplacedSource
 from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
 from tidegate.windowing.errors import IllegalArgument
 
@@ -24,7 +25,12 @@ class Log:
     """A log of versions from 0 on, each with its commit time and the bytes of its files."""
 
     versions: Sequence[tuple[int, Sequence[int]]]
-    identity: str = "one"
+    ids: Collection[str] = ("one",)
+
+    def check(self, position: Position) -> None:
+        """Refuse a position of another table."""
+        if position.own["id"] not in self.ids:
+            raise ReplacedSource("it was replaced")
 
     @property
     def head(self) -> int:
@@ -51,6 +57,10 @@ def read(
         bound=SimpleNamespace(may_split_commits=may_split_commits),
     )
     return next_commits(source, positions, limits, ends)
+
+
+def end_at(version: int, table_id: str = "one") -> Position:
+    return Position(version=version, own={"id": table_id})
 
 
 def after(positions: Sequence[Position], commits: Sequence[ReadCommit]) -> list[Position]:
@@ -168,12 +178,10 @@ def test_limits_of_any_kind_take_the_commits_of_two_inputs_whole_and_in_one_orde
 def test_what_came_after_the_start_of_a_run_waits_and_so_does_what_follows_it(
     left: list[int], right: list[int], ends: tuple[int, int]
 ) -> None:
-    logs = [Log([(time, [1]) for time in times], name) for name, times in (("left", left), ("right", right))]
+    logs = [Log([(time, [1]) for time in times]) for times in (left, right)]
     ends = (min(ends[0], logs[0].head), min(ends[1], logs[1].head))
     (whole,) = epochs(logs, [EpochLimits()]) or [[]]
-    taken = read(
-        logs, [UNREAD, UNREAD], EpochLimits(), [(log.identity, end) for log, end in zip(logs, ends, strict=True)]
-    )
+    taken = read(logs, [UNREAD, UNREAD], EpochLimits(), [end_at(version) for version in ends])
     assert taken == whole[: len(taken)]
     assert all(commit.commit.version <= ends[commit.number] for commit in taken)
     if len(taken) < len(whole):
@@ -182,13 +190,18 @@ def test_what_came_after_the_start_of_a_run_waits_and_so_does_what_follows_it(
 
 
 def test_a_table_that_replaced_the_one_of_the_start_is_left_to_the_next_run() -> None:
-    assert read([Log([(1, [1])], "new")], [UNREAD], EpochLimits(), [("old", 7)]) == []
-    assert len(read([Log([(1, [1])], "new")], [UNREAD], EpochLimits(), [("new", 7)])) == 1
+    assert read([Log([(1, [1])], ["new"])], [UNREAD], EpochLimits(), [end_at(7, "old")]) == []
+    assert len(read([Log([(1, [1])], ["new"])], [UNREAD], EpochLimits(), [end_at(7, "new")])) == 1
+
+
+def test_a_table_that_got_another_id_since_the_start_is_read_up_to_the_same_end() -> None:
+    log = Log([(1, [1]), (2, [1]), (3, [1])], ["one", "two"])
+    assert [each.commit.version for each in read([log], [UNREAD], EpochLimits(), [end_at(1, "one")])] == [0, 1]
 
 
 def test_two_tables_of_one_id_end_where_each_of_them_does() -> None:
-    logs = [Log([(1, [1]), (2, [1])], "copied"), Log([(1, [1]), (2, [1]), (3, [1])], "copied")]
-    taken = read(logs, [UNREAD, UNREAD], EpochLimits(), [("copied", 0), ("copied", 1)])
+    logs = [Log([(1, [1]), (2, [1])]), Log([(1, [1]), (2, [1]), (3, [1])])]
+    taken = read(logs, [UNREAD, UNREAD], EpochLimits(), [end_at(0), end_at(1)])
     assert [(commit.number, commit.commit.version) for commit in taken] == [(0, 0), (1, 0)]
 
 

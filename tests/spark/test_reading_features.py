@@ -169,13 +169,15 @@ def wall_clock(spark: SparkSession, path: str) -> None:
 
 
 def with_empty_texts(spark: SparkSession, path: str) -> None:
-    made = HandMade(
-        Path(path),
-        [column("user", "string"), column("at", "timestamp"), column("value", "long"), column("p", "date")],
-        ["user", "p"],
+    kinds = {"user": "string", "p": "date", "x": "binary", "n": "integer", "b": "boolean", "t": "timestamp"}
+    columns = [*kinds.items(), ("at", "timestamp"), ("value", "long"), ("note", "string")]
+    made = HandMade(Path(path), [column(*each) for each in columns], [*kinds])
+    # An empty text in a file stays one.
+    rows = pa.table({"at": pa.array([DAY0], pa.timestamp("us", tz="UTC")), "value": [1], "note": [""]})
+    made.commit(
+        made.file(rows, dict.fromkeys(kinds, ""), "a.parquet"),
+        made.file(rows, {"user": "b", "x": "c"}, "b.parquet"),
     )
-    rows = pa.table({"at": pa.array([DAY0], pa.timestamp("us", tz="UTC")), "value": [1]})
-    made.commit(made.file(rows, {"user": "", "p": ""}, "a.parquet"), made.file(rows, {"user": "b"}, "b.parquet"))
 
 
 def pipeline_of(columns: dict[str, str] | None = None, **source: Any) -> Pipeline:

@@ -16,7 +16,7 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StringType, StructType
 
 from tidegate.pipelines.definition.columns import quoted
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, PATH, PLACE, ROW
@@ -24,6 +24,7 @@ from tidegate.pipelines.engine.spark.versions import to_arrow
 from tidegate.pipelines.sources.base import SparkTable
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.source_columns import without_metadata
+from tidegate.pipelines.storage.delta_log import FOLDER
 
 _LOCAL = "^file:/+"
 """Start of the URI of a local file, which Spark writes with one slash or three."""
@@ -90,7 +91,7 @@ class DeltaFiles:
         )
         # If a path is spelled differently, a plain filter would silently lose the rows of its file.
         located = F.when(F.startswith(path, F.lit(root)), inside).otherwise(elsewhere.cast("string"))
-        columns = [F.col(quoted(name)) for name in frame.columns]
+        columns = self._columns(frame, version)
         whole = F.struct(*columns)
         rows = frame.select(*columns, located.alias(PATH), _place(frame, metadata).alias(PLACE), whole.alias(ROW))
         rows = rows.where(self._bounds(parts))
@@ -102,6 +103,21 @@ class DeltaFiles:
         number = F.row_number().over(Window.partitionBy(PATH, text).orderBy(PATH))
         digest = F.xxhash64(F.sha2(text, 256))
         return rows.withColumn(PLACE, digest.bitwiseXOR(number.cast("long")))
+
+    def _columns(self, frame: DataFrame, version: int) -> list[Column]:
+        """Return the columns of a version. An empty partition value is null, as in Delta's protocol; Spark keeps it."""
+        names = [*self.of.warehouse.names(f"{self.of.table}/{FOLDER}")]
+        partitioned = self.of.warehouse.log(self.of.table).metadata(version, names).get("partitionColumns") or []
+        texts = {
+            field.name
+            for field in frame.schema
+            if field.name in partitioned and isinstance(field.dataType, StringType | BinaryType)
+        }
+        columns = {name: F.col(quoted(name)) for name in frame.columns}
+        return [
+            F.when(F.length(column) > 0, column).alias(name) if name in texts else column
+            for name, column in columns.items()
+        ]
 
     def _bounds(self, parts: Sequence[FilePart]) -> Column:
         """Return a condition on the event time that holds for all rows of the parts."""

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
-from tidegate.pipelines.sources.base import ChangeFilesMissing, MissingSource, ReplacedSource, SparkTable
+from tidegate.pipelines.sources.base import ChangeFilesMissing, ReplacedSource, SparkTable
 from tidegate.pipelines.sources.commits import ChangedFiles, SourceCommit, SourceFile
 from tidegate.pipelines.sources.delta.changes import (
     Changes,
@@ -34,8 +33,9 @@ from tidegate.pipelines.sources.delta.changes import (
     refusal_of,
     removes_data,
 )
+from tidegate.pipelines.sources.delta.opening import OPENING, open_table, why_closed
 from tidegate.pipelines.sources.delta.reader import DETAILS, DeltaReader
-from tidegate.pipelines.sources.delta.table_facts import TABLE_ID, TableFacts, details_of, unusual_columns, way_to_open
+from tidegate.pipelines.sources.delta.table_facts import TABLE_ID, TableFacts, details_of, unusual_columns
 from tidegate.pipelines.storage.delta_log import FOLDER, Action, entry_versions
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import Millis
@@ -61,24 +61,7 @@ class SourceLog:
         self._changes = changes
         self._log = warehouse.log(path)
         self._table: DeltaTable | None = None
-        try:
-            table = warehouse.open(path)
-        except TableNotFoundError as error:
-            folder = Path(path)
-            is_other = folder.is_dir() and any(folder.iterdir()) and not (folder / FOLDER).exists()
-            raise MissingSource(
-                f"source table {path} {'is not a Delta table' if is_other else 'does not exist'}: create it first, or "
-                "correct `table` of the pipeline's source, or `warehouse` in tidegate.toml"
-            ) from error
-        except DeltaError as error:
-            if Path(path).is_file():
-                raise MissingSource(
-                    f"source table {path} is a file: write its rows to a Delta table, and name its folder"
-                ) from error
-            raise Refused(
-                f"source table {path} can't be opened: {in_words(error)}. {way_to_open(error)}; nothing in the "
-                "pipeline has changed"
-            ) from error
+        table = open_table(warehouse, path)
         self._table, self._facts, self.head = table, TableFacts.of(table), table.version()
         self._newest_entry = self._log.info(self.head)
 
@@ -151,7 +134,12 @@ class SourceLog:
     def _at(self, version: int) -> DeltaTable:
         try:
             return self.warehouse.open(self.path, version)
-        except DeltaError as error:
+        except OPENING as error:
+            if self._log.has(version):
+                raise Refused(
+                    f"source table {self.path} can't be opened at version {version}: "
+                    f"{why_closed(self.warehouse, self.path, error, version)}"
+                ) from error
             way_on = "Start a new pipeline with a backfill of the table as it is now"
             if {*range(version + 1, self.head + 1)} <= {*self._logged()}:
                 way_on = (
@@ -169,14 +157,7 @@ class SourceLog:
                 f"the position in source table {self.path} has a field that this tidegate does not know, {unknown[0]}: "
                 "install the version that wrote it or a newer one, or restore an earlier snapshot"
             )
-        read = position.own.get(TABLE_ID) or self.identity
-        if read != self.identity:
-            raise ReplacedSource(
-                f"source table {self.path} was replaced: its id ({self.identity}) differs from that of the table that "
-                f"was read up to version {position.version} ({read}). Restore the old table; or continue with this "
-                "one, `tidegate source reset PIPELINE --keep-results`; or start a new pipeline with a backfill of this "
-                "one"
-            )
+        self._check_same_table(position.version, position.own.get(TABLE_ID) or self.identity)
         # `files` counts the first files of a later version. If another version took its place, as many of its files
         # would be lost.
         newest = position.version + (position.files > 0)
@@ -186,6 +167,47 @@ class SourceLog:
                 f"source table {self.path} is at version {self.head}, but it was read {part} version {newest}: it was "
                 "set back to an older state. Restore the newer one, or start a new pipeline with a backfill"
             )
+
+    def _check_same_table(self, version: int, table_id: str) -> None:
+        """Check that a table id, which a position at a version has, is one of this log, from that version on.
+
+        A table may get another id while its log continues: deltalake's MERGE with `merge_schema` and `REPLACE TABLE`
+        give it one. A position has the id that the head had when it was made, so its version may have an older one.
+        The log of a table that was created again never has the recorded id.
+        """
+        if table_id == self.identity:
+            return
+        at_version = self._id_at(version)
+        if table_id == at_version or any(table_id == later for later in self._ids_after(version)):
+            return
+        ways = (
+            "continue with this one, `tidegate source reset PIPELINE --keep-results`; or start a new pipeline with a "
+            "backfill of this one"
+        )
+        if at_version is None and 0 <= version <= self.head:
+            raise ReplacedSource(
+                f"source table {self.path} may have been replaced: its id ({self.identity}) differs from that of the "
+                f"table that was read up to version {version} ({table_id}), and its log can no longer be read at that "
+                "version, so it is unknown whether the log is the same. Put the log entries and checkpoints up to "
+                f"version {version} back from a copy, and run again; or {ways}"
+            )
+        raise ReplacedSource(
+            f"source table {self.path} was replaced: its id ({self.identity}) differs from that of the table that was "
+            f"read up to version {version} ({table_id}). Restore the old table; or {ways}"
+        )
+
+    def _id_at(self, version: int) -> str | None:
+        """Return the id of the table at a version, or None if the log can't tell."""
+        try:
+            return str(self._log.metadata(version, [*self.warehouse.names(f"{self.path}/{FOLDER}")])["id"])
+        except (FileNotFoundError, ValueError, KeyError, pa.ArrowException):
+            return None
+
+    def _ids_after(self, version: int) -> Iterator[str]:
+        """Yield the ids that the table got after a version, without those of entries that can't be read."""
+        for later in range(version + 1, self.head + 1):
+            with suppress(FileNotFoundError, ValueError):
+                yield from (str(each["metaData"].get("id")) for each in self._log.actions(later) if "metaData" in each)
 
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
         for version in range(after + 1, (self.head if until is None else until) + 1):

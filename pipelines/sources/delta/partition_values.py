@@ -1,7 +1,8 @@
 """Partition values: the log has them as text, and the files don't have them. Text is parsed as Spark parses it.
 
-A null is null in the log, or an empty string if the type is not a string. Spark reads other invalid text as null; here
-it is an error, because rows would silently go to another key.
+A null is null or an empty string in the log, for every type (Delta's protocol, "Partition Value Serialization").
+OPTIMIZE rewrites both as null. Spark reads other invalid text as null; here it is an error, because rows would silently
+go to another key.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _BOOLEANS = {
 
 def scalar_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
     """Return a partition value in the type of its column. Raise ValueError if the text is not such a value."""
-    is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
-    if text is None or (text == "" and not is_text):
+    if not text:
         return pa.scalar(None, kind)
+    is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
     try:
         return pa.scalar(text).cast(kind) if is_text else _parsed(text.strip(), kind)
     except (ValueError, OverflowError, DecimalException, pa.ArrowException) as error:

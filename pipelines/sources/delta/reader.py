@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,13 @@ class DeltaReader:
             "--again --and-following, or start a new pipeline. If Spark can read the file, give the pipeline's "
             "DeltaSource reader='spark'",
         )
+        if DELETED in part.details:
+            remedies = replace(
+                remedies,
+                miscounted="it was replaced, or its writer counted in the log only the rows that the file's deletion "
+                "vector leaves. Restore the committed file if it was replaced; otherwise start a new pipeline with a "
+                "backfill after `REORG TABLE ... APPLY (PURGE)`",
+            )
         with open_parquet(self.warehouse, self.table, part, columns_of, remedies) as file:
             yield file
 

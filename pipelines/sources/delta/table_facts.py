@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.definition.columns import quoted
 from tidegate.pipelines.definition.pipeline import Input
@@ -33,9 +32,6 @@ _READ = frozenset(
     }
 )
 """Reader features of Delta that Arrow reads, or that don't change the content of data files."""
-
-_UNKNOWN_FEATURE = re.compile(r"unsupported|not supported|catalog-managed", re.IGNORECASE)
-"""Words in errors about a table that uses a feature that the reader does not support."""
 
 _VARIANT = re.compile(r'[tT]ype": *"variant"')
 """The type VARIANT in a schema as JSON, as a column or within one. A column may have that name, too."""
@@ -135,16 +131,6 @@ class TableFacts:
 def details_of(add: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an add action that the tasks need to read its file."""
     return {name: add[name] for name in DETAILS if add.get(name)}
-
-
-def way_to_open(error: DeltaError) -> str:
-    """Return the remedy for an error when opening a table."""
-    if _UNKNOWN_FEATURE.search(str(error)):
-        return (
-            "Neither the tasks nor Spark can read a source with this feature: drop it (ALTER TABLE ... DROP FEATURE), "
-            "or copy the rows into a table without it (CREATE TABLE ... AS SELECT)"
-        )
-    return "Restore its log from a copy"
 
 
 TABLE_ID = "table_id"

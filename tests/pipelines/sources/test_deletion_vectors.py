@@ -190,3 +190,19 @@ def test_the_examples_of_the_protocol_are_read() -> None:
     vector = DeletionVector.of(described)
     assert vector.rows(Warehouse("/nowhere"), "/nowhere", 30).tolist() == [3, 4, 7, 11, 18, 29]
     assert re.fullmatch(r"/a b/.*\.bin", DeletionVector("p", "file:/a%20b/c.bin", 1, 1, 1).file or "")
+
+
+def test_a_log_that_counts_the_visible_rows_is_told_apart_from_a_replaced_file(tmp_path: Path) -> None:
+    table = table_of(tmp_path)
+    add = table.file(rows_of(5), deleted=[1, 2])
+    add["add"]["stats"] = '{"numRecords": 3}'
+    table.commit(add)
+    both = r"has 5 rows, but the log says 3: it was replaced, or its writer counted .*REORG TABLE .* APPLY \(PURGE\)"
+    with pytest.raises(Refused, match=both):
+        measure_files(slice_at(table))
+    plain = table_of(tmp_path / "plain")
+    add = plain.file(rows_of(5))
+    add["add"]["stats"] = '{"numRecords": 3}'
+    plain.commit(add)
+    with pytest.raises(Refused, match=r"the log says 3: it was replaced\. Restore the committed file$"):
+        measure_files(slice_at(plain))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hand_made import HandMade, column
-from tests.lake import at, hourly_pipeline
+from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.sources.slices import events_of, slice_at, whole_rows
+from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import OK, TIME
 from tidegate.pipelines.epoch.file_measure import measure_files
@@ -37,7 +41,8 @@ MORNING = datetime(2024, 1, 5, 1, 2, 3, tzinfo=UTC)
     ("text", "kind", "value"),
     [
         (" a ", pa.string(), " a "),
-        ("", pa.string(), ""),
+        ("", pa.string(), None),
+        ("", pa.binary(), None),
         ("", pa.int32(), None),
         ("ü", pa.binary(), b"\xc3\xbc"),
         ("+05", pa.int32(), 5),
@@ -87,6 +92,77 @@ def test_texts_that_writers_use(text: str, kind: pa.DataType, value: object) -> 
 def test_other_texts_are_an_error_that_names_text_and_type(text: str, kind: pa.DataType) -> None:
     with pytest.raises(ValueError, match=r"is no|can't be of type"):
         scalar_of(text, kind)
+
+
+TYPES = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "decimal(10,2)": pa.decimal128(10, 2),
+    "date": pa.date32(),
+    "timestamp": INSTANT,
+}
+"""The types of partition columns, as Delta and as Arrow name them."""
+
+SPELLED = st.one_of(
+    st.text("aüß 0%/", max_size=3),
+    st.sampled_from(["true", "FALSE", "t", "1", "nan", "-Infinity", "inf", "__HIVE_DEFAULT_PARTITION__", "null"]),
+    st.integers(-(2**63), 2**63 - 1).map(str),
+    st.integers(-130, 130).map(lambda number: f"{number:+04}"),
+    st.decimals(-999, 999, allow_nan=False, places=3).map(str),
+    st.decimals(-9999, 9999, allow_nan=False, places=2).map(str),
+    st.sampled_from(["1.5", "1", "1E1", "1e-2", ".5", "5.", " 1", "01.50", "+1.50", "1.500"]),
+    st.dates().map(str),
+    st.sampled_from(["2024-1-5", "2024-01-05T00:00", "0001-01-01"]),
+    st.datetimes().map(str),
+    st.datetimes().map(lambda moment: f"{moment.isoformat()}Z"),
+)
+"""Texts of partition values as writers write them, each for any type."""
+
+
+@given(st.sampled_from(sorted(TYPES)), SPELLED)
+def test_a_text_has_the_meaning_that_the_delta_library_gives_it(kind: str, text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        table = HandMade(Path(folder) / "events", [column("at", "timestamp"), column("part", kind)], ["part"])
+        table.commit(table.file(pa.table([[at("01:00")]], schema=pa.schema([("at", INSTANT)])), {"part": text}))
+        try:
+            listed = pa.table(DeltaTable(str(table.folder)).get_add_actions(flatten=True))
+        except DeltaError:
+            # Spark or Tidegate may read the text, and nothing is damaged.
+            with pytest.raises(Refused, match=r"the Delta library \(deltalake .*CREATE TABLE"):
+                SourceLog(Warehouse(folder), str(table.folder))
+            return
+        assert repr(scalar_of(text, TYPES[kind])) == repr(listed["partition.part"][0].cast(TYPES[kind]))
+
+
+def test_an_empty_value_of_a_column_that_is_not_null_is_not_called_damage(tmp_path: Path) -> None:
+    columns = [column("at", "timestamp"), {**column("part", "string"), "nullable": False}]
+    table = HandMade(tmp_path / "events", columns, ["part"])
+    table.commit(table.file(pa.table([[at("01:00")]], schema=pa.schema([("at", INSTANT)])), {"part": ""}))
+    with pytest.raises(Refused, match=r"deltalake .*can't read it, although its log is not damaged: .*non-nullable"):
+        SourceLog(Warehouse(str(tmp_path)), str(table.folder))
+
+
+def test_rows_of_an_empty_value_keep_their_key_when_optimize_rewrites_them_as_null(tmp_path: Path) -> None:
+    source = DeltaSource("events", timestamp="at", changes="correct")
+    pipeline = hourly_pipeline(source=source, null_keys="keep", allowed_lateness=timedelta(hours=9))
+    lake = Lake(tmp_path)
+    table = HandMade(Path(lake.path("events")), COLUMNS, ["user"])
+    for text, moment in (("", "01:10"), (None, "01:10"), ("", "01:10"), ("later", "05:00")):
+        rows = pa.table({"at": pa.array([at(moment)], INSTANT), "value": [1]})
+        table.commit(table.file(rows, {"user": text}))
+    lake.stream(LOCAL, pipeline)
+    DeltaTable(str(table.folder)).optimize.compact()
+    lake.stream(LOCAL, pipeline)
+    assert lake.latest(pipeline).select(["user", "total"]).to_pylist() == [{"user": None, "total": 3}]
+    DeltaTable(str(table.folder)).delete("value = 1")
+    lake.stream(LOCAL, pipeline)
+    assert len(lake.latest(pipeline)) == 0
 
 
 @given(st.dates())
