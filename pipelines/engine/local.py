@@ -144,7 +144,7 @@ class LocalEngine:
             by_commit.setdefault(part.commit, []).append(number)
         for _, numbers in sorted(by_commit.items()):
             table = pa.Table.from_batches(run(files.evaluated(numbers, names)), schema)
-            yield from table.take(_order(table, by)).to_batches(max_chunksize=_ROWS_OF_A_BATCH)
+            yield from table.take(order_by(table, by)).to_batches(max_chunksize=_ROWS_OF_A_BATCH)
 
     def exchanged(
         self,
@@ -220,7 +220,7 @@ def needs_spark(pipeline: Pipeline, source: str, choice: Choice) -> Refused:
     )
 
 
-def _order(table: pa.Table, by: Sequence[str]) -> pa.Array:
+def order_by(table: pa.Table, by: Sequence[str]) -> pa.Array:
     """Return the numbers of rows ordered by columns, as Spark orders them: nulls first, NaN last."""
     keys = {}
     for name in by:

@@ -5,15 +5,16 @@ Watermark generators that read every event get the events of a slice in order. T
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
 from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.event_columns import COMMIT, ONLY_PARTITION, PARTITION, TIME, plain
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.engine.base import Engine
+from tidegate.pipelines.engine.base import Batches, Names, Run
 from tidegate.pipelines.ledger.manifest import Manifest, PartitionWatermark
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import EvaluatedRows
@@ -158,19 +159,26 @@ def _snapshot(partition: PartitionWatermark, watermark: Millis) -> WatermarkSnap
     return {**partition.model_dump(), "aligned": partition.is_aligned(watermark)}
 
 
+class ReadsInOrder(Protocol):
+    """An engine, or whatever else can read a slice in order."""
+
+    def in_order(self, files: FileSlice, run: Run, schema: pa.Schema, names: Names, by: Sequence[str]) -> Batches:
+        """Run a function over the checked rows of a slice, and yield its results in order; see `Engine.in_order`."""
+
+
 class SeenEvents:
     """Usable events, ordered by commit, time and columns. They are streamed, so a slice need not fit in memory.
 
     A generator gets the columns that `uses` names; by default all columns.
     """
 
-    def __init__(self, engine: Engine, files: FileSlice, input_: BoundInput, number: int) -> None:
+    def __init__(self, engine: ReadsInOrder, files: FileSlice, input_: BoundInput, number: int) -> None:
         read = files.of(part for part in files.parts if part.input == number)
         self._names = input_.derived.names if input_.input.uses is None else list(input_.input.uses)
         self._rows: Iterator[SeenEvent] = self._ordered(engine, read, input_, number) if read.parts else iter(())
         self._next = next(self._rows, None)
 
-    def _ordered(self, engine: Engine, files: FileSlice, input_: BoundInput, number: int) -> Iterator[SeenEvent]:
+    def _ordered(self, engine: ReadsInOrder, files: FileSlice, input_: BoundInput, number: int) -> Iterator[SeenEvent]:
         names, columns = self._names, files.tables[number].columns
         kinds = [input_.derived.field(name).type for name in names]
         schema = pa.schema(

@@ -33,8 +33,8 @@ _COUNTED = pa.schema([("counted", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
-    """Number of rows of a row group with one status and one source partition."""
+class Counted:
+    """Number of rows of a part with one status and one source partition."""
 
     status: str
     rows: int
@@ -54,7 +54,7 @@ def measure_files(
     """
     measures = Measures()
 
-    def measure(number: int) -> list[_Counted]:
+    def measure(number: int) -> list[Counted]:
         part, table = files.parts[number], files.table_of(number)
         with table.open(part) as file:
             return list(_measure(number, table, part, file, with_rejects, with_times))
@@ -62,30 +62,20 @@ def measure_files(
     numbers = [number for number in range(len(files.parts)) if not files.table_of(number).needs_spark]
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
         for number, counts in zip(numbers, threads.map(measure, numbers), strict=True):
-            _add(measures, files.parts[number], number, counts)
+            measures.add_all(files.parts[number], number, counts)
     if files.needs_spark:
         assert engine is not None
         _measure_by_spark(engine, files, with_rejects, measures)
     return measures
 
 
-def _add(measures: Measures, part: FilePart, number: int, counts: Iterable[_Counted]) -> None:
-    for counted in counts:
-        if not counted.rows:
-            continue
-        measures.add(part.commit, counted.status, counted.rows, counted.partition, counted.smallest, counted.largest)
-        measures.size += counted.size
-        if counted.status not in (OK, DROPPED):
-            measures.rejecting.add(number)
-
-
 def _measure(
     number: int, table: SourceTable, part: FilePart, file: OpenPart, with_rejects: bool, with_times: bool
-) -> Iterator[_Counted]:
+) -> Iterator[Counted]:
     columns = table.columns
     interval = (FIRST_TIME, LAST_TIME) if with_rejects else (part.since, part.until)
 
-    def sized(counted: _Counted, group: int) -> _Counted:
+    def sized(counted: Counted, group: int) -> Counted:
         share = counted.rows / max(1, file.rows_of(group))
         return replace(counted, size=round(share * file.size_of(group, columns.reads(columns.names))))
 
@@ -100,13 +90,13 @@ def _measure(
                 is_whole = not columns.drops_rows and file.kept(first, group) is None
                 if is_whole or not with_times:
                     kept, dropped = table.count_kept(file, (first, group))
-                    yield sized(_Counted(OK, kept, smallest=bounds[0], largest=bounds[1]), group)
-                    yield _Counted(DROPPED, dropped, largest=None)
+                    yield sized(Counted(OK, kept, smallest=bounds[0], largest=bounds[1]), group)
+                    yield Counted(DROPPED, dropped, largest=None)
                     continue
         by = [] if columns.partition_by is None else [columns.partition_by]
         names = list(dict.fromkeys([columns.timestamp, *nullable, *limited, *by]))
         judged = table.evaluated_group(number, part, file, (first, group), names)
-        for counted in _count_all(columns, judged, part, with_rejects):
+        for counted in count_all(columns, judged, part, with_rejects):
             yield sized(counted, group) if counted.status == OK else counted
 
 
@@ -121,14 +111,14 @@ def _measure_by_spark(engine: Engine, files: FileSlice, with_rejects: bool, meas
         for rows in judged:
             part, columns = parts[rows.number], read.table_of(rows.number).columns
             seen = len(rows.times) + (0 if rows.dropped is None else len(rows.dropped))
-            counts = [asdict(counted) for counted in _count_all(columns, rows, part, with_rejects)]
+            counts = [asdict(counted) for counted in count_all(columns, rows, part, with_rejects)]
             yield pa.RecordBatch.from_pydict({"counted": [json.dumps([rows.number, seen, counts])]})
 
     seen = dict.fromkeys(range(len(parts)), 0)
     for text in engine.over(read, count, _COUNTED)["counted"].to_pylist():
         place, rows, counts = json.loads(text)
         seen[place] += rows
-        _add(measures, parts[place], numbers[place], [_Counted(**counted) for counted in counts])
+        measures.add_all(parts[place], numbers[place], [Counted(**counted) for counted in counts])
     for input_, table in enumerate(files.tables):
         of_table = [place for place, part in enumerate(parts) if part.input == input_]
         expected = [parts[place].live for place in of_table]
@@ -159,36 +149,36 @@ def _usable_bounds(columns: SourceColumns, part: FilePart, file: OpenPart, group
     return (smallest, largest) if are_times_usable(columns.rules, smallest, largest, part.committed) else None
 
 
-def _count_all(columns: SourceColumns, judged: EvaluatedRows, part: FilePart, with_rejects: bool) -> Iterator[_Counted]:
+def count_all(columns: SourceColumns, judged: EvaluatedRows, part: FilePart, with_rejects: bool) -> Iterator[Counted]:
     """Count checked rows: those of the interval, rejected rows, and those that `where` drops."""
     yield from _count_dropped(columns, judged, part, with_rejects)
     if with_rejects:
         for reason, rows in judged.rejected.items():
-            yield _Counted(reason, int(np.count_nonzero(rows)))
+            yield Counted(reason, int(np.count_nonzero(rows)))
     wanted = judged.usable(part.since, part.until)
     if wanted.any():
         yield from _by_partition(columns, OK, judged.table.filter(pa.array(wanted)), judged.times[wanted])
 
 
-def _by_partition(columns: SourceColumns, status: str, table: pa.Table, times: Int64s) -> Iterator[_Counted]:
+def _by_partition(columns: SourceColumns, status: str, table: pa.Table, times: Int64s) -> Iterator[Counted]:
     """Count rows of a status by source partition, with their earliest and latest times."""
     if columns.partition_by is None:
-        yield _Counted(status, len(times), smallest=int(times.min()), largest=int(times.max()))
+        yield Counted(status, len(times), smallest=int(times.min()), largest=int(times.max()))
         return
     counted = pa.table({"partition": columns.partitions(table), "time": times}).group_by("partition")
     for row in counted.aggregate([("time", "count"), ("time", "min"), ("time", "max")]).to_pylist():
-        yield _Counted(status, row["time_count"], row["partition"], row["time_min"], row["time_max"])
+        yield Counted(status, row["time_count"], row["partition"], row["time_min"], row["time_max"])
 
 
 def _count_dropped(
     columns: SourceColumns, judged: EvaluatedRows, part: FilePart, with_placeless: bool
-) -> Iterator[_Counted]:
+) -> Iterator[Counted]:
     """Count the rows that `where` drops: those of the interval, and those without a usable time."""
     if judged.dropped is None:
         return
     if not columns.has_time_of_dropped:
         if with_placeless:
-            yield _Counted(DROPPED, len(judged.dropped), largest=None)
+            yield Counted(DROPPED, len(judged.dropped), largest=None)
         return
     by = [columns.partition_by] if columns.all_move and columns.partition_by is not None else []
     table = columns.derive(judged.dropped, [columns.timestamp, *by])
@@ -197,9 +187,9 @@ def _count_dropped(
     if columns.all_move and inside.any():
         yield from _by_partition(columns, DROPPED, table.filter(pa.array(inside)), times[inside])
     elif inside.any():
-        yield _Counted(DROPPED, int(np.count_nonzero(inside)), largest=None)
+        yield Counted(DROPPED, int(np.count_nonzero(inside)), largest=None)
     if with_placeless and not timely.all():
-        yield _Counted(DROPPED, int(np.count_nonzero(~timely)), largest=None)
+        yield Counted(DROPPED, int(np.count_nonzero(~timely)), largest=None)
 
 
 @dataclass(frozen=True)
@@ -241,6 +231,16 @@ class Measures:
     rows: dict[int, int] = field(default_factory=dict)
     size: int = 0
     rejecting: set[int] = field(default_factory=set)
+
+    def add_all(self, part: FilePart, number: int, counts: Iterable[Counted]) -> None:
+        """Add the counts of a part, which has this number in its slice."""
+        for counted in counts:
+            if not counted.rows:
+                continue
+            self.add(part.commit, counted.status, counted.rows, counted.partition, counted.smallest, counted.largest)
+            self.size += counted.size
+            if counted.status not in (OK, DROPPED):
+                self.rejecting.add(number)
 
     def add(
         self, commit: int, status: str, rows: int, partition: str, smallest: Millis | None, largest: Millis | None

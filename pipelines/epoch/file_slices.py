@@ -74,6 +74,7 @@ def files_within(
 ) -> list[SourceFile]:
     """Return the files that may have rows with event times in `[since, until)`.
 
+    Rows with times outside the accepted range belong to no interval: they are found only if nothing bounds that side.
     Bounds that are wall-clock times of a zone differ from UTC by at most a day.
     """
     # Statistics in the log may truncate the largest time to milliseconds.
@@ -81,8 +82,8 @@ def files_within(
     return [
         file
         for file in files
-        if (file.newest is None or file.newest + margin >= since)
-        and (file.oldest is None or file.oldest - margin < until)
+        if (since <= FIRST_TIME or file.newest is None or file.newest + margin >= since)
+        and (until >= LAST_TIME or file.oldest is None or file.oldest - margin < until)
     ]
 
 

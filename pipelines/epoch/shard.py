@@ -132,12 +132,17 @@ def outcomes_of(reports: Iterable[pa.RecordBatch]) -> list[ShardOutcome]:
     return [ShardOutcome.from_json(text) for report in reports for text in report.column("info").to_pylist()]
 
 
+def no_events() -> pa.Table:
+    """Return the events of a shard that received none."""
+    return pa.table({COMMIT: [], TIME: []})
+
+
 def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch:
     """Run a shard, and return one row that reports it to the driver."""
     began = perf_counter()
     shard = job.shards[marker.shard]
     received_events = receive()
-    events = pa.table({COMMIT: [], TIME: []}) if received_events is None else received_events
+    events = no_events() if received_events is None else received_events
     received = perf_counter()
     if not len(events) and marker.before is not None and marker.is_untouched(job):
         return _unchanged(marker.shard, marker.before, received - began).report()

@@ -27,8 +27,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -36,35 +36,23 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import late, results, state
 from tidegate.pipelines.definition.binding import bind_all
-from tidegate.pipelines.definition.event_columns import DROPPED, OK
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.engine.local import order_by
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, partitions_of, restored_times, watermarks_of
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import cut_shards
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, steps_of
-from tidegate.pipelines.epoch.shard import run_operator
+from tidegate.pipelines.epoch.shard import no_events, run_operator
 from tidegate.pipelines.ledger.manifest import PartitionWatermark, Shard
-from tidegate.pipelines.project.harness_rows import (
-    Derive,
-    DeriveAll,
-    Row,
-    derive_by_sql,
-    derive_each,
-    event_millis,
-    events_table,
-    is_timely,
-    joint,
-    partition_of,
-    seen_events,
-    status,
-)
-from tidegate.pipelines.sources.commits import SourceCommit, in_order
+from tidegate.pipelines.project.harness_rows import Derive, HarnessInput, HarnessSlice, Row
+from tidegate.pipelines.sources.commits import FilePart, SourceCommit, in_order
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis
-from tidegate.windowing.watermarks import EventTimes, SeenEvent
+from tidegate.windowing.watermarks import EventTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +104,12 @@ class PipelineHarness:
     ) -> None:
         sources = [SourceColumns(source, derived, derive), *([] if right is None else [right])]
         _check(pipeline, sources)
-        self._derive: list[DeriveAll] = []
-        schemas = []
-        for input_, columns in zip(pipeline.inputs, sources, strict=True):
-            schema = columns.derived or columns.source
-            derive_all = derive_each(columns.derive)
-            if columns.derive is None and (input_.columns or input_.where is not None):
-                schema, derive_all = derive_by_sql(pipeline, input_, columns.source)
-            self._derive.append(derive_all)
-            schemas.append((columns.source, schema))
-        self.bound = bind_all(pipeline, schemas)
+        self._given = [
+            HarnessInput.of(pipeline, input_, columns.source, columns.derived, columns.derive)
+            for input_, columns in zip(pipeline.inputs, sources, strict=True)
+        ]
+        self.bound = bind_all(pipeline, [(given.source, given.derived) for given in self._given])
+        self._read: list[Counter[str]] = [Counter() for _ in sources]
         self._commits: list[list[_Commit]] = [[] for _ in sources]
         self._state: pa.Table = self.bound.table_schemas[state.NAME].empty_table().drop_columns(["manifest"])
         self._partitions: Mapping[str, PartitionWatermark] = {}
@@ -165,28 +149,26 @@ class PipelineHarness:
             )
             self._is_half_read = not commit.complete
         reads = list(in_steps(reads, times))
-        usable: list[tuple[int, Millis, Row, Row]] = []
-        largest: dict[int, dict[str, Millis]] = {}
-        seen: dict[int, list[SeenEvent]] = {}
+        rows = HarnessSlice(self.bound, self._given)
         for read, (number, commit) in zip(reads, taken, strict=True):
-            input_ = self.bound.inputs[number]
-            rows = list(zip(commit.rows, self._derive[number](commit.rows), strict=True))
-            judged = self._evaluated(number, rows, commit.time)
-            usable += [(read.step, time, *joint(self.bound, input_, row, derived)) for time, row, derived in judged]
-            events = [(time, derived) for time, _, derived in judged]
-            of_commit = largest.setdefault(read.step, {})
-            for time, derived in [*events, *self._dropped(number, rows, commit.time)]:
-                partition = partition_of(input_, derived)
-                of_commit[partition] = max(of_commit.get(partition, time), time)
-            seen[read.step] = seen_events(input_, read.step, events) if input_.reads_events else []
-        self._epoch(usable, steps_of(reads, times, largest, lambda read: seen[read.step]), None, parallelism)
+            rows.add(FilePart("", None, read.step, commit.time, input=number), commit.rows)
+        self._count(rows)
+        seen = {input_: rows.seen(input_) for input_, part in enumerate(self.bound.inputs) if part.reads_events}
+        steps = steps_of(
+            reads,
+            times,
+            rows.measures.largest,
+            lambda read: seen[read.number].of(read.step) if read.number in seen else (),
+        )
+        self._epoch(rows, steps, None, parallelism)
         self._keep(times)
 
     def pass_time(self, to: datetime | Millis, parallelism: int = 1) -> None:
         """Run a clock epoch, in which time advances without data. All commits must have been read."""
         times = self._event_times()
         clock = max(self.clock, _millis(to))
-        self._epoch([], [CommitStep(clock, times.advance(clock))], None, parallelism)
+        step = CommitStep(clock, times.advance(clock))
+        self._epoch(HarnessSlice(self.bound, self._given), [step], None, parallelism)
         self._keep(times)
 
     def backfill(
@@ -200,7 +182,9 @@ class PipelineHarness:
     ) -> None:
         """Run one interval in event order: the rows of a table (of two, with `right`) in `[start, end)`.
 
-        A missing column of the source is null.
+        A missing column of the source is null. As in a run, the first interval rejects the unusable rows of the whole
+        table, and a later interval those that were not in the table before; rows that came for the time before the
+        interval are late, or go into windows that are still open.
 
         Raises:
             IllegalArgument: the interval does not begin at the end of the previous one, or a row has a column that the
@@ -213,17 +197,18 @@ class PipelineHarness:
                 "start", start, f"the previous run ended at {self.watermark + order.lag} ms: begin there"
             )
         self.watermark = begin - order.lag
-        usable: list[tuple[int, Millis, Row, Row]] = []
-        for number, (input_, table) in enumerate(zip(self.bound.inputs, (rows, right), strict=False)):
+        read = HarnessSlice(self.bound, self._given)
+        for number, table in enumerate((rows, right)[: len(self.bound.inputs)]):
             whole = self._whole(number, table)
-            inside = [
-                (row, derived)
-                for row, derived in zip(whole, self._derive[number](whole), strict=True)
-                if (time := self._time(number, derived)) is not None and begin <= time < until
-            ]
-            for time, row, derived in self._evaluated(number, inside, None):
-                usable.append((0, time, *joint(self.bound, input_, row, derived)))
-        self._epoch(usable, [CommitStep(max(self.clock, _millis(now)), until - order.lag)], order, parallelism)
+            inside = FilePart("", None, 0, LAST_TIME, begin, until, input=number)
+            if not self.epochs:
+                read.add(inside, whole)
+            else:
+                read.add(inside, whole, with_rejects=False)
+                read.add(replace(inside, since=FIRST_TIME, until=begin), self._new(number, whole))
+            self._read[number] |= Counter(map(repr, whole))
+        self._count(read)
+        self._epoch(read, [CommitStep(max(self.clock, _millis(now)), until - order.lag)], order, parallelism)
 
     def results(self) -> list[dict[str, Any]]:
         """Return every row of table `results`, in the order in which they were emitted."""
@@ -278,44 +263,25 @@ class PipelineHarness:
                 raise IllegalArgument("rows", row, f"the source has no column {unknown[0]!r}; it has {columns}")
         return [{name: row.get(name) for name in columns} for row in rows]
 
-    def _evaluated(
-        self, number: int, rows: Sequence[tuple[Row, Row | None]], committed: Millis | None
-    ) -> list[tuple[Millis, Row, Row]]:
-        """Return time, source row and derived row of each usable row; count the others, and keep the rejected rows."""
-        usable = []
-        for row, derived in rows:
-            time = self._time(number, derived)
-            judgement = status(self.bound, derived, time, committed, self.bound.inputs[number])
-            self.counters["filtered" if judgement == DROPPED else "rejected" if judgement != OK else "usable"] += 1
-            if judgement == OK and time is not None and derived is not None:
-                usable.append((time, row, derived))
-            elif judgement != DROPPED:
-                self._rejected.append({**row, "reason": judgement})
-        return usable
+    def _new(self, number: int, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows of a table that earlier intervals did not find in it."""
+        before, new = Counter(self._read[number]), []
+        for row in rows:
+            if before[repr(row)]:
+                before[repr(row)] -= 1
+            else:
+                new.append(row)
+        return new
 
-    def _dropped(
-        self, number: int, rows: Sequence[tuple[Row, Row | None]], committed: Millis
-    ) -> list[tuple[Millis, Row]]:
-        """Return the time and values of each row that `where` drops but that moves the watermark (`watermark_from`).
-
-        Such a row has only the source's columns.
-        """
-        input_ = self.bound.inputs[number]
-        dropped = []
-        for row, derived in rows if input_.input.watermark_from == "all" else ():
-            if derived is None:
-                time = event_millis(input_.input.source, row[input_.input.source.timestamp])
-                if time is not None and is_timely(self.bound, time, committed):
-                    dropped.append((time, row))
-        return dropped
-
-    def _time(self, number: int, derived: Row | None) -> Millis | None:
-        source = self.bound.inputs[number].input.source
-        return None if derived is None else event_millis(source, derived[source.timestamp])
+    def _count(self, rows: HarnessSlice) -> None:
+        """Count the rows of an epoch, and keep those that it rejects."""
+        counts = rows.measures.slice_counts
+        self.counters.update(filtered=counts.dropped, rejected=sum(counts.rejected.values()), usable=counts.usable)
+        self._rejected += rows.rejected
 
     def _epoch(
         self,
-        usable: Sequence[tuple[int, Millis, Row, Row]],
+        rows: HarnessSlice,
         steps: Sequence[CommitStep],
         order: EventOrder | None,
         parallelism: int,
@@ -324,13 +290,12 @@ class PipelineHarness:
             return
         self.epochs += 1
         job = self._job(steps, order, cut_shards(parallelism, self.bound.pipeline.max_parallelism))
-        events = job.placing.select([events_table(self.bound, usable)], range(len(job.shards)))
+        events = job.placing.select(rows.events(), range(len(job.shards)))
         kept = []
         for number, shard in enumerate(job.shards):
             groups = self._state["key_group"]
             held = pc.and_(pc.greater_equal(groups, shard.first), pc.less_equal(groups, shard.last))
-            mine = events[number] if number in events else events_table(self.bound, [])
-            run = run_operator(job, mine, self._state.filter(held))
+            run = run_operator(job, events.get(number, no_events()), self._state.filter(held))
             self._results.append(run.results())
             self._late.append(run.late())
             kept.append(run.state().drop_columns(["manifest"]))
@@ -366,12 +331,8 @@ class PipelineHarness:
         )
 
     def _sorted(self, table: pa.Table) -> list[dict[str, Any]]:
-        first = datetime(1, 1, 1, tzinfo=UTC)
         by = [*self.bound.key.names, "window_start" if results.has_panes(table.schema) else "event_time"]
-        return sorted(
-            _rows(table),
-            key=lambda row: [(row[name] is not None, row[name] or (first if name == by[-1] else "")) for name in by],
-        )
+        return _rows(table.take(order_by(table, by)))
 
 
 def _check(pipeline: Pipeline, sources: Sequence[SourceColumns]) -> None:

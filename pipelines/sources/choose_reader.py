@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.columns import quoted
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.errors import Refused
@@ -90,18 +92,14 @@ def choose_reader(pipeline: Pipeline, input_: Input, source: Source, setting: Se
     """
     left = source.left_to_spark() if isinstance(source, SparkSource) else None
     files_by_spark = asks_for_spark(input_) or left or _unknown_type(source.schema)
-    choice = _choose_evaluator(pipeline, input_, source, setting)
-    unusual = _unusual(source)
+    unusual = source.unusual if isinstance(source, SparkSource) else {}
+    choice = choose_evaluator(pipeline, input_, source.schema, setting, unusual)
     if files_by_spark is None and choice.sql_by_spark is not None and unusual:
         texts = [*input_.columns.values(), *([] if input_.where is None else [input_.where])]
         for name in columns_in(texts, list(unusual)):
             files_by_spark = f"{choice.sql_by_spark}, and {unusual[name]}"
             break
     return choice if files_by_spark is None else replace(choice, files_by_spark=files_by_spark, sql=None)
-
-
-def _unusual(source: Source) -> Mapping[str, str]:
-    return source.unusual if isinstance(source, SparkSource) else {}
 
 
 def check_correctable(pipeline: Pipeline, input_: Input, source: Source, choice: Choice) -> None:
@@ -119,13 +117,26 @@ def check_correctable(pipeline: Pipeline, input_: Input, source: Source, choice:
     )
 
 
-def _choose_evaluator(pipeline: Pipeline, input_: Input, source: Source, setting: Setting) -> Choice:
-    schema, has_sql = without_metadata(source.schema), bool(input_.columns) or input_.where is not None
+def choose_evaluator(
+    pipeline: Pipeline,
+    input_: Input,
+    source: pa.Schema,
+    setting: Setting = unset,
+    unusual: Mapping[str, str] = MappingProxyType({}),
+) -> Choice:
+    """Return what evaluates the SQL of an input, given the columns of its source.
+
+    `unusual` has, for columns that the programs can't read, the reason.
+
+    Raises:
+        Refused: an expression reads the clock, uses random values, or has types that don't fit.
+    """
+    schema, has_sql = without_metadata(source), bool(input_.columns) or input_.where is not None
     sql: SourceSql | None = None
     expressions: tuple[Expression, ...] = ()
     reason: str | None = None
     if has_sql:
-        sql, compiled = compile_input(pipeline.name, input_, schema, _unusual(source))
+        sql, compiled = compile_input(pipeline.name, input_, schema, unusual)
         differs = differing_setting(setting)
         _check(pipeline, input_, [*schema.names, *input_.columns], compiled, has_types=differs is None)
         expressions = tuple(replace(each, reason=differs or each.reason) for each in compiled)
@@ -221,25 +232,9 @@ def slice_of(
     bound: BoundPipeline, sources: Sequence[Source], choices: Sequence[Choice], columns: Sequence[InputColumns]
 ) -> FileSlice:
     """Return the slice of a pipeline's inputs, without files."""
-    pipeline = bound.pipeline
     tables = []
     for part, source, choice, typed in zip(bound.inputs, sources, choices, columns, strict=True):
-        described, is_number = part.input.source, pa.types.is_integer
-        read = SourceColumns(
-            schema=part.source,
-            timestamp=described.timestamp,
-            unit=described.unit if is_number(part.derived.field(described.timestamp).type) else None,
-            key=part.input.key,
-            used=part.used,
-            reject_null_keys=pipeline.null_keys == "reject",
-            max_ahead=pipeline.max_ahead_millis,
-            gap=gap_column(pipeline),
-            zone=described.zone,
-            sql=choice.sql,
-            by_spark=typed.by_spark,
-            partition_by=part.input.watermark_by,
-            partition=choice.partition,
-        )
+        read = columns_to_read(bound.pipeline, part, choice, typed.by_spark)
         reader = None if choice.files_by_spark is not None else source.reader(read.as_read)
         in_files = read.time_in_files
         is_instant = in_files is not None and part.source.field(in_files).type == pa.timestamp("us", "UTC")
@@ -247,5 +242,30 @@ def slice_of(
         if choice.files_by_spark is not None and isinstance(source, SparkSource):
             by_spark = source.spark_reader(in_files if is_instant else None)
         tables.append(SourceTable(reader, read, part.side, by_spark, source.path))
+    return slice_of_tables(bound, tables)
+
+
+def columns_to_read(pipeline: Pipeline, part: BoundInput, choice: Choice, by_spark: SparkSql | None) -> SourceColumns:
+    """Return the columns of an input, with the settings of the rules that check its rows."""
+    described, is_number = part.input.source, pa.types.is_integer
+    return SourceColumns(
+        schema=part.source,
+        timestamp=described.timestamp,
+        unit=described.unit if is_number(part.derived.field(described.timestamp).type) else None,
+        key=part.input.key,
+        used=part.used,
+        reject_null_keys=pipeline.null_keys == "reject",
+        max_ahead=pipeline.max_ahead_millis,
+        gap=gap_column(pipeline),
+        zone=described.zone,
+        sql=choice.sql,
+        by_spark=by_spark,
+        partition_by=part.input.watermark_by,
+        partition=choice.partition,
+    )
+
+
+def slice_of_tables(bound: BoundPipeline, tables: Sequence[SourceTable]) -> FileSlice:
+    """Return the slice of a pipeline's inputs, without files, whose tables are given."""
     values = pa.schema(zip(bound.used, bound.value_types, strict=True))
     return FileSlice(tuple(tables), bound.key.names, values, bound.source)

@@ -102,8 +102,14 @@ class SourceTable:
         self, number: int, part: FilePart, file: OpenPart, place: tuple[int, int], names: Sequence[str]
     ) -> EvaluatedRows:
         """Read columns of a row group and check its rows."""
+        table, places = self._read(file, place, self.columns.reads(names))
+        return self.evaluated_rows(number, part, table, places, names)
+
+    def evaluated_rows(
+        self, number: int, part: FilePart, table: pa.Table, places: Int64s, names: Sequence[str]
+    ) -> EvaluatedRows:
+        """Evaluate `where` and `columns` for rows of the source, and check the rows."""
         columns = self.columns
-        table, places = self._read(file, place, columns.reads(names))
         passed = None if columns.sql is None else columns.sql.kept(table)
         dropped = None if passed is None else table.filter(pa.array(~passed))
         if passed is not None:

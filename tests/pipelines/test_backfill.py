@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -97,6 +97,14 @@ def test_an_event_dated_2099_is_rejected_and_moves_no_watermark(lake: Lake) -> N
     (made,) = lake.stream(LOCAL, hourly_pipeline(name="streamed"))
     assert made.watermark == int((at("10:00") - timedelta(hours=1)).timestamp() * 1000) - 1
     assert made.counters["rejected"] == 1
+
+
+def test_a_file_whose_rows_are_all_before_1970_is_rejected(lake: Lake) -> None:
+    pipeline = hourly_pipeline()
+    lake.append(("a", at("10:00"), 1))
+    lake.append(("a", datetime(1969, 12, 31, tzinfo=UTC), 2))
+    lake.backfill(LOCAL, pipeline, day(0), day(1))
+    assert lake.rows(pipeline, "rejects")["reason"].to_pylist() == ["timestamp_out_of_range"]
 
 
 def test_an_interval_that_leaves_a_gap_is_refused_with_both_dates(lake: Lake) -> None:

@@ -253,6 +253,27 @@ def test_a_backfill_in_event_order_gives_the_final_windows_of_the_stream() -> No
     ]
 
 
+def test_keys_of_numbers_are_in_their_order_with_zero_and_null() -> None:
+    made = pipeline(
+        key=("amount",),
+        null_keys="keep",
+        compute=Windows(TumblingEventTimeWindows.of(minutes(10)), aggregate={"n": Count()}),
+    )
+    harness = PipelineHarness(made, SOURCE)
+    harness.backfill([row("ann", 1, amount) for amount in (1, 0, -1, None)], NOON, NOON + minutes(10))  # type: ignore[arg-type]
+    assert [each["amount"] for each in harness.final()] == [None, -1, 0, 1]
+
+
+def test_a_backfill_rejects_a_row_without_a_time_once_and_takes_rows_that_came_for_the_past() -> None:
+    harness = PipelineHarness(pipeline(), SOURCE)
+    rows = [row("ann", 1), row("ann", None)]
+    harness.backfill(rows, NOON, NOON + minutes(30))
+    harness.backfill([*rows, row(None, 0), row("ann", 2)], NOON + minutes(30), NOON + minutes(60))
+    assert [each["reason"] for each in harness.rejected()] == [rejects.NULL_TIMESTAMP, rejects.NULL_KEY]
+    assert [each["at"] for each in harness.late()] == [NOON + minutes(2)]
+    assert (harness.counters["usable"], harness.counters["rejected"]) == (2, 2)
+
+
 def test_an_interval_that_leaves_a_gap_is_refused() -> None:
     harness = PipelineHarness(pipeline(), SOURCE)
     harness.backfill([row("ann", 1)], NOON, NOON + minutes(10))
