@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.config.cron import has_tick
 from tidegate.pipelines.definition.recorded import Position
@@ -26,6 +27,7 @@ from tidegate.pipelines.errors import LeaseHeld, TidegateError
 from tidegate.pipelines.failures import reported_as
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.compatibility import ready
+from tidegate.pipelines.ledger.snapshots.foreign_changes import check_unchanged
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, following, is_newest, read_snapshot
 from tidegate.pipelines.ledger.snapshots.retention import Retention, is_worthwhile, vacuum
 from tidegate.pipelines.ledger.tables.compaction import compact
@@ -265,6 +267,8 @@ class Stream:
         """Return the newest snapshot. It is read again only if somebody has committed since."""
         head = self._head
         if head is None or not is_newest(head, self.driver.tables):
+            if self.driver.tables.exist:
+                check_unchanged(self.driver.tables, state.NAME)
             self._head = read_snapshot(self.driver.tables)
             if self._head is not None:
                 self.driver.measure(self._head)

@@ -17,6 +17,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words, remedy_for
 from tidegate.pipelines.sources.base import SourceFileMissing
 from tidegate.pipelines.sources.commits import FilePart
+from tidegate.pipelines.sources.old_calendar import FIRST_SAME_TIME, OldCalendar
 from tidegate.pipelines.sources.rules import Bools, Int64s
 from tidegate.pipelines.sources.stored_fields import StoredField, converted, fields_of, has_numbers, place_of
 from tidegate.pipelines.storage.warehouse import Warehouse, is_local
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 
-_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _INSTANT = pa.timestamp("us", tz="UTC")
 
 
@@ -54,15 +54,13 @@ class SourceParquet:
     """A Parquet file of the source. Row groups include the rows that a deletion vector removes.
 
     Raises:
-        pa.ArrowInvalid: its times are in another calendar, or its columns can't be identified.
+        pa.ArrowInvalid: its columns can't be identified.
     """
 
     def __init__(self, file: pq.ParquetFile, columns: FileColumns) -> None:
         self._file = file
         self._columns = columns
-        footer = file.metadata.metadata or {}
-        if any(name in footer for name in _OLD_CALENDAR):
-            raise pa.ArrowInvalid("its dates and times are in the calendar of Spark 2")
+        self._calendar = OldCalendar.of(file.metadata.metadata)
         by_number = any(field.number is not None for field in columns.stored.values())
         if by_number and not has_numbers(file.schema_arrow):
             raise pa.ArrowInvalid("its columns have no ids, but the table is mapped by id")
@@ -147,7 +145,10 @@ class SourceParquet:
                 has_bounds = column.physical_type == "INT64" and column.is_stats_set and column.statistics.has_min_max
                 if kind != _INSTANT or not has_bounds:
                     return None
-                bounds.append((int(column.statistics.min_raw), int(column.statistics.max_raw)))
+                low, high = int(column.statistics.min_raw), int(column.statistics.max_raw)
+                if self._calendar is not None and low < FIRST_SAME_TIME:
+                    return None
+                bounds.append((low, high))
         return bounds or None
 
     def may_be_null(self, group: int, name: str) -> bool:
@@ -179,10 +180,19 @@ class SourceParquet:
                 as_key = pa.types.is_dictionary(kind)
                 columns.append(constant(self._columns.constants[name], rows, as_key))
             elif name in self._names:
-                columns.append(converted(read[self._names[name]], kind, self._columns.stored[name]))
+                stored = self._modern(read[self._names[name]], group, name)
+                columns.append(converted(stored, kind, self._columns.stored[name]))
             else:
                 columns.append(pa.chunked_array([pa.nulls(rows, kind)]))
         return pa.table(columns, names=list(names))
+
+    def _modern(self, column: pa.ChunkedArray, group: int, name: str) -> pa.ChunkedArray:
+        """Return a column as stored, but in the Gregorian calendar."""
+        if self._calendar is None or not holds_times(column.type):
+            return column
+        metadata = self._file.metadata.row_group(group)
+        physical = [metadata.column(place).physical_type for place in self._places[self._names[name]]]
+        return self._calendar.modern(column, physical, name)
 
 
 def constant(value: pa.Scalar, rows: int, as_key: bool = False) -> pa.ChunkedArray:
@@ -249,7 +259,7 @@ def open_parquet(
 
     Raises:
         OSError: it can't be read for another reason, such as a missing permission.
-        Refused: the file is missing or damaged, has a different number of rows, or was written with another calendar.
+        Refused: the file is missing or damaged, has another number of rows, or has old times that can't be converted.
     """
     # Commands that only read the log should not wait for this import.
     import pyarrow.parquet as pq

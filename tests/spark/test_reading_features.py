@@ -180,6 +180,32 @@ def with_empty_texts(spark: SparkSession, path: str) -> None:
     )
 
 
+def in_the_old_calendar(spark: SparkSession, path: str) -> None:
+    name, modes = table(path), ("parquet.datetimeRebaseModeInWrite", "parquet.int96RebaseModeInWrite")
+    spark.sql(f"create table {name} (user string, at timestamp, value bigint, born date, seen timestamp) using delta")
+    for mode in modes:
+        spark.conf.set(f"spark.sql.{mode}", "LEGACY")
+    try:
+        for kind in ("TIMESTAMP_MICROS", "INT96"):
+            spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
+            for day in (
+                "0001-01-01",
+                "1000-02-28",
+                "1100-03-01",
+                "1582-10-04",
+                "1582-10-15",
+                "1850-07-01",
+                "2024-03-01",
+            ):
+                spark.sql(
+                    f"insert into {name} select '{kind}', {_AT}, id, date'{day}', timestamp'{day} 13:14:15.5' "
+                    "from range(2)"
+                )
+    finally:
+        for setting in (*modes, "parquet.outputTimestampType"):
+            spark.conf.unset(f"spark.sql.{setting}")
+
+
 def pipeline_of(columns: dict[str, str] | None = None, **source: Any) -> Pipeline:
     source = {"timestamp": "at", **source}
     return hourly_pipeline(source=DeltaSource("events", **source), null_keys="keep", columns=columns or {})
@@ -225,6 +251,7 @@ CASES: dict[str, tuple[Make, Sequence[dict[str, Any]]]] = {
     "wall-clock times": (wall_clock, [{"zone": ZONES[0]}]),
     "wall-clock times of other zones": (wall_clock, [{"zone": zone} for zone in ZONES[1:]]),
     "empty texts for partition values": (with_empty_texts, [{}]),
+    "the calendar of Spark 2": (in_the_old_calendar, [{}]),
 }
 
 

@@ -1,8 +1,8 @@
-"""Changes of published rows that tidegate did not make: found in the log, refused, and undone on request.
+"""Changes of rows that tidegate did not make: found in the log of each table, refused, and undone on request.
 
 The newest epoch of a table does not reveal such a change: Delta's RESTORE removes published rows but keeps the
 transaction of their epoch. The files do reveal it, so they are followed through the log, starting with the newest
-epoch. No epoch is published on top of such a change.
+epoch. No epoch starts from such a change of table `state`, and none is published on top of one of the other tables.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.commits import commit, commit_by
 from tidegate.pipelines.ledger.tables.compaction import COMPACTION, is_unmarked
@@ -28,9 +29,9 @@ GIVE_UP = "--give-up-results"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the rows of a published table that tidegate did not make: the table, and the version of the change.
+    """A change of the rows of a table that tidegate did not make: the table, and the version of the change.
 
-    `good` is the newest version with exactly the rows that were published until then.
+    `good` is the newest version with exactly the rows of the newest epoch.
     """
 
     table: str
@@ -39,7 +40,7 @@ class Change:
 
 
 def find_change(tables: PipelineTables, table: str, newest: int | None = None) -> Change | None:
-    """Return the change since which a table lacks published rows or has extra ones, or None if there is none.
+    """Return the change since which a table lacks rows of its epochs or has extra ones, or None if there is none.
 
     A commit that only moves rows to other files, such as OPTIMIZE, is ignored, and so is a RESTORE that undoes it.
     """
@@ -47,7 +48,7 @@ def find_change(tables: PipelineTables, table: str, newest: int | None = None) -
     if not since:
         return None
     # `differs` is the set of paths added or removed since the newest epoch, and `whole` has the values of it for which
-    # the table holds exactly the published rows.
+    # the table holds exactly the rows of its epochs.
     differs, good = frozenset[str](), since[0].version
     whole = {differs}
     for entry in since[1:]:
@@ -61,13 +62,13 @@ def find_change(tables: PipelineTables, table: str, newest: int | None = None) -
 
 
 def check_unchanged(tables: PipelineTables, table: str, newest: int | None = None) -> None:
-    """Refuse a published table whose rows somebody else changed. For the arguments, see `find_change`."""
+    """Refuse a table whose rows somebody else changed. For the arguments, see `find_change`."""
     if (change := find_change(tables, table, newest)) is not None:
         raise Refused(f"{described(tables, change)}; then run again")
 
 
 def described(tables: PipelineTables, change: Change) -> str:
-    """Describe a change, with the command that brings the published rows back."""
+    """Describe a change, with the command that brings the rows back."""
     entry = TableLog(tables, change.table).entry(change.version)
     info = {} if entry is None else entry.info
     by = f"{info.get('operation', 'a commit')} by {info.get('engineInfo', 'somebody')}"
@@ -121,6 +122,12 @@ def _put_back(tables: PipelineTables, change: Change, handle: DeltaTable, give_u
 
 def _remedy(tables: PipelineTables, change: Change) -> str:
     name = tables.pipeline
+    if change.table == state.NAME:
+        return (
+            f"`tidegate restore {name} latest` continues from the snapshot before it. If its files no longer exist, "
+            f"put them back from a copy, or restore an older snapshot (`tidegate snapshot list {name}`) or a savepoint "
+            f"(`tidegate savepoint list {name}`)"
+        )
     if lost := lost_rows(tables, change):
         return (
             f"{'; '.join(lost)}. Put the files back from a copy and run `tidegate restore {name} latest`, restore a "

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition import epochs, rejects, state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Line, Manifest, Publish, fork_of, is_on
-from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP
+from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, find_change
 from tidegate.pipelines.ledger.snapshots.head import (
     OtherPipeline,
     Snapshot,
@@ -121,7 +121,8 @@ class Head:
     """The newest epoch that any table of a pipeline has. Readers see the tables at this epoch.
 
     The snapshot is None if it can't be read or is lost. `line` and `run_ids` are its ancestors and the runs of epochs,
-    as far as the logs and table epochs record them. `is_trusted` is True if the head of table state is this epoch.
+    as far as the logs and table epochs record them. `is_trusted` is True if the head of table state is this epoch, as
+    tidegate committed it.
     """
 
     snapshot: Snapshot | None
@@ -149,7 +150,7 @@ class Head:
         if snapshot is None and newest in entries:
             snapshot = _readable(tables, entries[newest].version)
         line = ancestry.line(newest) if snapshot is None else snapshot.manifest.line
-        is_trusted = snapshot is not None and snapshot is at_head
+        is_trusted = snapshot is not None and snapshot is at_head and find_change(tables, state.NAME) is None
         return cls(snapshot, newest, ancestry.timeline, line, ancestry.run_ids, is_trusted)
 
 

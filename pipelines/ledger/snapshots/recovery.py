@@ -27,7 +27,7 @@ from tidegate.pipelines.ledger.snapshots.head import (
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.damaged_log import cut_entry
-from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 
 
@@ -61,7 +61,12 @@ def _trusted(tables: PipelineTables) -> tuple[Snapshot | None, dict[str, int]]:
     check_logs(tables)
     # Read the tables before the head: a concurrent driver moves the head first, never a table ahead of it.
     newest = newest_epochs(tables)
-    head = read_snapshot(tables)
+    try:
+        head = read_snapshot(tables)
+    except Refused:
+        # Somebody else may have changed the row of the manifest, too.
+        check_unchanged(tables, state.NAME)
+        raise
     check_agreement(tables, head, newest)
     return head, newest
 
@@ -77,7 +82,7 @@ def check_logs(tables: PipelineTables) -> None:
 
 
 def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[str, int]) -> None:
-    """Refuse a head behind a table, a pipeline that lost a table, and a published table that was rolled back."""
+    """Refuse a head behind a table, a pipeline that lost a table, and a table whose rows somebody else changed."""
     epoch = 0 if head is None else head.manifest.epoch
     name, committed = tables.pipeline, max(newest.values(), default=0)
     gone = [table for table in ALL if table not in newest]
@@ -102,9 +107,8 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
             f"from there, because its new epochs would be considered published already: {way}or restore a savepoint "
             f"(`tidegate savepoint list {name}`), then run again"
         )
-    for table in PUBLISHED:
-        if table in newest:
-            check_unchanged(tables, table)
+    for table in newest:
+        check_unchanged(tables, table)
 
 
 def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> Sequence[Manifest]:

@@ -20,6 +20,7 @@ from tidegate.pipelines.definition import state
 from tidegate.pipelines.definition.names import check_name
 from tidegate.pipelines.errors import FilesMissing, Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest
+from tidegate.pipelines.ledger.snapshots.foreign_changes import find_change
 from tidegate.pipelines.ledger.snapshots.head import (
     Snapshot,
     lineage,
@@ -164,6 +165,8 @@ def read_savepoint(tables: PipelineTables, name: str) -> Snapshot:
 def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
     """Return the snapshot that a user names: `latest`, an epoch's number, or `savepoint:NAME`.
 
+    If somebody else changed table `state`, `latest` is the snapshot before the change.
+
     Raises:
         UsageError: no snapshot has that name; the message lists the names that exist.
         Refused: the pipeline has no snapshot at all, or the savepoint belongs to another pipeline.
@@ -180,6 +183,8 @@ def find_snapshot(tables: PipelineTables, target: str) -> Snapshot:
             f"{target!r} is not a snapshot of {tables.pipeline}: give latest, savepoint:NAME, or one of the epochs "
             f"{', '.join(versions)}"
         )
+    if target == "latest" and tables.exist and (change := find_change(tables, state.NAME)) is not None:
+        return require_snapshot(tables, change.good)
     return require_snapshot(tables, versions.get(target))
 
 

@@ -243,13 +243,6 @@ def test_a_damaged_file_is_refused_with_the_way_out(tmp_path: Path) -> None:
         events(files_of(tmp_path, "a.parquet"))
 
 
-def test_times_of_the_old_calendar_are_refused(tmp_path: Path) -> None:
-    table = pa.table({"user": ["u"], "at": pa.array([NOON], pa.timestamp("us", tz="UTC"))})
-    pq.write_table(table.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""}), tmp_path / "a.parquet")
-    with pytest.raises(Refused, match=r"calendar of Spark 2.*reader='spark'"):
-        events(files_of(tmp_path, "a.parquet"))
-
-
 @dataclass(frozen=True)
 class Commit:
     version: int
