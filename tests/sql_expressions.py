@@ -131,6 +131,49 @@ EXPRESSIONS: list[str] = [
         p1 < 9223372036854775808 ; d1 < 9223372036854775808 ; f1 > 3.4028234663852886e38F ; -(-5) ; s1 = 'ü'
         p1 + 5 ; p1 + (5) ; p1 - -5L ; p1 * -5 ; p1 + -(5) ; p1 + +5 ; p1 + int(5) ; p1 * cast(5 as bigint)
         bigint(5) - p1 ; cast(5 as int) + p1 ; positive(p1) ; p1 < -(5) ; +d1
+        t1 + interval 1 day ; t1 - interval '1' day ; t1 + interval '2 days' ; interval 3 weeks + t1
+        t1 + interval 7 hours ; t1 - interval 90 minutes ; t1 + interval '30' second ; t1 + interval -5 seconds
+        t1 - interval 1 millisecond ; t1 + interval 250 microseconds ; t1 + interval 1 month ; t1 - interval 1 month
+        t1 + interval 13 months ; t1 - interval 4 years ; t1 + interval 0 year ; t1 + interval 999999 days
+        day1 + interval 1 day ; day1 - interval 2 days ; day1 + interval 1 week ; day1 + interval 3 hours
+        day1 - interval 1 month ; day1 + interval 1 year ; interval 1 day + day1 ; day1 + interval 999999 months
+        t1 >= t2 - interval 1 hour ; to_utc_timestamp(z1, 'Europe/Berlin') ; from_utc_timestamp(z1, 'Europe/Berlin')
+        to_utc_timestamp(z1, 'America/New_York') ; from_utc_timestamp(z1, 'America/New_York')
+        to_utc_timestamp(z1, 'Australia/Lord_Howe') ; from_utc_timestamp(z1, 'Australia/Lord_Howe')
+        to_utc_timestamp(z1, 'Pacific/Apia') ; from_utc_timestamp(z1, 'Pacific/Apia') ; to_utc_timestamp(t1, '+05:30')
+        from_utc_timestamp(t1, 'UTC-3') ; to_utc_timestamp(t1, 'UTC') ; from_utc_timestamp(z1, 'PST')
+        to_utc_timestamp(t1, '-0800') ; from_utc_timestamp(t1, '+01:02:03')
+        from_utc_timestamp(z1, 'Africa/Monrovia') ; to_utc_timestamp(date '2024-03-31', 'Asia/Beirut')
+        from_utc_timestamp(z1, 'America/Sao_Paulo') ; date_trunc('day', from_utc_timestamp(z1, 'Europe/Berlin'))
+        to_date(from_utc_timestamp(z1, 'Asia/Tokyo')) ; cast(z2 as timestamp) ; try_cast(z2 as timestamp)
+        try_to_timestamp(z2) ; to_date(z2) ; round(d1) ; round(d1, 2) ; round(d2, 6) ; round(d1, 0) ; round(p1)
+        round(p1, 1) ; round(p2, 2) ; round(p2, 5) ; round(p1, -1) ; round(p2, -1) ; round(p2, -4) ; round(i1)
+        round(i1, 2) ; round(i1, -1) ; round(i2, -3) ; round(l1, -1) ; round(l1, -19) ; round(b1, -1) ; round(h1, -2)
+        round(b1, -3) ; round(l2, -20) ; round(2.5) ; round(d1 * 100) / 100 ; round(p1 / p2, 2) ; round(c1, 2)
+        round(c1, 4) ; round(c1) ; round(c2, 4) ; round(p1, 12) ; p1 / p2 ; p2 / p1 ; p1 / 3 ; 10 / p2 ; p1 / i1
+        l1 / p1 ; p1 / p1 ; p1 / 0.7 ; c2 / p1 ; c2 / c2 ; p1 / c2 ; p2 / b1 ; p1 / 7L ; 1.0 / p2 ; l1 / c2
+        if(p2 = 0, null, p1 / p2) ; (p1 + 1) / (p2 - 1) ; p1 / -3 ; cast(c1 as string) ; concat('x', c1) ; c1 || ''
+        cast(c3 as string) ; cast(p1 as string) ; cast(p2 as string) ; cast(c2 as string) ; p1 || ''
+        cast(p1 * p2 as string) ; string(c1) ; date_format(t1, 'yyyy-MM-dd')
+        date_format(t1, 'yyyy-MM-dd HH:mm:ss.SSS') ; date_format(day1, 'E, d MMM yy')
+        date_format(t1, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX") ; date_format(t1, 'EEEE dd MMMM y')
+        date_format(t1, 'h:m a') ; date_format(t1, 'k K hh kk KK H m s S SS')
+        date_format(t1, 'D DD DDD Q QQ QQQ QQQQ q qq qqq qqqq') ; date_format(t1, 'L LL LLL LLLL M MM')
+        date_format(t1, 'X XX XXX x xx xxx Z ZZ ZZZ ZZZZ ZZZZZ VV z zzz O OOOO')
+        date_format(t1, "'it''s' yyy '' SSSSSSSSS") ; date_format(t1, 'yyyyMMdd') ; date_format(t1, 'E EE EEE EEEE')
+        date_format(t1, 'yyyy/MM/dd, HH:mm') ; date_format(t1, '') ; date_format(t1, 'yyyy|M;d_H=m+s*é')
+        regexp_replace(s1, 'a', 'b') ; regexp_replace(s1, '[a-z]', 'x') ; regexp_replace(s1, '[^a-z]', '')
+        regexp_replace(s1, '[^a-zA-Z0-9]+', '_') ; regexp_replace(s1, '(a)(b)', '$2$1')
+        regexp_replace(s1, 'a|ab', '<$0>') ; regexp_replace(s1, '(b|c)+', '-') ; regexp_replace(s1, '^ +', '')
+        regexp_replace(s1, '.', '$0.') ; regexp_replace(s1, 'a.?b', '*') ; regexp_replace(s1, '^.', '')
+        regexp_replace(s1, '(a|b) ?', '[$1]') ; regexp_replace(n1, '[^0-9.]', '')
+        regexp_replace(m1, '([0-9]+)-([0-9]+)', '$2/$1') ; regexp_replace(s1, 'b+', '')
+        regexp_replace(s1, '(ab|a)b*', '<$1>') ; regexp_replace(m1, '[T ]', 'T') ; regexp_replace(m1, '[-:]', '')
+        s1 rlike '[^a]' ; s1 rlike '[^a-c]b' ; s1 rlike '[a.(*]' ; i1 <=> null
+        null <=> s1 ; i1 = null ; null < l1 ; t1 > null ; ok1 and null ; null or ok1 ; not null
+        i1 is distinct from null ; i1 + null ; null * d1 ; l1 - null ; i1 / null ; i1 div null ; l1 % null
+        (i1 + 1) = null ; if(null, 1, 2) ; i1 / i2 > null
+        ok1 and (i1 / i2 > null) ; p1 = null ; day1 <> null ; null <=> (i1 / i2)
         """
     ),
 ]
@@ -138,18 +181,26 @@ EXPRESSIONS: list[str] = [
 
 REFUSED = _lines(
     r"""
-        rand() ; uuid() ; current_timestamp() ; current_date ; hash(i1) ; regexp_replace(s1, 'a', 'b') ; i1 & 1
-        s1 || i1 + 1 ; i1 = i2 is null = ok1 ; s1 rlike 'a$' ; s1 rlike '[^a]' ; s1 rlike '(?i)a'
-        s1 like concat('a', '%') ; cast(d1 as string) ; cast(d1 as decimal(10,2)) ; s1 rlike 'a[b'
-        cast(s1 as binary) ; p1 / p2 ; p1 % 2 ; to_date(m1, 'dd.MM.yyyy') ; to_timestamp(m1, 'yyyyMMdd')
+        rand() ; uuid() ; current_timestamp() ; current_date ; hash(i1) ; i1 & 1
+        s1 || i1 + 1 ; i1 = i2 is null = ok1 ; s1 rlike 'a$' ; s1 rlike '(?i)a'
+        s1 like concat('a', '%') ; cast(d1 as decimal(10,2)) ; s1 rlike 'a[b'
+        cast(s1 as binary) ; p1 % 2 ; to_date(m1, 'dd.MM.yyyy') ; to_timestamp(m1, 'yyyyMMdd')
         i1 in (select 1) ; n1 > 1 ; i1 + s1 ; array(i1)[0] ; i1 <=> i2 < l1 ; i1 = i2 in (1)
         not (i1 = i2) <=> ok1 is null ; sum(i1) ; row_number() over (order by i1) ; nothing ; st.nothing ; i1.x
-        exists(array(i1), x -> x > 1) ; i1 = null ; date_trunc('decade', t1) ; s1 = '\n' ; s1::int ; interval 1 day
-        t1 + interval 1 hour ; null ; s1 ilike 'a' ; _metadata.file_path ; s1 like 'a!' escape '!' ; i1 in (i2)
-        cast(s1 as varchar(2)) ; round(d1, 2) ; extract(year from t1) ; s1 = '${env:HOME}'
+        exists(array(i1), x -> x > 1) ; date_trunc('decade', t1) ; s1 = '\n' ; s1::int ; interval 1 day
+        null ; s1 ilike 'a' ; _metadata.file_path ; s1 like 'a!' escape '!' ; i1 in (i2)
+        cast(s1 as varchar(2)) ; extract(year from t1) ; s1 = '${env:HOME}'
         ü ; l1 < 9223372036854775808 ; cast(cast(i1 as float) as double) ; cast(l1 as float) + 0D ; float(i1) = d1
         i1 between -9223372036854775809 and 0 ; d1 < 1e400 ; d1 < 1e400D ; f1 < 1e39F ; -(-2147483648)
-        substring(s1, 3000000000)
+        substring(s1, 3000000000) ; t1 + interval 1 quarter ; t1 + interval '1-2' year to month ; t1 - t2
+        i1 + interval 1 day ; t1 + interval 1.5 seconds ; t1 + interval i1 day ; t1 * interval 1 day
+        interval 1 day - t1 ; s1 + interval 1 day ; to_utc_timestamp(t1, 'Nowhere/City') ; to_utc_timestamp(t1, s1)
+        from_utc_timestamp(s1, 'UTC') ; round(d1, 7) ; round(d1, -1) ; round(f1, 1) ; round(i1, i2)
+        date_format(t1, 'YYYY') ; date_format(t1, 'yyyy[MM]') ; date_format(t1, 'u') ; date_format(t1, 'MMMMM')
+        date_format(t1, "yyyy'") ; date_format(t1, 'B') ; date_format(t1, s1) ; regexp_replace(s1, 'a*', 'b')
+        regexp_replace(s1, 'a', '$1') ; regexp_replace(s1, 'a', 'b$') ; p1 + null ; regexp_replace(s1, '(a|b)+', '$1')
+        regexp_replace(s1, '(a?)+b', '') ; regexp_replace(s1, s2, '') ; null + null ; regexp_replace(s1, 'a$', 'b')
+        regexp_replace(s1, '(a)', '$12') ; s1 + null ; date_format(s1, 'yyyy')
     """
 )
 """Expressions that are left to Spark."""
@@ -208,6 +259,19 @@ _KINDS: dict[str, tuple[list[str], list[str]]] = {
             "if({bool}, {double}, {double})",
             "greatest({double}, {double})",
             "abs({double})",
+            "round({double}, 2)",
+        ],
+    ),
+    "decimal": (
+        ["p1", "p2", "c2", "1.5", "cast(small1 as decimal(5,2))"],
+        [
+            "({decimal} / {decimal})",
+            "({decimal} + {decimal})",
+            "({decimal} * {int})",
+            "({decimal} / {int})",
+            "round({decimal}, 1)",
+            "round({decimal}, -1)",
+            "coalesce({decimal}, {decimal})",
         ],
     ),
     "text": (
@@ -222,6 +286,10 @@ _KINDS: dict[str, tuple[list[str], list[str]]] = {
             "coalesce({text}, {text})",
             "cast({int} as string)",
             "upper({text})",
+            "regexp_replace({text}, '[^a-z]+', '-')",
+            "date_format({time}, 'yyyy-MM-dd HH:mm:ss.SSS E D a')",
+            "cast({decimal} as string)",
+            "cast(c1 as string)",
         ],
     ),
     "bool": (
@@ -242,6 +310,9 @@ _KINDS: dict[str, tuple[list[str], list[str]]] = {
             "({double} between {double} and {double})",
             "({time} < {time})",
             "({double} < {long})",
+            "({decimal} < {decimal})",
+            "({bool} or null)",
+            "({int} <=> null)",
         ],
     ),
     "day": (
@@ -251,6 +322,8 @@ _KINDS: dict[str, tuple[list[str], list[str]]] = {
             "trunc({day}, 'month')",
             "coalesce({day}, {day})",
             "to_date({time})",
+            "({day} + interval 5 weeks)",
+            "({day} - interval 1 month)",
             "if({bool}, {day}, {day})",
         ],
     ),
@@ -264,6 +337,11 @@ _KINDS: dict[str, tuple[list[str], list[str]]] = {
             "try_to_timestamp(m1)",
             "coalesce({time}, {time})",
             "cast({day} as timestamp)",
+            "({time} + interval 90 minutes)",
+            "({time} - interval 1 month)",
+            "to_utc_timestamp(z1, 'Europe/Berlin')",
+            "from_utc_timestamp({time}, '-03:30')",
+            "try_to_timestamp(z2)",
         ],
     ),
 }

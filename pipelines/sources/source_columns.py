@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +13,7 @@ import pyarrow as pa
 from tidegate.pipelines.definition.event_columns import LAST_TIME, ONLY_PARTITION, PARTITION, key_type, plain
 from tidegate.pipelines.definition.far_times import holds_times
 from tidegate.pipelines.sources.rules import Bools, Int64s, RuleSettings, flags_of, rejected
+from tidegate.pipelines.sources.zones import offsets_of_walls
 from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import floored_millis
 
@@ -183,46 +182,10 @@ def _bare_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-_DAY = 86_400
-_FIRST_DAY, _LAST_DAY = -2, 2_932_895
-"""Days since 1970 on which offsets are looked up; all other times are rejected in any zone."""
-_EPOCH = datetime(1970, 1, 1)
-
-
 def instants(wall: Int64s, zone: str) -> Int64s:
     """Return wall-clock times as instants, by the rules of Spark's `to_utc_timestamp`.
 
-    A time that the clocks skip uses the offset before the change, so it becomes an hour later in most zones. A time
-    that occurs twice is the first of the two. In both cases this is the offset before the change, which Python uses for
-    `fold=0`. Wall-clock times are int64 milliseconds since the midnight that began 1970 in the zone.
+    Wall-clock times are int64 milliseconds since the midnight that began 1970 in the zone.
     """
-    if not len(wall):
-        return wall
-    seconds = np.floor_divide(wall, 1000)
-    days = np.unique(np.clip(np.floor_divide(seconds, _DAY), _FIRST_DAY, _LAST_DAY)).tolist()
-    steps = [step for day in days for step in _offsets_of(zone, day)]
-    begins, offsets = (np.array(column, np.int64) for column in zip(*steps, strict=True))
-    places = np.maximum(np.searchsorted(begins, seconds, side="right") - 1, 0)
-    instants: Int64s = wall - offsets[places] * 1000
-    return instants
-
-
-@lru_cache(maxsize=100_000)
-def _offsets_of(zone: str, day: int) -> tuple[tuple[int, int], ...]:
-    """Return the offsets from UTC during a day, each with the second of the wall clock from which it applies."""
-    begin, end = day * _DAY, (day + 1) * _DAY
-    before, after = _offset(zone, begin), _offset(zone, end)
-    if before == after:
-        return ((begin, before),)
-    first, last = begin, end
-    while last - first > 1:
-        middle = (first + last) // 2
-        first, last = (middle, last) if _offset(zone, middle) == before else (first, middle)
-    return (begin, before), (last, after)
-
-
-def _offset(zone: str, second: int) -> int:
-    """Return the offset from UTC at a second of the wall clock, or the earlier one if there are two."""
-    offset = (_EPOCH + timedelta(seconds=second)).replace(tzinfo=ZoneInfo(zone)).utcoffset()
-    assert offset is not None
-    return round(offset.total_seconds())
+    shifted: Int64s = wall - offsets_of_walls(np.floor_divide(wall, 1000), zone) * 1000
+    return shifted

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.sources.sql import moments, times
+from tidegate.pipelines.sources.sql import moments, texts, times
 from tidegate.pipelines.sources.sql.numbers import arrays, nulls_of, saturated
 from tidegate.pipelines.sources.sql.program import Call, Constant, Node, RowFailure, Value
 from tidegate.pipelines.sources.sql.reading import Unproven
@@ -160,6 +160,13 @@ def decimal_to_integer(value: Value, kind: pa.DataType) -> Value:
     unscaled = _unscaled(values)
     whole = np.sign(unscaled) * (np.abs(unscaled) // 10**values.type.scale)
     return pa.array(whole, pa.int64(), mask=nulls_of(values)).cast(kind)
+
+
+def decimal_to_text(value: Value) -> Value:
+    """Cast decimals to text, with all digits after the point and without an exponent."""
+    (values,) = arrays(value)
+    encoded = values.dictionary_encode()
+    return pa.array((f"{number:f}" for number in encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)
 
 
 def _texts(value: Value) -> pa.Array:
@@ -317,6 +324,8 @@ _CASTS = (
     _Cast(_TEXT, _DATE, moments.to_date, (_FAILS,), "loudly"),
     _Cast(_TEXT, _TIMESTAMP, moments.to_timestamp, (_FAILS,), "always"),
     _Cast((*_INTEGER, *_BOOLEAN), _TEXT, pc.cast, (_KIND,)),
+    _Cast(_FLOATING, _TEXT, texts.floating_text, fails="always"),
+    _Cast(_DECIMAL, _TEXT, decimal_to_text),
     _Cast(_DATE, _TEXT, moments.date_text),
     _Cast(_TIMESTAMP, _TEXT, moments.timestamp_text),
     _Cast(_INTEGER, _INTEGER, pc.cast, (_KIND,), when=lambda source, kind: source.bit_width <= kind.bit_width),

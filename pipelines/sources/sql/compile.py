@@ -19,10 +19,12 @@ from tidegate.pipelines.sources.sql.operators import (
     compared,
     decimal,
     finite,
+    is_null,
     is_number,
     moment_of,
     need_number,
     number_literal,
+    shifted,
 )
 from tidegate.pipelines.sources.sql.program import Call, Constant, Field, Logic, Node, field_of, without_literal
 from tidegate.pipelines.sources.sql.reading import COMPARISONS, Misfit, Unproven, parse
@@ -30,6 +32,8 @@ from tidegate.windowing.type_names import name_of
 
 _LONGEST_LIST = 10
 """Number of literals in a list from which Spark compares doubles by their bits."""
+
+_NULL_CONDITION = Constant(None, pa.bool_())
 
 _COMPARING: dict[type[exp.Expr], Callable[..., Any]] = {
     exp.EQ: numbers.equal,
@@ -91,9 +95,10 @@ class _Compiler:
 
     def _comparison(self, node: exp.Expr) -> Node:
         left, right = compared(self.compile(node.this), self.compile(node.expression))
-        _no_null(left, right)
         if isinstance(node, exp.NullSafeEQ):
-            return Call(numbers.same, (left, right), pa.bool_(), strict=False)
+            return _same(left, right)
+        if is_null(left) or is_null(right):
+            return _NULL_CONDITION
         return Call(_COMPARING[type(node)], (left, right), pa.bool_())
 
     def _logic(self, node: exp.Expr) -> Node:
@@ -118,6 +123,10 @@ class _Compiler:
         return Call(pc.negate_checked, (value,), value.type, fails=pa.types.is_integer(value.type))
 
     def _arithmetic(self, node: exp.Expr) -> Node:
+        if isinstance(node, exp.Add | exp.Sub) and isinstance(node.expression, exp.Interval):
+            return shifted(node, self.compile(node.this), node.expression)
+        if isinstance(node, exp.Add) and isinstance(node.this, exp.Interval):
+            return shifted(node, self.compile(node.expression), node.this)
         return arithmetic(node, self.compile(node.this), self.compile(node.expression))
 
     def _between(self, node: exp.Expr) -> Node:
@@ -167,9 +176,7 @@ class _Compiler:
         raise Unproven(f"IS {asked.sql('spark')} is not proven")
 
     def _distinct(self, node: exp.Expr) -> Node:
-        left, right = compared(self.compile(node.this), self.compile(node.expression))
-        _no_null(left, right)
-        return _negated(Call(numbers.same, (left, right), pa.bool_(), strict=False))
+        return _negated(_same(*compared(self.compile(node.this), self.compile(node.expression))))
 
     def _like(self, node: exp.Expr) -> Node:
         escape = "\\"
@@ -201,6 +208,8 @@ class _Compiler:
                 pair = compared(self.compile(subject), condition)
                 _no_null(*pair)
                 condition = Call(numbers.equal, pair, pa.bool_())
+            elif pa.types.is_null(condition.type):
+                raise Unproven("WHEN NULL is not proven")
             branches.append((condition, self.compile(branch.args["true"])))
         default = node.args.get("default")
         return choose(branches, Constant(None, pa.null()) if default is None else self.compile(default))
@@ -270,6 +279,8 @@ def as_condition(node: Node) -> Node:
         Misfit: it is a number or a time.
         Unproven: it is of any other type than boolean.
     """
+    if pa.types.is_null(node.type):
+        return _NULL_CONDITION
     if is_number(node.type) or pa.types.is_temporal(node.type):
         raise Misfit(f"has a condition of type {name_of(node.type)}, but a condition must be boolean: compare it")
     if not pa.types.is_boolean(node.type):
@@ -281,8 +292,15 @@ def _negated(node: Node) -> Node:
     return Call(pc.invert, (node,), pa.bool_())
 
 
+def _same(left: Node, right: Node) -> Node:
+    for node, other in ((left, right), (right, left)):
+        if is_null(node):
+            return is_missing(other)
+    return Call(numbers.same, (left, right), pa.bool_(), strict=False)
+
+
 def _no_null(*nodes: Node) -> None:
-    if any(isinstance(node, Constant) and node.value is None for node in nodes):
+    if any(map(is_null, nodes)):
         raise Unproven("a comparison with NULL is not proven")
 
 

@@ -32,6 +32,8 @@ _AS_BY_DEFAULT = {
     "spark.sql.legacy.literal.pickMinimumPrecision": "true",
     "spark.sql.legacy.exponentLiteralAsDecimal.enabled": "false",
     "spark.sql.legacy.castComplexTypesToString.enabled": "false",
+    "spark.sql.legacy.interval.enabled": "false",
+    "spark.sql.legacy.decimal.retainFractionDigitsOnTruncate": "false",
     "spark.sql.storeAssignmentPolicy": "ANSI",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.ansi.enforceReservedKeywords": "false",

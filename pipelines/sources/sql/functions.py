@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.extras import is_installed
-from tidegate.pipelines.sources.sql import moments, numbers, texts, times
+from tidegate.pipelines.sources.sql import moments, numbers, rounding, texts, times
 from tidegate.pipelines.sources.sql.casts import cast
-from tidegate.pipelines.sources.sql.operators import common_type, compared, is_ordered, need_number
+from tidegate.pipelines.sources.sql.formats import time_patterns, time_text, writing_pieces
+from tidegate.pipelines.sources.sql.operators import common_type, compared, decimal, is_ordered, need_number
 from tidegate.pipelines.sources.sql.program import Call, Choice, Constant, FirstValid, Node, without_literal
 from tidegate.pipelines.sources.sql.reading import Unproven
+from tidegate.pipelines.sources.zones import NotAZone, OfJavaOnly, zone_of
 from tidegate.windowing.type_names import name_of
 
 Builder = Callable[..., Node]
@@ -35,6 +37,7 @@ TYPES = {
 """Types of CAST without arguments, which are also functions, by name."""
 
 _TEXT, _BIGINT = pa.string(), pa.int64()
+_MOST_DIGITS = 38
 
 _SINCE = {"try_to_date": (4, 1)}
 """The first Spark version of each function that the oldest supported Spark lacks."""
@@ -97,9 +100,10 @@ def coalesce(*arguments: Node) -> Node:
 def choose(branches: Sequence[tuple[Node, Node]], otherwise: Node) -> Node:
     """Build CASE from conditions with their values."""
     for condition, _ in branches:
-        _need(condition, pa.bool_())
+        _need(condition, pa.bool_(), pa.null())
     kind = common_type([*(value for _, value in branches), otherwise])
-    return Choice(tuple((condition, cast(value, kind)) for condition, value in branches), cast(otherwise, kind), kind)
+    cases = tuple((cast(condition, pa.bool_()), cast(value, kind)) for condition, value in branches)
+    return Choice(cases, cast(otherwise, kind), kind)
 
 
 def _if(condition: Node, value: Node, otherwise: Node) -> Node:
@@ -133,6 +137,22 @@ def _absolute(value: Node) -> Node:
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise Unproven(f"an argument of type {name_of(kind)} is not proven")
     return Call(pc.abs_checked, (value,), kind, fails=pa.types.is_integer(kind))
+
+
+def _round(value: Node, places: Node | None = None) -> Node:
+    digits, kind = (0 if places is None else _literal(places, int)), value.type
+    assert isinstance(digits, int)
+    if pa.types.is_integer(kind):
+        if digits >= 0:
+            return without_literal(value)
+        return Call(rounding.round_integer, (value,), kind, fails=True, options=(max(digits, -_MOST_DIGITS),))
+    if pa.types.is_decimal(kind):
+        scale, most = min(kind.scale, max(digits, 0)), max(kind.precision - kind.scale + 1, 1 - min(digits, 0))
+        result = decimal(most + scale, scale)
+        return Call(rounding.round_decimal, (value,), result, fails=True, options=(min(digits, kind.scale), result))
+    if not pa.types.is_float64(kind) or not 0 <= digits <= rounding.MOST_PLACES:
+        raise Unproven(f"rounding {name_of(kind)} to {digits} places is not proven")
+    return Call(rounding.round_double, (value,), kind, options=(digits,))
 
 
 def _positive(value: Node) -> Node:
@@ -180,6 +200,11 @@ def _replace(text: Node, wanted: Node, replacement: Node) -> Node:
     )
 
 
+def _regexp_replace(text: Node, pattern: Node, replacement: Node) -> Node:
+    options = texts.regex_replacing(str(_literal(pattern, str)), str(_literal(replacement, str)))
+    return Call(texts.regex_replace, (_need(text, _TEXT),), _TEXT, options=options)
+
+
 def _date(node: Node) -> Node:
     return cast(_need(node, pa.date32(), times.UTC), pa.date32())
 
@@ -220,31 +245,19 @@ def _to_moment(kind: pa.DataType, quiet: bool, value: Node, pattern: Node | None
     return cast(call, kind)
 
 
-_FORMATS = {
-    "yyyy-MM-dd": "",
-    "yyyy-MM-dd HH:mm:ss": " ",
-    "yyyy-MM-dd'T'HH:mm:ss": "[Tt]",
-    "yyyy/MM/dd": "",
-    "yyyy/MM/dd HH:mm:ss": " ",
-}
-"""Proven formats of dates and times, with the pattern of the separator between date and time."""
+def _date_format(moment: Node, pattern: Node) -> Node:
+    value = cast(_need(moment, pa.date32(), times.UTC), times.UTC)
+    return Call(time_text, (value,), _TEXT, options=(writing_pieces(str(_literal(pattern, str))),))
 
 
-def time_patterns(text: str) -> tuple[str, str | None]:
-    """Return the regular expression of a format, and that of the subset that Arrow reads identically."""
-    base, dot, fraction = text.partition(".")
-    digits = len(fraction) if dot and set(fraction) == {"S"} and len(fraction) <= 6 else 0
-    between = _FORMATS.get(base)
-    if between is None or (dot and not (digits and between)):
-        raise Unproven(f"the format {text!r} is not proven")
-    separator = base[4]
-    date = rf"(?P<y>\d{{4}}|\+\d{{5,6}}|-(?!0000-|0000/)\d{{4,6}}){separator}(?P<M>\d\d){separator}(?P<d>\d\d)"
-    time = rf"{between}(?P<H>\d\d):(?P<m>\d\d):(?P<s>\d\d)" if between else ""
-    pattern = date + time + (rf"\.(?P<S>\d{{1,{digits}}})" if digits else "")
-    if separator != "-":
-        return pattern, None
-    usual = rf"{moments.USUAL_DATE}{between.replace('t', '')}{moments.USUAL_TIME}" if between else moments.USUAL_DATE
-    return pattern, rf"^{usual}{rf'[.][0-9]{{1,{digits}}}' if digits else ''}$"
+def _in_zone(kernel: Callable[..., object], moment: Node, zone: Node) -> Node:
+    name = str(_literal(zone, str))
+    try:
+        options = (zone_of(name),)
+    except (NotAZone, OfJavaOnly):
+        raise Unproven(f"the zone {name!r} is not proven") from None
+    value = cast(_need(moment, pa.date32(), times.UTC), times.UTC)
+    return Call(kernel, (value,), times.UTC, fails=True, options=options)
 
 
 def _unix_timestamp(moment: Node) -> Node:
@@ -280,6 +293,7 @@ FUNCTIONS: dict[str, Builder] = {
     "isnan": _simple(numbers.is_nan, pa.bool_(), pa.float32(), pa.float64()),
     "abs": _absolute,
     "positive": _positive,
+    "round": _round,
     "floor": _simple(numbers.floor, _BIGINT, pa.float64()),
     "ceil": _simple(numbers.ceil, _BIGINT, pa.float64()),
     "ceiling": _simple(numbers.ceil, _BIGINT, pa.float64()),
@@ -303,6 +317,7 @@ FUNCTIONS: dict[str, Builder] = {
     "endswith": partial(_has_text, pc.ends_with),
     "contains": partial(_has_text, pc.match_substring),
     "replace": _replace,
+    "regexp_replace": _regexp_replace,
     **{
         alias: partial(_part, name)
         for alias, name in (*((name, name) for name in (*_DATE_PARTS, *_TIME_PARTS)), ("dayofmonth", "day"))
@@ -313,6 +328,9 @@ FUNCTIONS: dict[str, Builder] = {
     "to_timestamp": partial(_to_moment, times.UTC, False),
     "try_to_date": partial(_to_moment, pa.date32(), True),
     "try_to_timestamp": partial(_to_moment, times.UTC, True),
+    "date_format": _date_format,
+    "to_utc_timestamp": partial(_in_zone, times.to_utc),
+    "from_utc_timestamp": partial(_in_zone, times.from_utc),
     "unix_timestamp": _unix_timestamp,
     **{
         f"unix_{unit}": _simple(times.since_epoch, _BIGINT, times.UTC, options=(micros,)) for unit, micros in _MICROS_OF

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.sources.sql.program import RowFailure, Value
+from tidegate.pipelines.sources.sql.program import OnlyBySpark, RowFailure, Value
+from tidegate.pipelines.sources.zones import NotAZone, OfJavaOnly, first_sure_second, offsets_of_walls, zone_of
 
 DAY = 86_400_000_000
 """Microseconds of a day."""
@@ -30,12 +31,11 @@ USUAL_TIME = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
 """Regular expression of times of day without fractional seconds."""
 _TIME = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?"
 _MOMENT = rf"^\d{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])([T ]{_TIME})?$"
-_ZONED = rf"^\d{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[T ]{_TIME}(Z|[+-](0\d|1[0-7]):[0-5]\d)$"
+_ZONED = rf"^\d{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[T ]{_TIME}(Z|[+-](0\d|1[0-7]):?[0-5]\d)$"
 _CLOCK = r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?!\d)(?:\.(\d*))?(.*))?)?"
 """Hour, minute, second, fraction and zone."""
 _WHOLE = re.compile(rf"([+-]?)(\d{{4,6}})(?:-(\d{{1,2}})(?:-(\d{{1,2}})(?:[ T]{_CLOCK})?)?)?", re.A | re.S)
 _TIME_ONLY = re.compile(rf"(?:T|(?=\d+:)){_CLOCK}", re.A | re.S)
-_OFFSET = re.compile(r"^(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d{1,2}))?$", re.A)
 
 
 class NotATimestamp(ValueError):
@@ -67,7 +67,7 @@ def read_moment(text: str) -> int:
 
     Raises:
         NotATimestamp: Spark finds no time in it.
-        RowFailure: Spark may read a time, but in a way that depends on its zones or on the current date.
+        RowFailure: Spark may read a time, but in a way that depends on its version or on the current date.
     """
     shown = text.strip(_BLANKS)
     if (shape := _WHOLE.fullmatch(shown)) is not None:
@@ -82,36 +82,50 @@ def read_moment(text: str) -> int:
     )
     if hour > 23 or minute > 59 or second > 59:
         raise NotATimestamp
-    offset, micros = _offset((zone or "UTC").strip(_BLANKS), text), int((fraction or "")[:6].ljust(6, "0"))
+    clock, micros = _zone((zone or "UTC").strip(_BLANKS), text), int((fraction or "")[:6].ljust(6, "0"))
     if is_time_only:
-        raise RowFailure(f"the value {text!r} is a time without a date, which Spark reads as a time today")
+        raise OnlyBySpark(f"the value {text!r} is a time without a date, which Spark reads as a time today")
     moment = (
-        day_number(int(f"{sign}{year}"), month, day) * DAY
-        + (hour * 3600 + minute * 60 + second - offset) * 1_000_000
-        + micros
+        day_number(int(f"{sign}{year}"), month, day) * DAY + (hour * 3600 + minute * 60 + second) * 1_000_000 + micros
     )
+    if isinstance(clock, int):
+        moment -= clock * 1_000_000
+    elif _BOUNDS.min <= moment <= _BOUNDS.max:
+        moment = int(shifted(np.array([moment]), np.array([False]), clock, offsets_of_walls, -1)[0])
     if not _BOUNDS.min <= moment <= _BOUNDS.max:
         raise NotATimestamp
     return moment
 
 
-def _offset(zone: str, text: str) -> int:
-    """Return the offset of a zone in seconds."""
-    if zone in ("Z", "UTC", "GMT", "UT"):
-        return 0
-    shape = _OFFSET.match(zone)
-    if shape is not None:
-        sign, hours, minutes = shape.groups()
-        size = int(hours) * 3600 + int(minutes or 0) * 60
-        if int(minutes or 0) > 59 or size > 18 * 3600:
-            raise NotATimestamp
-        return -size if sign == "-" else size
-    if zone not in ("AM", "PM") and re.match(r"[A-Za-z+-]", zone, re.A):
-        raise RowFailure(
-            f"the value {text!r} has the zone {zone!r}, which only Spark reads. With a format, such as "
+def _zone(name: str, text: str) -> int | str:
+    try:
+        return zone_of(name)
+    except NotAZone as error:
+        raise NotATimestamp from error
+    except OfJavaOnly as error:
+        raise OnlyBySpark(
+            f"the value {text!r} has the zone {name!r}, which only Spark reads. With a format, such as "
             "try_to_timestamp(text, 'yyyy-MM-dd HH:mm:ss'), it is null"
+        ) from error
+
+
+def shifted(micros: Any, nulls: Any, zone: int | str, offsets_of: Callable[..., Any], sign: int) -> Any:
+    """Return times of one clock as times of another one, both int64 microseconds.
+
+    `offsets_of` returns the offsets of a zone at the given times, which are subtracted if `sign` is -1.
+    """
+    seconds = np.floor_divide(micros, 1_000_000)
+    sure = first_sure_second(zone)
+    if sure is not None and (unsure := (seconds < sure) & ~nulls).any():
+        raise OnlyBySpark(
+            f"the time {np.datetime64(int(seconds[unsure][0]), 's')} is so early that its offset in {zone} depends on "
+            "the version of the time zone database"
         )
-    raise NotATimestamp
+    shifts = sign * offsets_of(seconds, zone) * 1_000_000
+    result = micros + shifts
+    if (((result > micros) != (shifts > 0)) & (shifts != 0)).any():
+        raise RowFailure("a time is out of range")
+    return result
 
 
 def to_date(value: Value, fails: bool) -> Value:
@@ -194,22 +208,23 @@ def _whole(kind: pa.DataType) -> pa.DataType:
 
 def date_text(value: Value) -> Value:
     """Return dates as text."""
-    return _written(value, lambda days: _date_text(int(days)))
+    return written(value, _date_text)
 
 
 def timestamp_text(value: Value) -> Value:
     """Return timestamps as text, without trailing zeros in the fraction."""
 
-    def write(micros: Any) -> str:
-        days, rest = divmod(int(micros), DAY)
+    def write(micros: int) -> str:
+        days, rest = divmod(micros, DAY)
         seconds, fraction = divmod(rest, 1_000_000)
         text = f"{_date_text(days)} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         return f"{text}.{fraction:06}".rstrip("0") if fraction else text
 
-    return _written(value, write)
+    return written(value, write)
 
 
-def _written(value: Value, write: Callable[[Any], str]) -> pa.Array:
+def written(value: Value, write: Callable[[int], str]) -> pa.Array:
+    """Return dates or timestamps as text; `write` gets days or microseconds since 1970."""
     values = value if isinstance(value, pa.Array) else pa.array([value.as_py()], value.type)
     encoded = values.cast(_whole(values.type)).dictionary_encode()
     return pa.array([write(number) for number in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
@@ -217,9 +232,13 @@ def _written(value: Value, write: Callable[[Any], str]) -> pa.Array:
 
 def _date_text(days: int) -> str:
     """Return a date as yyyy-MM-dd; years after 9999 have a plus sign, and those before 0 a minus sign."""
+    year, month, day = calendar_day(days)
+    sign = "+" if year > 9999 else "-" if year < 0 else ""
+    return f"{sign}{abs(year):04}-{month:02}-{day:02}"
+
+
+def calendar_day(days: int) -> tuple[int, int, int]:
+    """Return the year, month and day of a date that is given as days since 1970."""
     months = np.datetime64(days, "D").astype("datetime64[M]")
     year, month = divmod(int(months.astype(np.int64)), 12)
-    day = days - int(months.astype("datetime64[D]").astype(np.int64)) + 1
-    year += 1970
-    sign = "+" if year > 9999 else "-" if year < 0 else ""
-    return f"{sign}{abs(year):04}-{month + 1:02}-{day:02}"
+    return year + 1970, month + 1, days - int(months.astype("datetime64[D]").astype(np.int64)) + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from tidegate.pipelines.sources.sql import moments, numbers, times
+from tidegate.pipelines.sources.sql import moments, numbers, rounding, times
 from tidegate.pipelines.sources.sql.casts import DIGITS, cast
 from tidegate.pipelines.sources.sql.program import Call, Constant, Node
 from tidegate.pipelines.sources.sql.reading import Misfit, Unproven
@@ -19,6 +20,8 @@ from tidegate.windowing.type_names import name_of
 
 _PRECISION = 38
 """Largest number of digits of a decimal."""
+_LEAST_SCALE = 6
+"""Decimal places that Spark keeps of a quotient with too many digits."""
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -163,15 +166,15 @@ _COMBINING: dict[type[exp.Expr], Callable[..., Any]] = {
 
 def arithmetic(node: exp.Expr, left: Node, right: Node) -> Node:
     """Return the program of an operator between two numbers."""
+    if is_null(left) or is_null(right):
+        return _of_null(node, left, right)
     need_number(left)
     need_number(right)
     if isinstance(node, exp.Div):
-        if pa.types.is_decimal(left.type) and pa.types.is_decimal(right.type):
-            raise Unproven("a quotient of decimals is not proven")
+        if _are_decimals(left, right):
+            return _divided_decimals(left, right)
         if pa.types.is_decimal(left.type) or pa.types.is_decimal(right.type):
             left, right = together(left, right)
-            if not pa.types.is_floating(left.type):
-                raise Unproven("a quotient of decimals is not proven")
         arguments = (cast(left, pa.float64()), cast(right, pa.float64()))
         return Call(numbers.divide, arguments, pa.float64(), fails=True, right_first=True)
     if isinstance(node, exp.IntDiv):
@@ -187,6 +190,43 @@ def arithmetic(node: exp.Expr, left: Node, right: Node) -> Node:
     return _combined(node, left, right)
 
 
+def is_null(node: Node) -> bool:
+    """Return True for NULL, with or without a type."""
+    return isinstance(node, Constant) and node.value is None
+
+
+def _of_null(node: exp.Expr, left: Node, right: Node) -> Node:
+    """Return the null that an operator gives for NULL. Like Spark, it does not evaluate the other operand."""
+    kind = common_type((left, right))
+    if pa.types.is_null(kind) or pa.types.is_decimal(kind):
+        raise Unproven(f"arithmetic of NULL with {name_of(kind)} is not proven")
+    need_number(Constant(None, kind))
+    if isinstance(node, exp.Div):
+        kind = pa.float64()
+    elif isinstance(node, exp.IntDiv):
+        kind = pa.int64()
+    return Constant(None, kind)
+
+
+def _are_decimals(left: Node, right: Node) -> bool:
+    """Return True for two decimals, or a decimal and an integer, so that the result is a decimal."""
+    kinds = [side.type for side in (left, right)]
+    return any(map(pa.types.is_decimal, kinds)) and not any(map(pa.types.is_floating, kinds))
+
+
+def _divided_decimals(left: Node, right: Node) -> Node:
+    """Return the quotient of decimals, with Spark's precision and scale of the result."""
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        raise Unproven("an operator on two literals is not proven: write the result")
+    first, second = (decimal_of(_kind(side, with_literals=True)) for side in (left, right))
+    whole, scale = first.precision - first.scale + second.scale, max(6, first.scale + second.precision + 1)
+    if whole + scale > _PRECISION:
+        scale = max(_PRECISION - whole, min(scale, _LEAST_SCALE))
+    kind = pa.decimal128(min(whole + scale, _PRECISION), scale)
+    operands = (cast(left, first), cast(right, second))
+    return Call(rounding.divide, operands, kind, fails=True, options=(kind,), right_first=True)
+
+
 def need_number(node: Node) -> None:
     """Raise Unproven for an operand that is not a number."""
     if pa.types.is_boolean(node.type):
@@ -198,8 +238,7 @@ def need_number(node: Node) -> None:
 def _combined(node: exp.Expr, left: Node, right: Node) -> Node:
     """Return the sum, difference or product of two operands."""
     kernel = _COMBINING[type(node)]
-    is_decimal = any(pa.types.is_decimal(side.type) for side in (left, right))
-    if is_decimal and not any(pa.types.is_floating(side.type) for side in (left, right)):
+    if _are_decimals(left, right):
         return _combined_decimals(kernel, left, right)
     left, right = together(left, right)
     return Call(kernel, (left, right), left.type, fails=pa.types.is_integer(left.type))
@@ -216,3 +255,27 @@ def _combined_decimals(kernel: Callable[..., Any], left: Node, right: Node) -> N
         scale = max(first.scale, second.scale)
         kind = decimal(max(first.precision - first.scale, second.precision - second.scale) + scale + 1, scale)
     return Call(kernel, (cast(left, first), cast(right, second)), kind)
+
+
+_UNITS = {**times.UNITS, "week": 7 * moments.DAY}
+_MONTHS = {"month": 1, "year": 12}
+
+
+def shifted(node: exp.Expr, moment: Node, interval: exp.Interval) -> Node:
+    """Return the program of a date or a time plus or minus a literal interval of one unit."""
+    unit = interval.args.get("unit")
+    count, name = interval.this, "" if not isinstance(unit, exp.Var) else unit.name.lower().removesuffix("s")
+    number = count.name.strip() if isinstance(count, exp.Literal) else ""
+    if name not in (*_UNITS, *_MONTHS) or name == "dd" or not re.fullmatch(r"-?\d{1,6}", number, re.A):
+        raise Unproven(
+            f"{interval.sql('spark')} is not proven: write a whole number and one unit, as in INTERVAL 2 DAY"
+        )
+    size = -int(number) if isinstance(node, exp.Sub) else int(number)
+    is_date = pa.types.is_date(moment.type)
+    if not is_date and moment.type != times.UTC:
+        raise Unproven(f"an interval with {name_of(moment.type)} is not proven")
+    if name in _MONTHS:
+        return Call(times.add_months, (moment,), moment.type, fails=True, options=(size * _MONTHS[name],))
+    if is_date and name in ("day", "week"):
+        return Call(times.add_whole_days, (moment,), moment.type, options=(size * _UNITS[name] // moments.DAY,))
+    return Call(times.add_micros, (cast(moment, times.UTC),), times.UTC, fails=True, options=(size * _UNITS[name],))

@@ -24,6 +24,10 @@ class RowFailure(ValueError):
     """An expression fails for a row, as in Spark's ANSI mode."""
 
 
+class OnlyBySpark(RowFailure):
+    """A value that Spark evaluates, with a result that depends on its version, or on that of Java."""
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """The values of a column, or of a field of a struct column."""

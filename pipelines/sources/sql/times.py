@@ -1,4 +1,4 @@
-"""Kernels of dates and times. The zone is UTC, so a day always has 24 hours."""
+"""Kernels of dates and times. The session's zone is UTC, so a day always has 24 hours."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.sources.sql.moments import DAY
+from tidegate.pipelines.sources.sql.moments import DAY, shifted
 from tidegate.pipelines.sources.sql.numbers import arrays, nulls_of
 from tidegate.pipelines.sources.sql.program import RowFailure, Value
+from tidegate.pipelines.sources.zones import offsets_of_instants, offsets_of_walls
 
 UTC = pa.timestamp("us", "UTC")
 
@@ -160,3 +161,44 @@ def days_between(end: Value, start: Value) -> Value:
     ends, starts = arrays(end, start)
     days = _numbers(ends)[0] - _numbers(starts)[0]
     return pa.array(days.astype(np.int32), pa.int32(), mask=nulls_of(ends) | nulls_of(starts))
+
+
+def add_micros(value: Value, micros: int) -> Value:
+    """Return timestamps shifted by a day-time interval. A time out of range is an error."""
+    (moments,) = arrays(value)
+    return pc.add_checked(moments.cast(pa.int64()), pa.scalar(micros, pa.int64())).cast(UTC)
+
+
+def add_whole_days(value: Value, days: int) -> Value:
+    """Return dates shifted by an interval of days. A date out of range wraps around, as in Spark."""
+    return add_days(value, pa.scalar(days, pa.int32()), 1)
+
+
+def add_months(value: Value, months: int) -> Value:
+    """Return dates or timestamps shifted by a year-month interval, on the last day of a month that is too short.
+
+    A date or time out of range is an error.
+    """
+    numbers, nulls = _numbers(value)
+    days = numbers if pa.types.is_date(value.type) else np.floor_divide(numbers, DAY)
+    first = _months(days)
+    ends = _first_days(first + months + 1) - 1
+    later = np.minimum(_first_days(first + months) + days - _first_days(first), ends)
+    if pa.types.is_date(value.type):
+        return pa.array(later, pa.int64(), mask=nulls).cast(pa.int32()).cast(pa.date32())
+    # Near the least timestamp, midnight is out of range although the time is not.
+    back = np.where(later < 0, 1, 0)
+    begins = pc.multiply_checked(pa.array(later + back, pa.int64(), mask=nulls), DAY)
+    return pc.add_checked(begins, pa.array(numbers - (days + back) * DAY, pa.int64())).cast(UTC)
+
+
+def to_utc(value: Value, zone: int | str) -> Value:
+    """Return `to_utc_timestamp(value, zone)`: the wall-clock time that a timestamp shows in UTC, read in the zone."""
+    micros, nulls = _numbers(value)
+    return pa.array(shifted(micros, nulls, zone, offsets_of_walls, -1), pa.int64(), mask=nulls).cast(UTC)
+
+
+def from_utc(value: Value, zone: int | str) -> Value:
+    """Return `from_utc_timestamp(value, zone)`: the timestamp that shows in UTC what a clock in the zone shows."""
+    micros, nulls = _numbers(value)
+    return pa.array(shifted(micros, nulls, zone, offsets_of_instants, 1), pa.int64(), mask=nulls).cast(UTC)
