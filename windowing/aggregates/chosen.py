@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.windowing.aggregates.bound import OfColumn
 from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks, without_sign, without_signs
@@ -23,23 +24,36 @@ from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 @dataclass(frozen=True, slots=True)
 class First(OfColumn):
-    """Value of the earliest element. If several elements share the earliest time, the smallest value. May be null."""
+    """Value of the earliest element. If several elements share the earliest time, the smallest value.
+
+    The value may be null. With `ignore_nulls`, it is the earliest value that is not null, and null only if all are.
+    """
+
+    ignore_nulls: bool = False
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return _ByTime(self.column, orderable(schema, self.column, "First.column"), largest=False)
+        kind = orderable(schema, self.column, "First.column")
+        return _ByTime(self.column, kind, largest=False, ignore_nulls=self.ignore_nulls)
 
 
 @dataclass(frozen=True, slots=True)
 class Last(OfColumn):
-    """Value of the latest element. If several elements share the latest time, the largest value. May be null."""
+    """Value of the latest element. If several elements share the latest time, the largest value.
+
+    The value may be null. With `ignore_nulls`, it is the latest value that is not null, and null only if all are.
+    """
+
+    ignore_nulls: bool = False
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return _ByTime(self.column, orderable(schema, self.column, "Last.column"), largest=True)
+        kind = orderable(schema, self.column, "Last.column")
+        return _ByTime(self.column, kind, largest=True, ignore_nulls=self.ignore_nulls)
 
 
 @dataclass(frozen=True, slots=True)
 class _OfColumnBy(OfColumn):
     by: str
+    ignore_nulls: bool = False
 
     @property
     def columns(self) -> Sequence[str]:
@@ -48,24 +62,26 @@ class _OfColumnBy(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class MinBy(_OfColumnBy):
-    """Value of `column` in the element with the smallest `by`; of elements that tie, the smallest value. May be null.
+    """Value of `column` in the element with the smallest `by`; of elements that tie, the smallest value.
 
-    Elements whose `by` is null are ignored, as in Spark.
+    The value may be null. Elements whose `by` is null are ignored, as in Spark; with `ignore_nulls`, so are elements
+    whose value is null.
     """
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return _ByColumn(schema, self.column, self.by, "MinBy", largest=False)
+        return _ByColumn(self, schema, largest=False)
 
 
 @dataclass(frozen=True, slots=True)
 class MaxBy(_OfColumnBy):
-    """Value of `column` in the element with the largest `by`; of elements that tie, the largest value. May be null.
+    """Value of `column` in the element with the largest `by`; of elements that tie, the largest value.
 
-    Elements whose `by` is null are ignored, as in Spark.
+    The value may be null. Elements whose `by` is null are ignored, as in Spark; with `ignore_nulls`, so are elements
+    whose value is null.
     """
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        return _ByColumn(schema, self.column, self.by, "MaxBy", largest=True)
+        return _ByColumn(self, schema, largest=True)
 
 
 class _Chosen(ExactlyMerging):
@@ -77,14 +93,23 @@ class _Chosen(ExactlyMerging):
         order: name of the order value in the accumulator.
         order_kind: type of the order values.
         largest: True chooses the last element by the order.
+        ignore_nulls: True leaves out elements whose value is null.
     """
 
     def __init__(
-        self, column: str, kind: pa.DataType | None, order: str, order_kind: pa.DataType | None, *, largest: bool
+        self,
+        column: str,
+        kind: pa.DataType | None,
+        order: str,
+        order_kind: pa.DataType | None,
+        *,
+        largest: bool,
+        ignore_nulls: bool,
     ) -> None:
         self._column = column
         self._order = order
         self._largest = largest
+        self._ignore_nulls = ignore_nulls
         self.result_type = kind
         if kind is not None and order_kind is not None:
             self.accumulator_type = pa.struct([(order, order_kind), ("value", kind)])
@@ -109,6 +134,12 @@ class _Chosen(ExactlyMerging):
 
     def finish(self, accumulators: pa.Array) -> pa.Array:
         return accumulators.flatten()[1]
+
+    def _chosen(self, order: pa.Array, values: pa.Array, groups: Groups) -> pa.Array:
+        """Return the accumulator of each group of elements."""
+        if self._ignore_nulls and values.null_count:
+            order = pc.if_else(values.is_valid(), order, pa.scalar(None, order.type))
+        return self._taken(order, values, groups)
 
     def _taken(self, order: pa.Array, values: pa.Array, groups: Groups) -> pa.Array:
         """Return the accumulator of each group; it is null if no order value of the group is valid."""
@@ -137,36 +168,40 @@ class _Chosen(ExactlyMerging):
 
 
 class _ByTime(_Chosen, TimedAggregateFunction):
-    def __init__(self, column: str, kind: pa.DataType | None, *, largest: bool) -> None:
-        super().__init__(column, kind, "at", pa.int64(), largest=largest)
+    def __init__(self, column: str, kind: pa.DataType | None, *, largest: bool, ignore_nulls: bool) -> None:
+        super().__init__(column, kind, "at", pa.int64(), largest=largest, ignore_nulls=ignore_nulls)
 
     def add_at(self, value: Any, timestamp: Millis | None, accumulator: Any) -> Any:
         if timestamp is None:
             raise MissingTimestamp
         if accumulator is not None and timestamp != (at := accumulator["at"]) and (timestamp > at) != self._largest:
             return accumulator
+        if self._ignore_nulls and value[self._column] is None:
+            return accumulator
         return self.merge(accumulator, {"at": timestamp, "value": value[self._column]})
 
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
-        return self._taken(pa.array(timestamps), columns[self._column].cast(self.result_type), groups)
+        return self._chosen(pa.array(timestamps), columns[self._column].cast(self.result_type), groups)
 
     def _place(self, entry: dict[str, Any]) -> tuple[Any, tuple[int, Any]]:
         return entry["at"], order_key(entry["value"])
 
     def _ranks(self, order: pa.Array) -> Int64s:
-        return np.asarray(order.to_numpy())
+        # Null for a group without a value, which any rank serves.
+        return np.asarray(order.fill_null(0).to_numpy())
 
 
 class _ByColumn(_Chosen):
-    def __init__(self, schema: pa.Schema | None, column: str, by: str, name: str, *, largest: bool) -> None:
-        kind, by_kind = (orderable(schema, each, f"{name}.{field}") for each, field in ((column, "column"), (by, "by")))
-        super().__init__(column, kind, "by", by_kind, largest=largest)
-        self._by = by
+    def __init__(self, given: _OfColumnBy, schema: pa.Schema | None, *, largest: bool) -> None:
+        name = type(given).__name__
+        kind, by_kind = (orderable(schema, getattr(given, field), f"{name}.{field}") for field in ("column", "by"))
+        super().__init__(given.column, kind, "by", by_kind, largest=largest, ignore_nulls=given.ignore_nulls)
+        self._by = given.by
 
     def add(self, value: Any, accumulator: Any) -> Any:
-        if value[self._by] is None:
+        if value[self._by] is None or (self._ignore_nulls and value[self._column] is None):
             return accumulator
         return self.merge(accumulator, {"by": without_sign(value[self._by]), "value": value[self._column]})
 
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
-        return self._taken(without_signs(columns[self._by]), columns[self._column], groups)
+        return self._chosen(without_signs(columns[self._by]), columns[self._column], groups)

@@ -36,6 +36,19 @@ class SumOutOfRange(OverflowError):
         return type(self), self.arguments
 
 
+class MeanOutOfRange(SumOutOfRange):
+    """A mean does not fit its type, because of the decimal places that a mean has in addition."""
+
+    def __init__(self, column: str, kind: object, mean: object, narrower: str) -> None:
+        OverflowError.__init__(
+            self,
+            f"the mean of column {column!r} is too large for {kind} ({mean}): average a column of another type under "
+            f"another name, such as columns={{'narrow': 'cast({column} as {narrower})'}} and "
+            "{'mean': Mean('narrow')}, and name the old mean in dropped= of the pipeline",
+        )
+        self.arguments = column, kind, mean, narrower
+
+
 def checked_int64(total: int, column: str) -> int:
     """Return `total` if int64 can hold it.
 
@@ -132,6 +145,31 @@ def sum_decimals(values: pa.Array, groups: Groups, kind: pa.Decimal128Type, colu
     has_value = groups.any(valid)
     validity = None if has_value.all() else pa.py_buffer(np.packbits(has_value, bitorder="little"))
     return pa.Array.from_buffers(kind, len(groups), [validity, pa.py_buffer(packed)])
+
+
+def mean_type(kind: pa.Decimal128Type) -> pa.Decimal128Type:
+    """Return the type of the mean of decimals: four digits more after the point, within 38 digits, as in Spark."""
+    return pa.decimal128(min(kind.precision + 4, 38), min(kind.scale + 4, 38))
+
+
+def mean_of(total: Decimal, count: int, kind: pa.Decimal128Type | None, of: pa.Decimal128Type, column: str) -> Decimal:
+    """Return an exact sum of decimals divided by a count, rounded half up once.
+
+    `kind` is the type of the result, and `of` that of the column; they are None if types are unknown, when the result
+    has four digits more after the point than the sum.
+
+    Raises:
+        MeanOutOfRange: the mean has too many digits.
+    """
+    sign, _, exponent = total.as_tuple()
+    scale = 4 - int(exponent) if kind is None else kind.scale
+    unscaled = int(total.copy_abs().scaleb(scale, DECIMALS))
+    size = (2 * unscaled + count) // (2 * count)
+    mean = Decimal(-size if sign else size).scaleb(-scale, DECIMALS)
+    if kind is not None and size >= 10**kind.precision:
+        places = 34 - (of.precision - of.scale)
+        raise MeanOutOfRange(column, kind, mean, "double" if places < 0 else f"decimal(34, {places})")
+    return mean
 
 
 def _words(values: pa.Array) -> np.ndarray[Any, np.dtype[np.uint64]]:

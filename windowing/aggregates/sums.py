@@ -15,6 +15,8 @@ from tidegate.windowing.aggregates.doubles import Total, added, doubles_of, rest
 from tidegate.windowing.aggregates.exact import (
     checked_decimal,
     checked_int64,
+    mean_of,
+    mean_type,
     sum_decimals,
     sum_int64,
     unwrapped,
@@ -48,11 +50,18 @@ class Sum(OfColumn):
 
 @dataclass(frozen=True, slots=True)
 class Mean(OfColumn):
-    """Arithmetic mean of a column, as a double."""
+    """Arithmetic mean of a column: for integers and floats a double, for decimals a decimal as in Spark.
+
+    The mean of decimals has four more digits after the point, at most 38 digits in all. It is the exact sum, divided
+    and rounded half up once.
+
+    Raises:
+        OverflowError: a mean of decimals has more than 38 digits.
+    """
 
     def bind(self, schema: pa.Schema | None) -> AggregateFunction:
-        numeric(schema, self.column, "Mean.column")
-        return _Mean(self.column)
+        kind = numeric(schema, self.column, "Mean.column")
+        return _DecimalMean(self.column, kind) if kind is not None and pa.types.is_decimal(kind) else _Mean(self.column)
 
 
 def numeric(schema: pa.Schema | None, column: str, aggregate: str) -> pa.DataType | None:
@@ -206,15 +215,18 @@ class _Mean(ExactlyMerging):
     def add(self, value: Any, accumulator: dict[str, Any]) -> dict[str, Any]:
         number = value[self._column]
         if number is not None:
-            accumulator["sum"] = added(accumulator["sum"], float(number))
+            accumulator["sum"] = _plus(accumulator["sum"], number if type(number) is Decimal else float(number))
             accumulator["count"] += 1
         return accumulator
 
     def merge(self, accumulator: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-        return {"sum": added(accumulator["sum"], other["sum"]), "count": accumulator["count"] + other["count"]}
+        return {"sum": _plus(accumulator["sum"], other["sum"]), "count": accumulator["count"] + other["count"]}
 
-    def get_result(self, accumulator: dict[str, Any]) -> float | None:
-        return accumulator["sum"] / accumulator["count"] if accumulator["count"] else None
+    def get_result(self, accumulator: dict[str, Any]) -> Any:
+        total, count = accumulator["sum"], accumulator["count"]
+        if not count:
+            return None
+        return mean_of(total, count, None, None, self._column) if type(total) is Decimal else total / count
 
     def stored(self, accumulator: dict[str, Any]) -> tuple[Any, Any]:
         total = accumulator["sum"]
@@ -241,3 +253,66 @@ class _Mean(ExactlyMerging):
         return self.with_rest(
             pa.StructArray.from_arrays([pa.array(total), pa.array(count)], fields=fields), pa.array(rest)
         )
+
+
+def _plus(total: Any, other: Any) -> Any:
+    """Return the sum of two doubles or, where types are unknown, of decimals, whose empty sum is the double 0."""
+    if type(total) is Decimal or type(other) is Decimal:
+        return DECIMALS.add(total or Decimal(), other or Decimal())
+    return added(total, other)
+
+
+class _DecimalMean(ExactlyMerging):
+    """Mean of decimals. The sum is stored like that of `Sum`, so its remainder counts how often it wrapped."""
+
+    rest_type = pa.int64()
+
+    def __init__(self, column: str, kind: pa.Decimal128Type) -> None:
+        self._column = column
+        self._kind = kind
+        self._sum = _Sum(column, _sum_type(kind, column, "Mean.column"))
+        self._fields = [pa.field("sum", self._sum.accumulator_type), pa.field("count", pa.int64())]
+        self.accumulator_type = pa.struct(self._fields)
+        self.result_type = mean_type(kind)
+
+    def create_accumulator(self) -> dict[str, Any]:
+        return {"sum": None, "count": 0}
+
+    def add(self, value: Any, accumulator: dict[str, Any]) -> dict[str, Any]:
+        number = value[self._column]
+        if number is not None:
+            accumulator["sum"] = self._sum.merge(accumulator["sum"], number)
+            accumulator["count"] += 1
+        return accumulator
+
+    def merge(self, accumulator: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+        total = self._sum.merge(accumulator["sum"], other["sum"])
+        return {"sum": total, "count": accumulator["count"] + other["count"]}
+
+    def get_result(self, accumulator: dict[str, Any]) -> Decimal | None:
+        return self._mean(accumulator["sum"], accumulator["count"])
+
+    def stored(self, accumulator: dict[str, Any]) -> tuple[Any, Any]:
+        total, rest = self._sum.stored(accumulator["sum"])
+        return {"sum": total, "count": accumulator["count"]}, rest
+
+    def restored(self, value: dict[str, Any], rest: int | None) -> dict[str, Any]:
+        return {"sum": self._sum.restored(value["sum"], rest), "count": value["count"]}
+
+    def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
+        values = columns[self._column]
+        return self._array(self._sum.combine(values, groups), groups.sum(valid_of(values).astype(np.int64)))
+
+    def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
+        total, count = accumulators.flatten()
+        return self._array(self._sum.combine(total, groups), groups.sum(count.to_numpy()))
+
+    def finish(self, accumulators: pa.Array) -> pa.Array:
+        total, count = accumulators.flatten()
+        return pa.array(map(self._mean, total.to_pylist(), count.to_pylist()), self.result_type)
+
+    def _mean(self, total: Decimal | None, count: int) -> Decimal | None:
+        return None if total is None else mean_of(total, count, self.result_type, self._kind, self._column)
+
+    def _array(self, total: pa.Array, count: Any) -> pa.Array:
+        return pa.StructArray.from_arrays([total, pa.array(count)], fields=self._fields)

@@ -59,6 +59,7 @@ INPUT = pa.schema(
         ("s", pa.string()),
         ("b", pa.bool_()),
         ("d", pa.decimal128(38, 2)),
+        ("e", pa.decimal128(20, 2)),
         ("i", pa.int8()),
         ("raw", pa.binary()),
     ]
@@ -188,6 +189,53 @@ def test_the_variance_of_one_value_is_null_of_a_sample_and_zero_of_a_population(
 def test_first_and_last_go_by_time_and_may_be_null() -> None:
     assert of(First("s"), "s", None, "b") is None
     assert of(Last("s"), "s", "a", "b") == "b"
+
+
+def test_first_and_last_ignore_nulls_if_asked() -> None:
+    assert of(First("s", ignore_nulls=True), "s", None, "b", "a", None) == "b"
+    assert of(Last("s", ignore_nulls=True), "s", None, "b", "a", None) == "a"
+    for aggregate in (First("s", ignore_nulls=True), Last("s", ignore_nulls=True)):
+        assert of(aggregate, "s", None, None) is None
+    elements = ({"s": None, "x": 0.0}, {"s": "b", "x": 1.0}, {"s": "a", "x": 2.0}, {"s": None, "x": 3.0})
+    assert only(results(MinBy("s", "x", ignore_nulls=True), *elements)) == "b"
+    assert only(results(MaxBy("s", "x", ignore_nulls=True), *elements)) == "a"
+    assert only(results(MaxBy("s", "x", ignore_nulls=True), {"s": None, "x": 1.0}, {"s": "c", "x": None})) is None
+
+
+def test_the_mean_of_decimals_is_their_exact_sum_divided_and_rounded_half_up_once() -> None:
+    near = Decimal("12345678901234567.89"), Decimal("-12345678901234567.88")
+    assert of(Mean("e"), "e", *near) == Decimal("0.005000")
+    assert of(Mean("e"), "e", Decimal("0.01"), None, Decimal(0), Decimal(0)) == Decimal("0.003333")
+    assert of(Mean("e"), "e", Decimal("-0.01"), Decimal("-0.01"), Decimal(0)) == Decimal("-0.006667")
+    thirds = [Decimal("0.01")] + [Decimal(0)] * 19_999
+    assert of(Mean("e"), "e", *thirds) == Decimal("0.000001")  # 0.0000005
+    assert Mean("e").bind(INPUT).result_type == pa.decimal128(24, 6)
+    assert Mean("d").bind(INPUT).result_type == pa.decimal128(38, 6)
+
+
+def test_the_mean_of_decimals_may_have_a_sum_that_overflows_but_not_too_many_digits_itself() -> None:
+    most = Decimal("9" * 36 + ".99")
+    with pytest.raises(OverflowError, match=r"the mean of column 'd' is too large .*Mean\('narrow'\)"):
+        of(Mean("d"), "d", most, most)
+    assert of(Mean("d"), "d", most, most.copy_negate(), Decimal("9" * 32)) == Decimal("3" * 32)
+    narrow = pa.schema([("d", pa.decimal128(34, 0))])
+    function = Mean("d").bind(narrow)
+    accumulator = function.create_accumulator()
+    for _ in range(20_000):
+        accumulator = function.add({"d": Decimal("9" * 34)}, accumulator)
+    assert function.get_result(accumulator) == Decimal("9" * 34)
+    value, rest = function.stored(accumulator)
+    assert rest is not None
+    assert function.get_result(function.restored(value, rest)) == Decimal("9" * 34)
+
+
+def test_the_mean_of_decimals_of_unknown_type_is_exact() -> None:
+    function = Mean("v").bind(None)
+    accumulator = function.create_accumulator()
+    for value in (Decimal("12345678901234567.89"), None, Decimal("-12345678901234567.88")):
+        accumulator = function.add({"v": value}, accumulator)
+    accumulator = function.merge(function.create_accumulator(), accumulator)
+    assert function.get_result(accumulator) == Decimal("0.005")
 
 
 def test_min_by_and_max_by_leave_out_what_has_no_order_value() -> None:
