@@ -28,12 +28,13 @@ _EPOCH = datetime(1970, 1, 1)
 _SHORT_IDS = """
     ACT=Australia/Darwin AET=Australia/Sydney AGT=America/Argentina/Buenos_Aires ART=Africa/Cairo
     AST=America/Anchorage BET=America/Sao_Paulo BST=Asia/Dhaka CAT=Africa/Harare CNT=America/St_Johns
-    CST=America/Chicago CTT=Asia/Shanghai EAT=Africa/Addis_Ababa ECT=Europe/Paris IET=America/Indiana/Indianapolis
+    CST=America/Chicago CTT=Asia/Shanghai EAT=Africa/Addis_Ababa IET=America/Indiana/Indianapolis
     JST=Asia/Tokyo MIT=Pacific/Apia NET=Asia/Yerevan NST=Pacific/Auckland PLT=Asia/Karachi
     PNT=America/Phoenix PRT=America/Puerto_Rico PST=America/Los_Angeles SST=Pacific/Guadalcanal VST=Asia/Ho_Chi_Minh
     EST=-05:00 MST=-07:00 HST=-10:00
 """
-_SHORT = dict(pair.split("=") for pair in _SHORT_IDS.split()) | {"IST": "Asia/Kolkata"}  # codespell:ignore
+_SHORT = dict(pair.split("=") for pair in _SHORT_IDS.split())
+_SHORT |= {"ECT": "Europe/Paris", "IST": "Asia/Kolkata"}  # codespell:ignore
 """Java's `ZoneId.SHORT_IDS`."""
 
 _NOT_JAVAS = frozenset(("Factory", "GMT+0", "GMT-0", "ROC", "localtime", "posixrules"))
