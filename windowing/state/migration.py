@@ -16,10 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.windowing.errors import IncompatibleSnapshot
+from tidegate.windowing.state.added_fields import only_adds, with_added
 from tidegate.windowing.state.rows import (
     DISCARDED,
     FORMAT_VERSION,
     HELD,
+    KEPT_WHOLE,
+    REDUCED,
     REST,
     SLICE,
     WINDOW,
@@ -129,6 +132,11 @@ def taken_over(difference: Difference, old: StateFormat, new: StateFormat, drop:
         goes = whole not in new.contents or _is_left_behind(difference, drop)
         return "" if difference.found is None or goes else None
     name = difference.name.removeprefix("acc_")
+    if _has_added_fields(difference):
+        return f"columns that {name!r} lacks are null for elements that are already kept"
+    if difference.part == "result" and difference.found is None and REDUCED in new.contents:
+        # The results of a reduce have the columns of its elements.
+        return ""
     if difference.found is not None:
         if is_held(difference) and difference.expected is None and HELD in new.contents:
             return f"{name.removeprefix(f'{HELD}_')!r} is dropped"
@@ -164,11 +172,20 @@ def migrated(rows: pa.Table, old: StateFormat, schema: StateSchema, drop: Collec
         if taken_over(difference, old, new, drop) is None:
             raise IncompatibleSnapshot(difference.field, difference.found, difference.expected, remedy(difference))
         name = difference.name
-        if difference.found is None and _of_rest(difference) is not None:
+        if _has_added_fields(difference):
+            place, kind = rows.schema.get_field_index(name), dict(schema.contents)[name]
+            rows = rows.set_column(place, name, with_added(rows[name], kind))
+        elif difference.found is None and _of_rest(difference) is not None:
             rows = rows.append_column(name, pa.nulls(len(rows), dict(schema.contents)[name]))
         elif difference.found is None and difference.part == "contents":
             rows = _with_missing(rows, name, dict(schema.contents)[name])
     return _with_results(rows, schema.result) if old.result != new.result else rows
+
+
+def _has_added_fields(difference: Difference) -> bool:
+    """Return True if the difference is columns that were added to elements which the state keeps as a whole."""
+    keeps = difference.name in KEPT_WHOLE or is_held(difference)
+    return difference.part == "contents" and keeps and only_adds(difference.found, difference.expected)
 
 
 def is_held(difference: Difference) -> bool:

@@ -38,6 +38,12 @@ REST = "rest_"
 BUCKET = "bucket"
 """Namespace of an interval join's buffers; `window_start` is the elements' timestamp."""
 
+ELEMENTS, REDUCED = "elements", "reduced"
+"""Contents columns of windows that keep all elements, and of windows that reduce them to one."""
+
+KEPT_WHOLE = (ELEMENTS, REDUCED, "left", "right")
+"""Contents columns whose values are elements with all columns of a source; the last two are those of joins."""
+
 HELD = "held"
 """Contents column with the times of elements that wait for the watermark. Their other columns start with `held_`."""
 

@@ -19,7 +19,7 @@ from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.operators.two_inputs import RIGHT, SIDES
 from tidegate.windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over
-from tidegate.windowing.state.rows import FORMAT_VERSION, REST
+from tidegate.windowing.state.rows import FORMAT_VERSION, KEPT_WHOLE, REST
 
 _NEW_NAME = "Give the pipeline another name and backfill it, or undo the change"
 _OTHERWISE = f"{_NEW_NAME[0].lower()}{_NEW_NAME[1:]}"
@@ -184,11 +184,11 @@ def _remedy(bound: BoundPipeline, difference: Difference) -> str:
             f"null: columns={casts}. If the aggregate changed, give the new one another name, and name this one in the "
             f"pipeline, dropped=({_dropped_as(difference)!r},). Or: {_OTHERWISE}"
         )
-    if difference.name in ("elements", *SIDES):
+    if difference.name in KEPT_WHOLE:
         side = "right." if difference.name == RIGHT else ""
         return (
-            "If columns of the source were added, name the columns of the snapshot in the pipeline, "
-            f"{side}uses=(...). Or: {_OTHERWISE}"
+            "The state keeps whole elements: if a column of the source has another type now, cast it to its old type "
+            f"under its name, {side}columns={{...}}. Or: {_OTHERWISE}"
         )
     return _NEW_NAME
 

@@ -19,7 +19,17 @@ from tidegate.windowing.operators.window.contents import contents_of
 from tidegate.windowing.operators.window.contexts import WindowOperatorState
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
-from tidegate.windowing.state.rows import DISCARDED, KEY, REST, SLICE, WINDOW, StateRow, StateSchema
+from tidegate.windowing.state.rows import (
+    DISCARDED,
+    ELEMENTS,
+    KEY,
+    REDUCED,
+    REST,
+    SLICE,
+    WINDOW,
+    StateRow,
+    StateSchema,
+)
 from tidegate.windowing.timers import Slot
 from tidegate.windowing.windows import TimeWindow, Window
 
@@ -57,10 +67,10 @@ def contents_columns(windows: Windows, value_type: pa.DataType | None) -> tuple[
             return _with_rests([(f"acc_{name}", function) for name, function in parts])
         return _with_rests([("acc", aggregate)])
     if windows.reduce is not None and windows.evictor is None:
-        return (("reduced", value_type),)
+        return ((REDUCED, value_type),)
     if value_type is None:
-        return (("elements", None),)
-    return (("elements", pa.list_(pa.struct([("timestamp", pa.int64()), ("value", value_type)]))),)
+        return ((ELEMENTS, None),)
+    return ((ELEMENTS, pa.list_(pa.struct([("timestamp", pa.int64()), ("value", value_type)]))),)
 
 
 def _with_rests(

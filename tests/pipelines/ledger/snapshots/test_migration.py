@@ -87,16 +87,21 @@ def test_sessions_instead_of_other_windows_are_refused_because_sessions_may_not_
         changes_to(by_hand, now(name="hours"))
 
 
-def test_after_a_column_was_added_to_the_source_its_earlier_columns_can_be_named(tmp_path) -> None:
+def test_kept_elements_take_added_columns_and_refuse_a_changed_type_unless_it_is_cast(tmp_path) -> None:
     pipeline = hourly_pipeline()
     pipeline = replace(pipeline, compute=replace(pipeline.compute, evictor=CountEvictor.of(2)))
     by_hand = ByHand(tmp_path, pipeline)
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("09:30"))
-    wider = EVENTS.append(pa.field("more", pa.string()))
-    with pytest.raises(Refused, match=r"columns of the source were added, name the columns of .* uses=\(\.\.\.\)"):
-        check_restorable(bind(pipeline, wider, wider), by_hand.head().manifest)
-    named = replace(pipeline, uses=tuple(EVENTS.names))
-    check_restorable(bind(named, wider, wider), by_hand.head().manifest)
+    manifest = by_hand.head().manifest
+    wider = EVENTS.insert(1, pa.field("more", pa.string()))
+    (migration,) = compare(bind(pipeline, wider, wider), manifest).migrations
+    assert migration == "columns that 'elements' lacks are null for elements that are already kept"
+    check_restorable(bind(replace(pipeline, uses=tuple(EVENTS.names)), wider, wider), manifest)
+    other = EVENTS.set(2, pa.field("value", pa.float64()))
+    with pytest.raises(Refused, match=r"keeps whole elements: .*cast it to its old type under its name, columns=\{"):
+        check_restorable(bind(pipeline, other, other), manifest)
+    cast = replace(pipeline, columns={"value": "try_cast(value as bigint)"})
+    check_restorable(bind(cast, other, EVENTS), manifest)
 
 
 def test_a_shard_without_events_is_migrated_too(tmp_path) -> None:
