@@ -99,7 +99,7 @@ class Slices:
 
 def _remove_old_parts(folder: Path) -> None:
     for left in folder.glob(f"{_PARTS}*"):
-        if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
+        if time.time() - left.lstat().st_mtime > _ABANDONED_SECONDS:
             shutil.rmtree(left, ignore_errors=True)
 
 

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tidegate.pipelines.airflow.run_files import CopyOfRun, FolderOfRun, RunFiles, RunState
+from tidegate.pipelines.airflow.run_files import LOG, CopyOfRun, FolderOfRun, RunFiles, RunState
 from tidegate.pipelines.ledger.host import this_host
+from tidegate.pipelines.storage.shared_folder import APPEND
 
 if TYPE_CHECKING:
     from tidegate.pipelines.storage.artifacts import Artifacts
@@ -215,13 +216,14 @@ def start(
         grace: seconds for the command to end when asked to, more than 0.
         copy: the copy of these files that other hosts see; None if they see the folder itself.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    FolderOfRun(folder).clear()
+    files = FolderOfRun(folder.absolute())
+    with suppress(FileNotFoundError):
+        files.clear()
     if copy is not None:
         # The supervisor would remove a request that arrives before it has started.
         copy.clear()
     variables = {**without_airflow(os.environ), **(environment or {}), "PYTHONUNBUFFERED": "1"}
-    with (folder / "log.txt").open("ab") as log:
+    with files.open(LOG, APPEND) as log:
         process = subprocess.Popen(
             [
                 sys.executable,

@@ -13,7 +13,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+from tidegate.pipelines.storage.shared_folder import READ, SharedFolder
 
 if TYPE_CHECKING:
     from tidegate.pipelines.storage.artifacts import Artifacts
@@ -27,7 +29,14 @@ _SHOWN = 40
 
 STATE, RESULT, DRIVEN = "state.json", "result.json", "driven.json"
 """Files that the supervisor copies. The state file is also a heartbeat."""
+LOG, EXIT, BEAT = "log.txt", "exit", "alive"
+"""Files in the folder of a run: the output of the command, its exit code once it has ended, and a file that is touched
+every few seconds, because a host that dies writes no exit code.
+"""
 _END, _FOLLOWER = "end", "follower"
+
+_DEPTH = 4
+"""Number of folders of one run: of its DAG, run, task and attempt."""
 
 
 def name_of_task(dag_id: str, run_id: str, task_id: str) -> str:
@@ -132,47 +141,47 @@ class FolderOfRun(RunFiles):
     @property
     def log(self) -> Path:
         """Return the file of the command's output."""
-        return self.folder / "log.txt"
-
-    @property
-    def exit_file(self) -> Path:
-        """Return the file that holds the exit code once the command has ended."""
-        return self.folder / "exit"
-
-    @property
-    def heartbeat(self) -> Path:
-        """Return the file that is touched every few seconds: a host that dies writes no exit code."""
-        return self.folder / "alive"
+        return self.folder / LOG
 
     def state(self) -> RunState:
         try:
-            code = int(self.exit_file.read_text())
-        except (FileNotFoundError, ValueError):
+            code = int(self.read(EXIT) or b"")
+        except ValueError:
             code = None
-        try:
-            beat = self.heartbeat.stat().st_mtime
-        except FileNotFoundError:
-            beat = None
-        return RunState(code, beat, self.log.stat().st_size if self.log.exists() else 0, {})
+        beat, log = (self._files.status(self._below(name)) for name in (BEAT, LOG))
+        return RunState(code, None if beat is None else beat.st_mtime, 0 if log is None else log.st_size, {})
 
     def read_log(self, position: int) -> bytes:
-        with self.log.open("rb") as log:
+        with self.open(LOG) as log:
             log.seek(position)
             return log.read(PART)
 
     def read(self, name: str) -> bytes | None:
-        try:
-            return (self.folder / name).read_bytes()
-        except FileNotFoundError:
-            return None
+        return self._files.read(self._below(name))
 
     def write(self, name: str, content: bytes) -> None:
-        (self.folder / name).write_bytes(content)
+        self._files.write(self._below(name), content)
+
+    def open(self, name: str, how: int = READ) -> BinaryIO:
+        """Open a file of the run, as `SharedFolder.open` does."""
+        return self._files.open(self._below(name), how)
+
+    def beat(self) -> None:
+        """Record that the host of the run is alive."""
+        self._files.touch(self._below(BEAT))
 
     def clear(self) -> None:
         """Remove the files of an earlier run, except its log."""
-        for left in (self.exit_file.name, _END, self.heartbeat.name, RESULT, _FOLLOWER, DRIVEN):
-            (self.folder / left).unlink(missing_ok=True)
+        for left in (EXIT, _END, BEAT, RESULT, _FOLLOWER, DRIVEN):
+            self._files.remove(self._below(left))
+
+    @property
+    def _files(self) -> SharedFolder:
+        """Return the folder of all runs: links above it are the user's choice, and links below it nobody's."""
+        return SharedFolder(self.folder.parents[_DEPTH - 1] if len(self.folder.parts) > _DEPTH else self.folder)
+
+    def _below(self, name: str) -> str:
+        return (self.folder / name).relative_to(self._files.root).as_posix()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +210,10 @@ class CopyOfRun(RunFiles):
         content = self.artifacts.read(self._part(position // PART))
         return b"" if content is None else content[position % PART :]
 
-    def copy_log(self, log: Path, copied: int) -> int:
-        """Copy the part of a log after `copied` bytes, and return the new size of the copy."""
-        size = log.stat().st_size
-        with log.open("rb") as file:
+    def copy_log(self, run: FolderOfRun, copied: int) -> int:
+        """Copy the part of a run's log after `copied` bytes, and return the new size of the copy."""
+        size = run.state().log_size
+        with run.open(LOG) as file:
             for number in range(copied // PART, -(-size // PART)) if size > copied else ():
                 file.seek(number * PART)
                 self.artifacts.write(self._part(number), file.read(min(PART, size - number * PART)))

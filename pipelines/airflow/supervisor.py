@@ -23,8 +23,8 @@ from typing import Any
 import psutil
 
 from tidegate.pipelines.airflow.process import ProcessHandle, members, send_signal
-from tidegate.pipelines.airflow.run_files import DRIVEN, RESULT, STATE, CopyOfRun, FolderOfRun
-from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.airflow.run_files import DRIVEN, EXIT, RESULT, STATE, CopyOfRun, FolderOfRun
+from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.host import this_host
 from tidegate.pipelines.storage.credentials import masked
 
@@ -73,9 +73,7 @@ class Supervisor:
             # A stream that was asked to end returns 0, although its task is not complete.
             code = 128 + signal.SIGTERM
         code = 128 - code if code < 0 else code
-        part = self.files.exit_file.with_suffix(".part")
-        part.write_text(str(code))
-        part.replace(self.files.exit_file)
+        self.files.write(EXIT, str(code).encode())
         if copying is not None:
             copying.close(code)
         return code
@@ -90,8 +88,8 @@ class Supervisor:
 
     def _beat(self, number: int, frame: object) -> None:
         # If writing fails, the next heartbeat tries again.
-        with suppress(OSError):
-            self.files.heartbeat.touch()
+        with suppress(OSError, Refused):
+            self.files.beat()
             self._is_asked = self._is_asked or self.files.is_ending()
         if self._is_asked:
             self._end()
@@ -142,7 +140,7 @@ class Copying:
         If the store fails, the next heartbeat tries again. `exit_code` is that of a command that has ended.
         """
         try:
-            self._copied = self.copy.copy_log(self.files.log, self._copied)
+            self._copied = self.copy.copy_log(self.files, self._copied)
             # These are written before the exit code, which signals the end of the run to other hosts.
             for name in (RESULT, DRIVEN) if exit_code is not None else ():
                 if (content := self.files.read(name)) is not None:

@@ -26,7 +26,9 @@ import pyarrow as pa
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import PACK, SHARD
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import FilePart
+from tidegate.pipelines.storage.shared_folder import SharedFolder
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sources.base import Source
@@ -216,11 +218,12 @@ def exchange_folder(within: Path | None = None) -> Iterator[Path]:
 
 def remove_abandoned(within: Path | None = None) -> None:
     """Remove the exchange folders of killed drivers, whose locks nobody holds any longer."""
-    for path in Path(within or tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+    root = Path(within or tempfile.gettempdir())
+    for folder in root.glob(f"{_PREFIX}*"):
         try:
-            with path.open() as lock:
+            with SharedFolder(root).open(f"{folder.name}/{_LOCK}") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path.parent, ignore_errors=True)
-        except OSError:
+                shutil.rmtree(folder, ignore_errors=True)
+        except (OSError, Refused):
             # Its driver is running, another process has just removed the folder, or it belongs to another user.
             continue

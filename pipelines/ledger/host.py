@@ -18,7 +18,8 @@ from pathlib import Path
 
 import psutil
 
-from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.storage.shared_folder import SharedFolder
 
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """The namespace of process ids of a Linux host, outside of containers (PROC_PID_INIT_INO)."""
@@ -74,35 +75,40 @@ _FOLDER = "alive"
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The heartbeat of a pipeline's stream: a file whose modification time is the time of the last heartbeat."""
+    """The heartbeat of a pipeline's stream: a file whose modification time is the time of the last heartbeat.
 
-    file: Path
+    Args:
+        work: the work folder of the project.
+        pipeline: name of the pipeline.
+    """
+
+    work: Path
     pipeline: str
 
-    @classmethod
-    def of(cls, work: Path, pipeline: str) -> Heartbeat:
-        """Return the heartbeat of a pipeline in a work folder."""
-        return cls(work / _FOLDER / pipeline, pipeline)
+    @property
+    def file(self) -> Path:
+        """Return the file in the work folder."""
+        return self.work / self._name
+
+    @property
+    def _name(self) -> str:
+        return f"{_FOLDER}/{self.pipeline}"
 
     def begin(self) -> None:
         """Record this process in the file. The caller holds the lease."""
         process = psutil.Process()
         giver = {"process": process.pid, "after_boot": after_boot(process)}
         # If it can't be written, the probe reports that; the stream itself does not need it.
-        with suppress(OSError):
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            part = self.file.with_suffix(".part")
-            part.write_text(json.dumps(giver))
-            part.replace(self.file)
+        with suppress(OSError, Refused):
+            SharedFolder(self.work).write(self._name, json.dumps(giver).encode())
 
     def give(self) -> None:
         """Record that the loop is still running."""
-        with suppress(OSError):
-            try:
-                os.utime(self.file)
-            except FileNotFoundError:
+        with suppress(OSError, Refused):
+            if SharedFolder(self.work).status(self._name) is None:
                 # Somebody removed the work folder.
                 self.begin()
+            SharedFolder(self.work).touch(self._name)
 
     def check(self, within: float, now: float) -> float:
         """Return the seconds since the last heartbeat; `now` is in seconds since 1970.
@@ -110,8 +116,11 @@ class Heartbeat:
         A missing heartbeat, or an older one than allowed, raises TidegateError.
         """
         try:
-            age = now - self.file.stat().st_mtime
-            giver = json.loads(self.file.read_text())
+            dated = SharedFolder(self.work).dated(self._name)
+            if dated is None:
+                raise FileNotFoundError
+            age = now - dated[1]
+            giver = json.loads(dated[0])
             process = int(giver["process"])
             still_runs = is_running(process, giver["after_boot"])
         except FileNotFoundError:

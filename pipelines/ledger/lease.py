@@ -33,6 +33,7 @@ from tidegate.pipelines.ledger.tables.files import add_action, remove_action, wr
 from tidegate.pipelines.ledger.tables.newest import newest
 from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, PipelineTables
 from tidegate.pipelines.storage.delta_log import FOLDER, entry_name
+from tidegate.pipelines.storage.shared_folder import SharedFolder
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, is_local, read_table
 from tidegate.windowing.time import Millis, show_millis
 
@@ -193,8 +194,8 @@ class Lease:
         if file := os.environ.get(LEASE_NOTE):
             note = {"pipeline": self._tables.pipeline, "since": self.row.acquired_at, "until": until}
             # A driver must not end because this can't be written.
-            with suppress(OSError):
-                Path(file).write_text(json.dumps(note))
+            with suppress(OSError, Refused):
+                SharedFolder(Path(file).parent).write(Path(file).name, json.dumps(note).encode())
 
     def check(self) -> None:
         """Renew a lease that expired, and raise LeaseHeld if it went to another driver; called before a commit."""

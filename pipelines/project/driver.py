@@ -58,7 +58,7 @@ class Unlocked(Answer):
 
 def alive(config: Config, pipeline: str, within: float) -> Alive:
     config.entry(pipeline)
-    return Alive(pipeline, round(Heartbeat.of(config.work_folder, pipeline).check(within, time.time()), 3))
+    return Alive(pipeline, round(Heartbeat(config.work_folder, pipeline).check(within, time.time()), 3))
 
 
 def stop(config: Config, pipeline: str, patience: float, teller: Teller) -> StoppedDriver:

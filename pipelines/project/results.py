@@ -7,6 +7,7 @@ from table `epochs`. The queries use SQL that engines have in common; only names
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, 
 from tidegate.pipelines.sources.sql.compile import as_condition, compile_expression
 from tidegate.pipelines.sources.sql.program import RowFailure, as_array
 from tidegate.pipelines.sources.sql.reading import Unparsed, Unproven
+from tidegate.pipelines.storage.links import replacing
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table, stored_schema
 
 _log = logging.getLogger(__name__)
@@ -83,15 +85,13 @@ class Results(Answer):
         if not isinstance(to, str | Path):
             _write(self.rows, to, format)
             return
-        part = Path(f"{to}.part")
+        beside = f"{to}.{uuid.uuid4().hex}.part"
         try:
-            with part.open("wb") as file:
+            # A new file only: nobody can have left a link under its name.
+            with replacing(str(to), beside), open(beside, "xb") as file:
                 _write(self.rows, file, format)
-            part.replace(to)
         except OSError as error:
             raise UsageError(f"--to {to}: {error.strerror}") from error
-        finally:
-            part.unlink(missing_ok=True)
 
     def shown(self) -> Iterator[Shown]:
         yield _grid(self)

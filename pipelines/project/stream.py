@@ -139,7 +139,7 @@ class StreamRun:
         self._reopen_schedule, self._timezone = entry.reopen_schedule, entry.timezone
         self._log = EpochLog(config.work_folder / "logs" / f"{pipeline}.epochs.jsonl")
         self._cleaning = HourlyCleaning(config)
-        self._beat = Heartbeat.of(config.work_folder, pipeline)
+        self._beat = Heartbeat(config.work_folder, pipeline)
         driver.tell = self._on_step
         self._beat.begin()
 

@@ -12,14 +12,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from tidegate.pipelines.definition.counters import RETRACTED, ROWS_GONE, ROWS_OUT, filtered, fired
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import with_remedy
 from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.storage.shared_folder import APPEND, SharedFolder
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_millis
 
 LARGEST = 16 * 1024 * 1024
@@ -32,7 +35,13 @@ _log = logging.getLogger(__name__)
 
 
 class _Lines(RotatingFileHandler):
-    """A handler that raises errors, rather than printing their tracebacks."""
+    """A handler that follows no link out of the work folder, and raises errors instead of printing tracebacks."""
+
+    def _open(self) -> TextIOWrapper:
+        file = Path(self.baseFilename)
+        # `work` may be any user's; the folder of logs in it is Tidegate's.
+        name = file.relative_to(file.parent.parent).as_posix()
+        return TextIOWrapper(SharedFolder(file.parent.parent).open(name, APPEND), encoding="utf-8")
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - named by logging
         raise
@@ -43,7 +52,7 @@ class EpochLog:
     """Writes the lines of one run of a pipeline.
 
     Args:
-        file: the file to append them to.
+        file: the file to append them to, in a folder of the work folder.
         wall: returns the current time in UTC.
     """
 
@@ -61,10 +70,9 @@ class EpochLog:
         line = line_of(manifest, phases) | {"at": self.wall().isoformat(timespec="milliseconds")}
         try:
             if self._handler is None:
-                self.file.parent.mkdir(parents=True, exist_ok=True)
                 self._handler = _Lines(self.file, maxBytes=LARGEST, backupCount=KEPT, encoding="utf-8")
             self._handler.emit(logging.LogRecord("tidegate", logging.INFO, "", 0, json.dumps(line), None, None))
-        except OSError as error:
+        except (OSError, Refused) as error:
             # The epoch is published, and no other epoch depends on the line.
             _log.warning("epoch %d can't be added to %s: %s", manifest.epoch, self.file, with_remedy(error))
         return line

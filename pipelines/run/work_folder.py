@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import html
 import logging
-import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,10 +23,11 @@ import psutil
 
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.engine.base import remove_abandoned
-from tidegate.pipelines.errors import StoreFailed, TidegateError
+from tidegate.pipelines.errors import Refused, StoreFailed, TidegateError
 from tidegate.pipelines.ledger.tables.keys import KeyTexts, names_key
 from tidegate.pipelines.storage.artifacts import ALARMS, ArtifactsInFolder, docs_folder, incidents_name, report_name
 from tidegate.pipelines.storage.credentials import masked
+from tidegate.pipelines.storage.shared_folder import SharedFolder
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
@@ -73,18 +74,13 @@ def clean_work(folder: Path, days: int, now: Millis) -> int:
         return 0
     oldest = (now - days * DAY) / 1000
     gone = _delete_old(ArtifactsInFolder(folder), oldest)
-    for log in logs_of_ended_sparks(folder):
-        # Another command may be cleaning up at the same time.
-        with suppress(FileNotFoundError):
-            if log.stat().st_mtime < oldest:
-                log.unlink()
-                gone += 1
-    for root in (folder / "runs", folder / "reports"):
-        for parent, _, _ in os.walk(root, topdown=False):
-            if Path(parent) != root:
-                with suppress(OSError):
-                    # This fails for a folder with files, which is kept.
-                    Path(parent).rmdir()
+    files = SharedFolder(folder)
+    for log, written_at in logs_of_ended_sparks(folder).items():
+        if written_at < oldest:
+            files.remove(log)
+            gone += 1
+    for below in ("runs", "reports"):
+        files.remove_empty(below)
     return gone
 
 
@@ -165,18 +161,25 @@ def remove_leftovers(folder: Path, pipeline: str) -> None:
     for place in (folder, None):
         remove_abandoned(place)
     root = folder / "checkpoints"
+    if root.is_symlink():
+        return
     for left in root.glob(f"{pipeline}-*"):
         if left.name.rpartition("-")[0] == pipeline:
+            # It removes nothing behind a link.
             shutil.rmtree(left, ignore_errors=True)
     with suppress(OSError):
         # This fails if it does not exist, or contains a checkpoint of another pipeline.
         root.rmdir()
 
 
-def logs_of_ended_sparks(folder: Path) -> list[Path]:
-    """Return the logs in a work folder that belong to Spark processes that have ended."""
-    logs = (folder / "logs").glob("spark-*.log")
-    return [log for log in logs if not _is_alive(log.stem.removeprefix("spark-"))]
+def logs_of_ended_sparks(folder: Path) -> dict[str, float]:
+    """Return the logs in a work folder of Spark processes that have ended, with the times of their last write."""
+    logs = SharedFolder(folder).names("logs")
+    return {
+        log: at
+        for log, at in logs.items()
+        if (process := re.fullmatch(r"logs/spark-(.*)\.log", log)) and not _is_alive(process[1])
+    }
 
 
 def _newest_reports(names: Iterable[str]) -> set[str]:
@@ -222,18 +225,21 @@ class FilesOfRuns:
         """
         artifacts = artifacts_of(self.config)
         now = time.time() if now is None else now
-        names = [name for name in self._names(artifacts, now) if not only_if_named or self._has(artifacts.read(name))]
-        names += [name for name in self._of_own_dags(artifacts, now) if self._has(artifacts.read(name))]
-        files = [file for file in self._files(now) if not only_if_named or self._has(file.read_bytes())]
-        if (work := self._work) is not None:
-            files += [Path(work.address(name)) for name in self._of_own_dags(work, now) if self._has(work.read(name))]
-        files += [log for log in logs_of_ended_sparks(self.config.work_folder) if self._has(log.read_bytes())]
-        for name in names:
-            artifacts.delete(name)
-        for file in files:
-            file.unlink(missing_ok=True)
+        work = ArtifactsInFolder(self.config.work_folder)
+        gone = 0
+        # The artifacts may be in this host's work folder.
+        for files in (artifacts,) if self.config.shares_work else (artifacts, work):
+            named = self._names(files, now)
+            names = [name for name in named if not only_if_named or self._has(files, name)]
+            names += [name for name in self._of_own_dags(files, now) if self._has(files, name)]
+            for name in names:
+                files.delete(name)
+            gone += len(names)
+        for log in [log for log in logs_of_ended_sparks(self.config.work_folder) if self._has(work, log)]:
+            work.delete(log)
+            gone += 1
         remove_leftovers(self.config.work_folder, self.pipeline)
-        return len(names) + len(files) + self._erase_alarms(artifacts)
+        return gone + self._erase_alarms(artifacts)
 
     def remove(self, now: float | None = None) -> int:
         """Remove all files that belong to this pipeline alone, and return how many. Its lines in journals are kept.
@@ -246,13 +252,15 @@ class FilesOfRuns:
         """
         artifacts = artifacts_of(self.config)
         now = time.time() if now is None else now
-        names, files = [*self._names(artifacts, now)], [*self._files(now)]
-        for name in (*names, incidents_name(self.pipeline)):
-            artifacts.delete(name)
-        for file in files:
-            file.unlink(missing_ok=True)
+        work, gone = ArtifactsInFolder(self.config.work_folder), 0
+        for files in (artifacts,) if self.config.shares_work else (artifacts, work):
+            names = [*self._names(files, now)]
+            for name in names:
+                files.delete(name)
+            gone += len(names)
+        artifacts.delete(incidents_name(self.pipeline))
         remove_leftovers(self.config.work_folder, self.pipeline)
-        return len(names) + len(files)
+        return gone
 
     def _names(self, artifacts: Artifacts, now: float) -> Iterator[str]:
         """Yield the artifacts of the pipeline, without those of a running command."""
@@ -276,16 +284,6 @@ class FilesOfRuns:
             if f"{folder}/exit" in written or max(written.values()) < now - _AT_WORK_SECONDS:
                 yield from written
 
-    def _files(self, now: float) -> Iterator[Path]:
-        """Yield the files of the pipeline in this host's work folder that are not among the artifacts."""
-        if (work := self._work) is not None:
-            yield from (Path(work.address(name)) for name in self._names(work, now))
-
-    @property
-    def _work(self) -> ArtifactsInFolder | None:
-        """Return this host's work folder, or None if the artifacts are in it."""
-        return None if self.config.shares_work else ArtifactsInFolder(self.config.work_folder)
-
     def _erase_alarms(self, artifacts: Artifacts) -> int:
         """Remove the lines of the alarm journal that are about the pipeline and contain the key's text."""
         gone = 0
@@ -301,8 +299,15 @@ class FilesOfRuns:
         return gone
 
     def _without_key(self, lines: Sequence[bytes]) -> list[bytes]:
-        return [line for line in lines if f'"{self.pipeline}"'.encode() not in line or not self._has(line)]
+        return [line for line in lines if f'"{self.pipeline}"'.encode() not in line or not self._names_key(line)]
 
-    def _has(self, content: bytes | None) -> bool:
+    def _has(self, files: Artifacts, name: str) -> bool:
+        """Return True if a file names the key, or if it is not one that Tidegate may read, so that nobody can tell."""
+        try:
+            return self._names_key(files.read(name))
+        except Refused:
+            return True
+
+    def _names_key(self, content: bytes | None) -> bool:
         """Return True if a text contains every part of the key, as is or escaped for HTML."""
         return names_key(html.unescape((content or b"").decode(errors="replace")), self.key)

@@ -6,19 +6,15 @@ Importing this module loads no store library.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidegate.pipelines.errors import StoreFailed
-from tidegate.pipelines.storage.links import replacing
+from tidegate.pipelines.storage.shared_folder import APPEND, SharedFolder
 
 if TYPE_CHECKING:
     from tidegate.pipelines.storage.object_files import ObjectFiles
@@ -40,7 +36,7 @@ Change = Callable[[bytes | None], bytes]
 class ArtifactsInFolder:
     """Artifacts in a folder on this machine or a shared mount.
 
-    Each file is replaced atomically: a reader sees either the old content or the new.
+    Each file is replaced atomically: a reader sees either the old content or the new. No link is followed.
 
     Args:
         folder: an absolute path.
@@ -57,60 +53,47 @@ class ArtifactsInFolder:
         """Return the path or the URI of a file."""
         return str(self.folder / name)
 
+    @property
+    def files(self) -> SharedFolder:
+        """Return the folder with the methods that follow no link."""
+        return SharedFolder(self.folder)
+
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if there is none."""
-        try:
-            return (self.folder / name).read_bytes()
-        except FileNotFoundError:
-            return None
+        """Return the content of a file; None if there is none.
+
+        Raises:
+            Refused: the file is a link, is reached through one, or is larger than any that Tidegate writes.
+        """
+        return self.files.read(name)
 
     def dated(self, name: str) -> tuple[bytes, float] | None:
         """Return the content of a file with the time of its last write, in seconds since 1970."""
-        try:
-            with (self.folder / name).open("rb") as file:
-                return file.read(), os.fstat(file.fileno()).st_mtime
-        except FileNotFoundError:
-            return None
+        return self.files.dated(name)
 
     def written_at(self, name: str) -> float | None:
         """Return the time of the last write to a file, in seconds since 1970; None if there is no file."""
-        try:
-            return (self.folder / name).stat().st_mtime
-        except FileNotFoundError:
-            return None
+        status = self.files.status(name)
+        return None if status is None else status.st_mtime
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file, or replace it."""
-        file = self.folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_name(f"{file.name}.{os.getpid()}.{threading.get_ident()}.part")
-        with replacing(str(file), str(part)):
-            part.write_bytes(content)
+        self.files.write(name, content)
 
     def change(self, name: str, change: Change) -> None:
         """Change a file that several hosts may change concurrently: each change is applied to the newest content."""
-        file = self.folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with self._locked(file.parent):
+        with self.files.locked(name.rpartition("/")[0]):
             self.write(name, change(self.read(name)))
-
-    @contextmanager
-    def _locked(self, folder: Path) -> Iterator[None]:
-        """Keep other processes out of a folder. The lock ends with its open file, even if this process is killed."""
-        with (folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
 
     def add_line(self, journal: str, line: str, at: datetime) -> str:
         """Add a line to a journal, and return the address of the file that contains it."""
-        file = self.folder / f"{journal}.jsonl"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with self._locked(file.parent):
-            if file.exists() and file.stat().st_size >= _LARGEST_JOURNAL:
-                file.replace(self.folder / f"{journal}.1.jsonl")
-            with file.open("a") as lines:
-                lines.write(f"{line}\n")
-        return str(file)
+        name = f"{journal}.jsonl"
+        with self.files.locked(""):
+            status = self.files.status(name)
+            if status is not None and status.st_size >= _LARGEST_JOURNAL:
+                self.files.move(name, f"{journal}.1.jsonl")
+            with self.files.open(name, APPEND) as lines:
+                lines.write(f"{line}\n".encode())
+        return self.address(name)
 
     def journal_files(self, journal: str) -> dict[str, float]:
         """Return the names of the files of a journal, with the times of their last write."""
@@ -119,15 +102,11 @@ class ArtifactsInFolder:
 
     def names(self, folder: str) -> dict[str, float]:
         """Return the names of all files below a folder, with the times of their last write."""
-        written = {}
-        for file in (self.folder / folder).rglob("*"):
-            if file.is_file() and (at := self.written_at(name := str(file.relative_to(self.folder)))) is not None:
-                written[name] = at
-        return written
+        return self.files.names(folder)
 
     def delete(self, name: str) -> None:
         """Remove a file; a missing file is not an error."""
-        (self.folder / name).unlink(missing_ok=True)
+        self.files.remove(name)
 
 
 @dataclass(frozen=True, slots=True)

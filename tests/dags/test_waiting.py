@@ -27,7 +27,7 @@ from tidegate.pipelines.airflow import process, project_dags, triggers
 from tidegate.pipelines.airflow.alarms import describe, incident_of
 from tidegate.pipelines.airflow.operator import CommandRefused
 from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, ProcessHandle, Run
-from tidegate.pipelines.airflow.run_files import FolderOfRun, name_of_task
+from tidegate.pipelines.airflow.run_files import BEAT, EXIT, name_of_task
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
 from tidegate.pipelines.airflow.tasks import HELD, HeldPartitions, StaleNote, StopStream, WatermarkWatch
 from tidegate.pipelines.airflow.triggers import SnapshotTrigger
@@ -301,8 +301,8 @@ def test_a_command_is_ended_from_another_host_by_its_folder(folder: Path) -> Non
 def test_a_command_whose_host_gives_no_sign_of_life_is_lost_after_a_minute(folder: Path) -> None:
     handle = at_work(folder, "kind")
     Run(handle).stop()
-    FolderOfRun(folder / "run").exit_file.unlink()
-    beat = FolderOfRun(folder / "run").heartbeat.stat().st_mtime
+    (folder / "run" / EXIT).unlink()
+    beat = (folder / "run" / BEAT).stat().st_mtime
     assert Run(elsewhere(handle), clock=lambda: beat + 59).is_alive()
     assert not Run(elsewhere(handle), clock=lambda: beat + 61).is_alive()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -149,12 +151,13 @@ def test_a_line_has_what_became_of_the_events_and_the_seconds_of_each_phase(tmp_
     assert told["at"] == "2024-03-02T00:00:00.000+00:00"
 
 
-@pytest.mark.parametrize("place", ["/dev/full", "/"], ids=["full disk", "folder"])
+@pytest.mark.parametrize("make", [Path.mkdir, lambda file: file.symlink_to("/dev/full"), os.mkfifo], ids=str)
 def test_a_line_that_can_not_be_written_is_a_warning_without_a_traceback(
-    tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, make: Callable[[Path], object], caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "epochs.jsonl"
-    file.symlink_to(place)
+    file = tmp_path / "logs" / "epochs.jsonl"
+    file.parent.mkdir()
+    make(file)
     log, manifest = EpochLog(file), ByHand(tmp_path).epoch(("ann", at("10:00"), 1), watermark=at("09:30"))
     for _ in range(2):
         log.write(manifest, {})

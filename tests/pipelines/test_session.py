@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -24,12 +25,13 @@ from tidegate.pipelines.engine.spark.jars import JARS_ENVIRONMENT, check_java, f
 from tidegate.pipelines.engine.spark.session import (
     LOG_ENVIRONMENT,
     SECRET,
+    Log,
     ended_with,
-    errors_to,
     log_python_to,
     properties_text,
     protection,
     secret,
+    set_python,
     start_session,
 )
 from tidegate.pipelines.errors import TidegateError, UsageError
@@ -197,7 +199,7 @@ def test_a_failed_analysis_is_logged_to_the_file_and_not_to_the_screen(
     from pyspark.logger import PySparkLogger
 
     for file in (tmp_path / "first.log", tmp_path / "second.log"):
-        log_python_to(file)
+        log_python_to(Log(file.parent, file.name))
         for name in LOGGERS:
             PySparkLogger.getLogger(name).exception("no such function", errorClass="UNRESOLVED_ROUTINE")
         assert file.read_text().count("UNRESOLVED_ROUTINE") == 2
@@ -211,13 +213,30 @@ def test_the_log_of_the_jvm_is_a_file_or_that_of_the_command(
     if given is not None:
         monkeypatch.setenv(LOG_ENVIRONMENT, given)
     file = tmp_path / "logs" / "spark.log"
-    with errors_to(file):
+    with Log(tmp_path, "logs/spark.log").errors():
         subprocess.run(["sh", "-c", "echo of the JVM >&2"], check=True)
     subprocess.run(["sh", "-c", "echo afterwards >&2"], check=True)
     of_command = capfd.readouterr().err
     assert (file.read_text() if given is None else of_command).startswith("of the JVM\n")
     assert of_command.endswith("afterwards\n")
     assert file.exists() == (given is None)
+
+
+@pytest.mark.parametrize(
+    ("spark", "given", "tasks"),
+    [
+        ({}, {}, sys.executable),
+        ({}, {"PYSPARK_PYTHON": "/opt/spark/python"}, "/opt/spark/python"),
+        ({"spark.pyspark.python": "/opt/venv/python"}, {"PYSPARK_PYTHON": "/opt/spark/python"}, "/opt/venv/python"),
+    ],
+    ids=["default", "variable", "setting"],
+)
+def test_the_python_of_the_executors_is_the_one_that_the_user_names(
+    spark: dict[str, str], given: dict[str, str], tasks: str
+) -> None:
+    environment = dict(given)
+    set_python(spark, environment)
+    assert environment == {"PYSPARK_PYTHON": tasks, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
 def remote_session(calls: list[str]) -> Any:

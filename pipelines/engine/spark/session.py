@@ -9,11 +9,13 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from socketserver import BaseServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tidegate.extras import require
 from tidegate.pipelines.definition.config import Config
@@ -26,6 +28,7 @@ from tidegate.pipelines.engine.spark.shipping import is_local, search_path, ship
 from tidegate.pipelines.engine.spark.versions import check_spark
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.storage.credentials import remember
+from tidegate.pipelines.storage.shared_folder import APPEND, SharedFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,7 +98,7 @@ def start_session(config: Config, name: str) -> SparkSession:
         )
     check_spark()
     remember({**config.spark, REMOTE_ENVIRONMENT: os.environ.get(REMOTE_ENVIRONMENT, "")})
-    log = config.work_folder / "logs" / f"spark-{os.getpid()}.log"
+    log = Log(config.work_folder, f"logs/spark-{os.getpid()}.log")
     remote = remote_of(config.spark)
     session = _start_jvm(config, name, log) if remote is None else _start_on_server(config, name, remote)
     log_python_to(log)
@@ -109,10 +112,10 @@ def _start_on_server(config: Config, name: str, remote: str) -> SparkSession:
     return start_connect(remote, name, ours, given, str(config.file))
 
 
-def _start_jvm(config: Config, name: str, log: Path) -> SparkSession:
+def _start_jvm(config: Config, name: str, log: Log) -> SparkSession:
     protected = protection(config.spark, str(config.file))
     java = check_java()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    set_python(config.spark, os.environ)
     from pyspark.sql import SparkSession
 
     ours = {
@@ -127,11 +130,24 @@ def _start_jvm(config: Config, name: str, log: Path) -> SparkSession:
     builder = SparkSession.builder.appName(f"tidegate {name}")
     for key, text in ours.items():
         builder = builder.config(key, text)
-    with errors_to(log), _properties(given):
+    with log.errors(), _properties(given):
         jvm.start({"spark.app.name": f"tidegate {name}", **ours})
         session = builder.getOrCreate()
     _log_updates_to_py4j()
     return session
+
+
+def set_python(spark: Mapping[str, Any], environment: MutableMapping[str, str]) -> None:
+    """Set the variables that name the Python of the tasks and of the driver, unless the user has chosen it.
+
+    Executors on other machines may have their Python under another path than the driver: `spark.pyspark.python` in
+    [spark], or PYSPARK_PYTHON. Spark reads the variable, and the setting only if spark-submit starts the driver.
+    """
+    for variable, setting in (
+        ("PYSPARK_PYTHON", "spark.pyspark.python"),
+        ("PYSPARK_DRIVER_PYTHON", "spark.pyspark.driver.python"),
+    ):
+        environment[variable] = str(spark.get(setting) or environment.get(variable) or sys.executable)
 
 
 def _text(value: str | int | bool) -> str:
@@ -173,7 +189,7 @@ def _escaped(text: str) -> str:
     return "".join(special.get(sign, sign) for sign in text)
 
 
-def log_python_to(file: Path) -> None:
+def log_python_to(log: Log) -> None:
     """Redirect what PySpark and py4j log about failed calls to a file; the command reports errors itself."""
     from pyspark.logger import PySparkLogger
 
@@ -182,7 +198,7 @@ def log_python_to(file: Path) -> None:
         for old in list(logger.handlers):
             logger.removeHandler(old)
             old.close()
-        handler = logging.FileHandler(file, encoding="utf-8", delay=True)
+        handler = _LogHandler(log)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
         logger.propagate = False
@@ -213,29 +229,62 @@ def _log_updates_to_py4j() -> None:
             server.handle_error = handle_error  # type: ignore[method-assign]
 
 
-@contextmanager
-def errors_to(file: Path) -> Iterator[None]:
-    """Redirect the stderr of processes started in the body to a file, because the JVM prints a lot.
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The log of a session in a work folder, in which other users may write.
 
-    With TIDEGATE_SPARK_LOG=stderr, they write to this process's stderr, for containers whose files don't outlive them.
+    Args:
+        work: the work folder.
+        name: name of the file in it.
     """
-    if os.environ.get(LOG_ENVIRONMENT) == "stderr":
-        yield
-        return
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"work folder {file.parent} can't be created: {error.strerror}. Set `work` in tidegate.toml"
-        ) from error
-    stderr = os.dup(2)
-    with file.open("ab") as log:
-        os.dup2(log.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
+
+    work: Path
+    name: str
+
+    @property
+    def file(self) -> Path:
+        """Return the path of the file."""
+        return self.work / self.name
+
+    def opened(self) -> BinaryIO:
+        """Open the file to add to its end."""
+        return SharedFolder(self.work).open(self.name, APPEND)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Redirect the stderr of processes started in the body to the file, because the JVM prints a lot.
+
+        With TIDEGATE_SPARK_LOG=stderr, they write to this process's stderr, for containers whose files don't outlive
+        them.
+        """
+        if os.environ.get(LOG_ENVIRONMENT) == "stderr":
+            yield
+            return
+        try:
+            opened = self.opened()
+        except OSError as error:
+            raise UsageError(
+                f"{self.file} can't be written: {error.strerror}. Set another folder as `work` in tidegate.toml"
+            ) from error
+        stderr = os.dup(2)
+        with opened:
+            os.dup2(opened.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+class _LogHandler(logging.FileHandler):
+    """Opens the log of a session at the first message."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        super().__init__(log.file, encoding="utf-8", delay=True)
+
+    def _open(self) -> TextIOWrapper:
+        return TextIOWrapper(self._log.opened(), encoding="utf-8")
 
 
 def _settings(config: Config, java: str) -> dict[str, str | int | bool]:

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.engine.spark.connect import is_connect
+from tidegate.pipelines.storage.shared_folder import SharedFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,13 +101,12 @@ def pack(modules: Iterable[Path], folder: Path) -> Path:
                 name = f"{path.relative_to(top.parent).as_posix()}{'/' if path.is_dir() else ''}"
                 # With a fixed date, equal code gives equal bytes.
                 packed.writestr(zipfile.ZipInfo(name, _LONG_AGO), b"" if path.is_dir() else path.read_bytes())
-    file = folder / f"code-{hashlib.sha256(content.getvalue()).hexdigest()[:16]}.zip"
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        part = file.with_suffix(".part")
-        part.write_bytes(content.getvalue())
-        part.replace(file)
-    return file
+    name = f"code-{hashlib.sha256(content.getvalue()).hexdigest()[:16]}.zip"
+    files = SharedFolder(folder.parent)
+    # Whoever may write in the folder could leave other code under this name.
+    if files.read(f"{folder.name}/{name}") != content.getvalue():
+        files.write(f"{folder.name}/{name}", content.getvalue())
+    return folder / name
 
 
 def _below(top: Path) -> list[Path]:

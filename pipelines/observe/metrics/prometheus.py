@@ -20,11 +20,13 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, Metric, make_wsgi_app, write_to_textfile
+from prometheus_client import CollectorRegistry, Metric, generate_latest, make_wsgi_app
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.observe.metrics.catalog import COUNTERS, HISTOGRAMS, LAG
+from tidegate.pipelines.storage.shared_folder import SharedFolder
 
 _log = logging.getLogger(__name__)
 
@@ -128,9 +130,9 @@ class Textfile:
 
     def _write(self) -> None:
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            write_to_textfile(str(self._file), self)
-        except (OSError, ValueError) as error:
+            # The folder of node_exporter is often everybody's.
+            SharedFolder(self._file.parent).write(self._file.name, generate_latest(self))
+        except (OSError, ValueError, Refused) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             if not self._is_failing:
                 _log.warning("metrics can't be written to %s: %s. The run continues without them", self._file, reason)
@@ -141,10 +143,10 @@ class Textfile:
 
 def _sums_in(file: Path) -> Mapping[str, Mapping[_Series, float]]:
     """Return the counts in a file by metric; none if there is no file, or if another program wrote it."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, Refused):
         return {
             family.name: {_series_of(sample): sample.value for sample in family.samples}
-            for family in text_string_to_metric_families(file.read_text())
+            for family in text_string_to_metric_families((SharedFolder(file.parent).read(file.name) or b"").decode())
             if family.name in _SUMS and family.type == _SUMS[family.name].kind
         }
     return {}

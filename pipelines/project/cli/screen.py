@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
@@ -100,12 +101,14 @@ class Screen:
     def show(self, data: Any, *renderables: RenderableType) -> None:
         """Show data as JSON or as these renderables, and write it to the file that --output names."""
         if self.output is not None:
-            part = self.output.with_suffix(".part")
+            beside = f"{self.output}.{uuid.uuid4().hex}.part"
             with (
                 reported_as(f"--output {self.output} can't be written", "The command itself is done"),
-                replacing(str(self.output), str(part)),
+                replacing(str(self.output), beside),
+                # A new file only: nobody can have left a link under its name.
+                open(beside, "x", encoding="utf-8") as file,
             ):
-                part.write_text(json_text(data))
+                file.write(json_text(data))
         if self.json:
             self.documents.append(data)
         elif self.log is None:

@@ -343,7 +343,7 @@ def test_a_disk_that_hangs_keeps_no_run_from_its_end(tmp_path: Path, monkeypatch
     monkeypatch.setattr(opened, "_LAST_WORDS", 0.2)
     answered = threading.Event()
     monkeypatch.setattr(prometheus, "text_string_to_metric_families", lambda text: answered.wait() and ())
-    monkeypatch.setattr(prometheus, "write_to_textfile", lambda *given: None)
+    monkeypatch.setattr(prometheus, "generate_latest", lambda registry: b"")
     (tmp_path / "tidegate_hours.prom").write_text("")
     began = perf_counter()
     with run(tmp_path, textfile=".", every_seconds=600):

@@ -33,7 +33,7 @@ def streaming(project_without_jvm: Project, tmp_path: Path) -> Project:
 
 
 def sign(project: Project) -> Heartbeat:
-    return Heartbeat.of(project.folder / "work", "sessions")
+    return Heartbeat(project.folder / "work", "sessions")
 
 
 def test_no_stream_has_begun(project: Project) -> None:
