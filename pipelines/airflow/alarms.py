@@ -29,8 +29,8 @@ from tidegate.pipelines.airflow.report_link import docs_url, report_url, run_url
 from tidegate.pipelines.airflow.tasks import HELD, StreamsFailed
 from tidegate.pipelines.definition.config import Config, Notifier, load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
-from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError, UsageError
-from tidegate.pipelines.storage.artifacts import ALARMS, incidents_name
+from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, Refused, TidegateError, UsageError
+from tidegate.pipelines.storage.artifacts import ALARMS, incidents_in, incidents_name, read_incidents
 from tidegate.pipelines.storage.credentials import masked
 
 _SIGNALS = 128
@@ -257,9 +257,15 @@ def what_failed(alarm: dict[str, Any]) -> list[str]:
 
 
 def open_incidents(config: Config, pipeline: str) -> dict[str, Any]:
-    """Return the open incidents of a pipeline by name, each with the time of its first failure."""
-    content = artifacts_of(config).read(incidents_name(pipeline))
-    return {} if content is None else dict(json.loads(content))
+    """Return the open incidents of a pipeline by name, each with the time of its first failure.
+
+    A damaged file has none, because it must keep no alarm from being raised; the next incident replaces the file.
+    """
+    try:
+        return read_incidents(artifacts_of(config), pipeline)
+    except Refused as error:
+        _log.warning("%s", error)
+        return {}
 
 
 @contextmanager
@@ -274,7 +280,10 @@ def _incidents(config: Config, pipeline: str) -> Iterator[dict[str, Any]]:
         went = before.keys() - incidents.keys()
 
         def change(content: bytes | None) -> bytes:
-            present = {} if content is None else json.loads(content)
+            try:
+                present = incidents_in(content, pipeline)
+            except Refused:
+                present = {}
             return json.dumps({name: at for name, at in present.items() if name not in went} | came).encode()
 
         if came or went:

@@ -6,8 +6,11 @@ login, so every path here requires one: 401 without it, 403 without permission t
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -21,13 +24,14 @@ from airflow.configuration import conf
 from airflow.models.dag import DagModel, DagTag
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
 from tidegate.pipelines.definition.config import ENVIRONMENT, find_config
 from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.observe.inspect.overview import docs_page, pipeline_names, pipeline_overview, stored_page
+from tidegate.pipelines.observe.inspect.summary import Summaries
 from tidegate.pipelines.observe.report.plain_text import look
 from tidegate.pipelines.storage.artifacts import page_name, report_name
 from tidegate.pipelines.storage.credentials import masked
@@ -47,6 +51,13 @@ _NO_GUESSES = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-ori
 _NO_SCRIPT = {**_NO_STORE, **_NO_GUESSES, "Content-Security-Policy": _POLICY}
 
 Name = Annotated[str, PathParameter(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,199}$")]
+
+MOST = 50
+"""Largest number of pipelines in one request of the page: as many as are on a large screen."""
+
+SUMMARIES = Summaries()
+_places: dict[str, tuple[Any, Place]] = {}
+"""Pipelines by name, each with the time of the DAG from which it was read."""
 
 app = FastAPI(title="Tidegate", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
 
@@ -96,15 +107,49 @@ def names() -> list[str]:
     return names_in_airflow() or pipeline_names(config_file())
 
 
-def place_of(name: str) -> Place | None:
-    """Return the pipeline of this name, or None if there is none."""
+def streams_in_airflow(names: Sequence[str]) -> dict[str, Any]:
+    """Return when the newest version of each stream's DAG was written, by the pipeline's name, if it has a DAG."""
+    dags = [f"{name}__stream" for name in names]
+    with create_session() as session:
+        query = session.query(SerializedDagModel.dag_id, SerializedDagModel.last_updated)
+        # A DAG has a row for each of its versions.
+        versions = sorted(query.filter(SerializedDagModel.dag_id.in_(dags)), key=lambda row: row[1])
+        return {dag.removesuffix("__stream"): at for dag, at in versions}
+
+
+def places_of(names: Sequence[str]) -> dict[str, Place | str]:
+    """Return the pipelines of these names, or why there is none. A DAG is read again only when it has changed."""
+    written, places = streams_in_airflow(names), dict[str, Place | str]()
+    for name in names:
+        mark = written.get(name)
+        if mark is not None and _places.get(name, (None,))[0] == mark:
+            places[name] = _places[name][1]
+        elif (place := _place_in_airflow(name)) is not None:
+            places[name] = place
+            _places[name] = (mark, place)
+    if others := [name for name in names if name not in places]:
+        places |= _places_here(others)
+    return places
+
+
+def _place_in_airflow(name: str) -> Place | None:
     dag = stream_in_airflow(name)
     # An unrelated DAG may have such an id, and such a task.
     task: Any = dag.get_task("stream") if dag is not None and dag.has_task("stream") else None
-    if config := getattr(task, "config", None):
-        return Place(name, Path(config), str(task.pipeline))
-    file = config_file()
-    return Place(name, file, name) if name in pipeline_names(file) else None
+    config = getattr(task, "config", None)
+    return Place(name, Path(config), str(task.pipeline)) if config else None
+
+
+def _places_here(names: Sequence[str]) -> dict[str, Place | str]:
+    """Return the pipelines of these names in the project that is configured here."""
+    try:
+        file = config_file()
+        known = set(pipeline_names(file))
+    except HTTPException as error:
+        return dict.fromkeys(names, str(error.detail))
+    except TidegateError as error:
+        return dict.fromkeys(names, masked(str(error)))
+    return {name: Place(name, file, name) if name in known else f"no pipeline {name}" for name in names}
 
 
 def may_read(pipeline: str, user: Any) -> bool:
@@ -137,10 +182,15 @@ def readable(pipeline: Name, user: GetUserDep) -> Place:
             pipeline that does not exist.
     """
     if not may_read(pipeline, user):
-        raise HTTPException(403, f"no permission to read the DAGs of {pipeline}")
-    if (place := place_of(pipeline)) is None:
-        raise HTTPException(404, f"no pipeline {pipeline}")
+        raise HTTPException(403, _no_permission(pipeline))
+    place = places_of([pipeline])[pipeline]
+    if isinstance(place, str):
+        raise HTTPException(404, place)
     return place
+
+
+def _no_permission(pipeline: str) -> str:
+    return f"no permission to read the DAGs of {pipeline}"
 
 
 Readable = Annotated[Place, Depends(readable)]
@@ -149,8 +199,8 @@ Readable = Annotated[Place, Depends(readable)]
 @app.get("/")
 def page() -> HTMLResponse:
     """Serve the page. Its script requests the data."""
-    text = _PAGE.read_text(encoding="utf-8").replace(_LOOK, look())
-    return HTMLResponse(text, headers={**_NO_STORE, **_NO_GUESSES, "Content-Security-Policy": _page_policy()})
+    text, policy = _page_and_policy()
+    return HTMLResponse(text, headers={**_NO_STORE, **_NO_GUESSES, "Content-Security-Policy": policy})
 
 
 @app.get("/links.js")
@@ -160,20 +210,61 @@ def links() -> FileResponse:
 
 
 @app.get("/pipelines")
-def pipelines(user: GetUserDep) -> list[str]:
+def pipelines(request: Request, user: GetUserDep) -> Response:
     """Return the names of the pipelines that the user may read."""
-    return [name for name in names() if may_read(name, user)]
+    answer = _Answer(request)
+    return answer([name for name in names() if may_read(name, user)])
+
+
+@app.get("/summaries")
+def summaries(
+    request: Request, user: GetUserDep, name: Annotated[list[Name], Query(min_length=1, max_length=MOST)]
+) -> Response:
+    """Return the lines of some pipelines. Each has its own error, even if the user may not read the pipeline."""
+    answer = _Answer(request)
+    places = places_of([each for each in name if may_read(each, user)])
+    found = [place for place in places.values() if isinstance(place, Place)]
+    lines = dict(zip(found, SUMMARIES.of([(place.config, place.pipeline) for place in found]), strict=True))
+    return answer([_line(each, places.get(each, _no_permission(each)), lines, user) for each in name])
+
+
+def _line(name: str, place: Place | str, lines: dict[Place, dict[str, Any]], user: Any) -> dict[str, Any]:
+    if isinstance(place, str):
+        return {"pipeline": name, "error": place, "may_restart": False}
+    return {**lines[place], "pipeline": name, "may_restart": may_restart(name, user)}
 
 
 @app.get("/pipelines/{pipeline}")
-def overview(pipeline: Readable, user: GetUserDep) -> dict[str, Any]:
-    """Return the status of a pipeline, and whether the user may restart it."""
+def overview(request: Request, pipeline: Readable, user: GetUserDep) -> Response:
+    """Return the details of a pipeline, and whether the user may restart it."""
     shown = {"pipeline": pipeline.name, "may_restart": may_restart(pipeline.name, user)}
+    answer = _Answer(request)
     try:
-        return {**pipeline_overview(pipeline.config, pipeline.pipeline), **shown}
+        return answer({**pipeline_overview(pipeline.config, pipeline.pipeline), **shown})
     except UsageError as error:
-        # A project whose tidegate.toml is not on this host must not hide the others.
-        return {"error": masked(str(error)), **shown}
+        # The project's tidegate.toml is not on this host, or no longer names the pipeline.
+        return answer({"error": masked(str(error)), **shown})
+
+
+class _Answer:
+    """Makes the answer to a poll: empty if the page already has it, and with the processor time that it took.
+
+    The page polls less often if its answers cost much. The time is that of all threads of this process, because the
+    libraries that read tables have their own.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._known = request.headers.get("If-None-Match")
+        self._began = time.process_time()
+
+    def __call__(self, content: Any) -> Response:
+        body = json.dumps(content, separators=(",", ":")).encode()
+        tag = f'"{sha256(body).hexdigest()[:32]}"'
+        took = f"cpu;dur={(time.process_time() - self._began) * 1000:.1f}"
+        headers = {**_NO_STORE, "ETag": tag, "Server-Timing": took}
+        if self._known == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(body, media_type="application/json", headers=headers)
 
 
 @app.get("/pipelines/{pipeline}/reports/{epoch:int}")
@@ -210,8 +301,9 @@ def checks(pipeline: Readable, page: Annotated[str, PathParameter(pattern=r"^[a-
 
 
 @cache
-def _page_policy() -> str:
-    """Return the page's Content-Security-Policy: the page runs only its own script."""
-    script = _PAGE.read_text().partition("<script>")[2].partition("</script>")[0]
+def _page_and_policy() -> tuple[str, str]:
+    """Return the page and its Content-Security-Policy: the page runs only its own script."""
+    text = _PAGE.read_text(encoding="utf-8").replace(_LOOK, look())
+    script = text.partition("<script>")[2].partition("</script>")[0]
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    return f"{_POLICY}; script-src 'sha256-{digest}'; connect-src 'self'"
+    return text, f"{_POLICY}; script-src 'sha256-{digest}'; connect-src 'self'"

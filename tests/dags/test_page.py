@@ -9,7 +9,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +24,7 @@ from airflow.api_fastapi.core_api.security import get_user
 from airflow.models.dag import DagModel
 from airflow.models.revoked_token import RevokedToken
 from airflow.serialization.serialized_objects import DagSerialization
+from deltalake import DeltaTable
 from fastapi.testclient import TestClient
 
 from tests.dags.project import task_instance, write_project
@@ -39,6 +40,7 @@ from tidegate.pipelines.ledger.snapshots.publish import publish_table
 from tidegate.pipelines.ledger.tables import quality as quality_table
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.quality import QualityRow
+from tidegate.pipelines.observe.inspect.summary import Summaries
 from tidegate.pipelines.observe.report.plain_text import look
 from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.storage.artifacts import page_name
@@ -62,12 +64,20 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClie
     # Only an Airflow with a database has DAGs.
     monkeypatch.setattr(page, "names_in_airflow", list)
     monkeypatch.setattr(page, "stream_in_airflow", lambda name: None)
+    monkeypatch.setattr(page, "streams_in_airflow", lambda names: {})
+    monkeypatch.setattr(page, "SUMMARIES", Summaries())
     yield TestClient(page.app)
     page.app.dependency_overrides.clear()
 
 
 def log_in(*dags: str, triggers: tuple[str, ...] = ()) -> None:
     page.app.dependency_overrides[get_user] = lambda: SimpleNamespace(dags=dags, triggers=triggers)
+
+
+def line_of(client: TestClient, name: str = "sessions") -> dict[str, Any]:
+    """The line of a pipeline in the table."""
+    (line,) = client.get("/summaries", params={"name": name}).json()
+    return dict(line)
 
 
 def test_a_user_sees_the_pipelines_whose_dags_may_be_read(client: TestClient) -> None:
@@ -89,12 +99,17 @@ def test_pipelines_of_several_projects_are_shown_under_the_names_of_their_dags(
     (tmp_path / "team_b_" / "tidegate.toml").unlink()
     monkeypatch.setattr(page, "names_in_airflow", lambda: sorted(dags))
     monkeypatch.setattr(page, "stream_in_airflow", dags.get)
+    monkeypatch.setattr(page, "streams_in_airflow", lambda names: dict.fromkeys(names, 1))
     log_in("team_a_sessions__stream", "team_b_sessions__stream", triggers=("team_a_sessions__restart",))
     assert client.get("/pipelines").json() == ["team_a_sessions", "team_b_sessions"]
     first = client.get("/pipelines/team_a_sessions").json()
     assert (first["pipeline"], first["epoch"], first["may_restart"]) == ("team_a_sessions", 2, True)
     second = client.get("/pipelines/team_b_sessions").json()
     assert "there is no" in second["error"], "a project that can't be read hides no other"
+    lines = client.get("/summaries?name=team_a_sessions&name=team_b_sessions").json()
+    assert [line["pipeline"] for line in lines] == ["team_a_sessions", "team_b_sessions"]
+    assert (lines[0]["epoch"], lines[0]["error"]) == (2, None)
+    assert "there is no" in lines[1]["error"]
     log_in("team_b_sessions__stream")
     assert client.get("/pipelines/team_a_sessions").status_code == 403
 
@@ -114,6 +129,122 @@ def test_without_permission_nothing_is_told_not_even_what_there_is(path: str, cl
     assert client.get(path).status_code == 403
 
 
+def test_a_line_tells_nothing_of_a_pipeline_that_the_user_may_not_read(client: TestClient) -> None:
+    log_in("other__stream")
+    for name in ("sessions", "nothing"):
+        error = f"no permission to read the DAGs of {name}"
+        assert line_of(client, name) == {"pipeline": name, "error": error, "may_restart": False}
+    for wrong in ("?name=..%2Fetc", "", "?" + "&".join(["name=sessions"] * (page.MOST + 1))):
+        assert client.get(f"/summaries{wrong}").status_code == 422
+
+
+def damage_incidents(folder: Path) -> None:
+    file = folder / ".work" / "incidents" / "sessions.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{not json")
+
+
+def damage_state(folder: Path) -> None:
+    tables = PipelineTables(warehouse_of(load_config(folder / "tidegate.toml")), "sessions")
+    for entry in Path(tables.path("state"), "_delta_log").glob("*.json"):
+        entry.write_text("garbage")
+
+
+def damage_epochs(folder: Path) -> None:
+    tables = PipelineTables(warehouse_of(load_config(folder / "tidegate.toml")), "sessions")
+    for file in Path(tables.path("epochs")).glob("*.parquet"):
+        file.write_bytes(b"garbage")
+
+
+def remove_pipeline(folder: Path) -> None:
+    file = folder / "tidegate.toml"
+    file.write_text(file.read_text().replace("[pipelines.sessions]", "[pipelines.renamed]"))
+
+
+def plant_link(folder: Path) -> None:
+    (folder / ".work" / "quality").mkdir(parents=True)
+    (folder / ".work" / "quality" / "sessions").symlink_to("/proc/self")
+
+
+@pytest.mark.parametrize("damage", [damage_incidents, damage_state, damage_epochs, remove_pipeline, plant_link])
+def test_a_pipeline_that_can_not_be_read_has_an_error_of_its_own(
+    damage: Callable[[Path], None], client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another pipeline, of another project, is shown all the same."""
+    (tmp_path / "other").mkdir()
+    sound = write_project(tmp_path / "other")
+    (tmp_path / "damaged").mkdir()
+    config = {"sound": sound, "damaged": write_project(tmp_path / "damaged")}
+    dags = {name: project_dags(file)["sessions__stream"] for name, file in config.items()}
+    monkeypatch.setattr(page, "stream_in_airflow", dags.get)
+    log_in("sound__stream", "damaged__stream")
+    damage(tmp_path / "damaged")
+    bad, good = client.get("/summaries?name=damaged&name=sound").json()
+    assert (good["epoch"], good["error"], good["alarms"]) == (2, None, 0)
+    details = client.get("/pipelines/damaged").json()
+    if damage is damage_incidents:
+        assert bad["epoch"] == details["epoch"] == 2
+        assert bad["alarms"] is None
+        for told in (bad, details):
+            assert "sessions.json, the file of the open alarms, is damaged. Remove it" in told["alarms_error"]
+    else:
+        assert bad["error"]
+        assert details["error"]
+    assert client.get("/pipelines/sound").json()["epoch"] == 2
+
+
+def test_a_damaged_file_of_alarms_keeps_no_alarm_from_being_raised(client: TestClient, tmp_path: Path) -> None:
+    log_in("sessions__stream")
+    damage_incidents(tmp_path)
+    Alarm(str(tmp_path / "tidegate.toml"), "sessions")(
+        {"ti": task_instance("sessions__quality"), "exception": CommandRefused("m", 5, "bad")}
+    )
+    assert '"exit_code": 5' in (tmp_path / ".work" / "alarms.jsonl").read_text()
+    assert line_of(client)["alarms"] == 1, "the file was written again"
+
+
+@pytest.mark.parametrize("path", ["/pipelines", "/summaries?name=sessions", "/pipelines/sessions"])
+def test_an_answer_that_the_page_has_already_is_empty_and_says_what_it_took(path: str, client: TestClient) -> None:
+    log_in("sessions__stream")
+    first = client.get(path)
+    assert re.fullmatch(r"cpu;dur=[\d.]+", first.headers["server-timing"])
+    again = client.get(path, headers={"If-None-Match": first.headers["etag"]})
+    if path == "/pipelines/sessions":
+        # Its lag is another one each time.
+        assert again.status_code in (200, 304)
+    else:
+        assert (again.status_code, again.content) == (304, b"")
+        assert client.get(path, headers={"If-None-Match": '"older"'}).content == first.content
+
+
+def test_a_line_is_read_again_only_after_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, read = write_project(tmp_path), list[str]()
+    opened = DeltaTable.__init__
+
+    def counted(self: DeltaTable, path: str, *rest: Any, **more: Any) -> None:
+        read.append(Path(path).name)
+        opened(self, path, *rest, **more)
+
+    seconds = iter([0.0] * 40 + [1000.0] * 10)
+    summaries = Summaries(monotonic=lambda: next(seconds))
+    monkeypatch.setattr(DeltaTable, "__init__", counted)
+    (first,) = summaries.of([(config, "sessions")])
+    assert "state" in read
+    read.clear()
+    assert summaries.of([(config, "sessions")]) == [first]
+    assert read == [], "nobody has committed"
+    tables = PipelineTables(warehouse_of(load_config(config)), "sessions")
+    head = read_snapshot(tables)
+    assert head is not None
+    manifest = head.manifest.model_copy(update={"epoch": 3, "parent": 2, "line": ((1, 3),)})
+    commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), [], {file["path"] for file in head.files})
+    (later,) = summaries.of([(config, "sessions")])
+    assert (later["epoch"], later["unpublished"]) == (2, 3)
+    publish_table(tables, manifest, "epochs")
+    (later,) = summaries.of([(config, "sessions")])
+    assert (later["epoch"], later["unpublished"]) == (3, None)
+
+
 def test_a_page_beside_the_reports_is_served_as_they_are(client: TestClient, tmp_path: Path) -> None:
     log_in("sessions__stream")
     missing = client.get("/pipelines/sessions/reports/advice.html")
@@ -130,7 +261,10 @@ def test_a_page_beside_the_reports_is_served_as_they_are(client: TestClient, tmp
 def test_what_an_operator_looks_for_is_there(client: TestClient, tmp_path: Path) -> None:
     log_in("sessions__stream")
     shown = client.get("/pipelines/sessions").json()
-    assert (shown["driven_by"], shown["late"], shown["rejected"], shown["alarms"]) == ("stream", 1, 1, [])
+    assert (shown["driven_by"], shown["alarms"]) == ("stream", [])
+    line = line_of(client)
+    assert (line["late"], line["rejected"], line["epoch"], line["unpublished"]) == (1, 1, 2, None)
+    assert line["watermark"] == shown["watermark"]
     assert [row["epoch"] for row in shown["epochs"]] == [2, 1]
     newest = shown["epochs"][0]
     assert (newest["seconds"], newest["events_in"], newest["events_a_second"]) == (1.0, 4, 4)
@@ -139,6 +273,7 @@ def test_what_an_operator_looks_for_is_there(client: TestClient, tmp_path: Path)
     Alarm(str(tmp_path / "tidegate.toml"), "sessions")({"ti": instance, "exception": CommandRefused("m", 5, "bad")})
     (alarm,) = client.get("/pipelines/sessions").json()["alarms"]
     assert (alarm["place"], alarm["what"]) == ("sessions__quality/quality", "5")
+    assert line_of(client)["alarms"] == 1
 
 
 def test_acknowledged_windows_are_shown_with_their_reason(client: TestClient, tmp_path: Path) -> None:
@@ -246,7 +381,14 @@ def test_the_page_has_the_look_that_it_shares_with_the_data_docs(client: TestCli
     assert look() in answer.text
 
 
-PATHS = ("/", "/links.js", "/pipelines", "/pipelines/sessions", "/pipelines/sessions/reports/2")
+PATHS = (
+    "/",
+    "/links.js",
+    "/pipelines",
+    "/summaries?name=sessions",
+    "/pipelines/sessions",
+    "/pipelines/sessions/reports/2",
+)
 
 
 @pytest.fixture(scope="module")
@@ -264,6 +406,7 @@ def manager(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     )
     monkeypatch.setattr(page, "names_in_airflow", list)
     monkeypatch.setattr(page, "stream_in_airflow", lambda name: None)
+    monkeypatch.setattr(page, "streams_in_airflow", lambda names: {})
     monkeypatch.setattr(RevokedToken, "is_revoked", lambda token: False)
     purge_cached_app()
     manager = create_auth_manager()

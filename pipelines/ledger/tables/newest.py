@@ -80,6 +80,25 @@ def _mark(warehouse: Warehouse, path: str, version: int) -> _Mark | None:
     return tuple((name, *identity) for name, identity in sorted(listed.items()))
 
 
+def mark_of(warehouse: Warehouse, path: str, since: object = None) -> object:
+    """Return a value that changes with each commit to a table; None if there is no table.
+
+    Args:
+        warehouse: the warehouse.
+        path: path of the table.
+        since: an earlier mark of the table: from it on, a store lists the log with one request.
+    """
+    log = f"{path}/{FOLDER}"
+    if is_local(path):
+        # A new entry is a change of its folder.
+        _, folder = warehouse.filesystem(log)
+        return _identity(folder)
+    files, key = warehouse.objects(log)
+    after = since[0].partition(".")[0] if isinstance(since, tuple) else ""
+    entries = {name: identity for name, identity in files.listed_after(key, after).items() if is_entry(name)}
+    return max(entries.items(), default=None)
+
+
 def _identity(path: str) -> tuple[object, ...] | None:
     try:
         status = os.stat(path)

@@ -6,7 +6,6 @@ tables.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Collection
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
-from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.failures import with_remedy
-from tidegate.pipelines.storage.artifacts import docs_folder, incidents_name, report_name
+from tidegate.pipelines.storage.artifacts import docs_folder, read_incidents, report_name
 from tidegate.pipelines.storage.credentials import masked
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
             {"name": name, "watermark": each.watermark, "idle": each.idle, "waited_for": each.aligned is not False}
             for name, each in sorted(manifest.partitions.items(), key=lambda item: item[1].watermark)[:SHOWN]
         ],
-        "alarms": _open_alarms(artifacts, tables.pipeline),
+        **_alarms(artifacts, tables.pipeline),
         "driver": str(lease) if lease is not None and lease.is_alive(now) else None,
         "snapshots": [_snapshot(tables, entry, reports) for entry in list_snapshots(tables, SNAPSHOTS)],
         "has_docs": artifacts.written_at(f"{docs_folder(tables.pipeline)}/index.html") is not None,
@@ -152,24 +151,16 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
 
 
 def _epochs(tables: PipelineTables) -> dict[str, Any]:
-    """Return the newest epochs with their durations, and the late and rejected rows of all that are recorded."""
-    import pyarrow.compute as pc
-
+    """Return the newest epochs with their durations."""
     from tidegate.pipelines.definition import epochs
     from tidegate.pipelines.ledger.snapshots.published import newest_epoch_rows, published_epoch
-    from tidegate.pipelines.storage.warehouse import read_table
 
     if not published_epoch(tables):
         # The driver died before it published the first epoch.
-        return {"epochs": [], "late": None, "rejected": None}
+        return {"epochs": []}
     handle = tables.newest(epochs.NAME)
-    totals = read_table(tables.warehouse, handle, ["late", "rejected"], ~pc.field("stale"))
     rows = newest_epoch_rows(tables.warehouse, handle, SHOWN).to_pylist()
-    return {
-        "epochs": [_epoch(row) for row in rows],
-        "late": pc.sum(totals["late"]).as_py() or 0,
-        "rejected": pc.sum(totals["rejected"]).as_py() or 0,
-    }
+    return {"epochs": [_epoch(row) for row in rows]}
 
 
 def _epoch(row: dict[str, Any]) -> dict[str, Any]:
@@ -181,9 +172,18 @@ def _epoch(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _open_alarms(artifacts: Artifacts, pipeline: str) -> list[dict[str, Any]]:
-    opened = json.loads(artifacts.read(incidents_name(pipeline)) or b"{}")
-    alarms = [{"place": at, "since": each["since"], "what": ", ".join(each["what"])} for at, each in opened.items()]
+def _alarms(artifacts: Artifacts, pipeline: str) -> dict[str, Any]:
+    """Return the open alarms, or why they can't be read: the tables have nothing to do with their file."""
+    try:
+        return {"alarms": _open_alarms(read_incidents(artifacts, pipeline)), "alarms_error": None}
+    except Refused as error:
+        return {"alarms": [], "alarms_error": masked(str(error))}
+
+
+def _open_alarms(opened: dict[str, Any]) -> list[dict[str, Any]]:
+    alarms = [
+        {"place": at, "since": each["since"], "what": ", ".join(map(str, each["what"]))} for at, each in opened.items()
+    ]
     return sorted(alarms, key=lambda alarm: str(alarm["since"]))
 
 
