@@ -98,6 +98,8 @@ NEEDS_NO = {
     "tidegate.pipelines.airflow.supervisor": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"},
     "tidegate.pipelines.observe.inspect.overview": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
     | {"deltalake"},
+    "tidegate.pipelines.observe.inspect.summary": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
+    | {"deltalake", "pyarrow"},
     "tidegate.pipelines.observe.inspect.status": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
     | {"deltalake"},
     "tidegate.pipelines.airflow.hook": {"pyspark", "great_expectations", "tidegate.windowing", "deltalake"},
@@ -270,6 +272,8 @@ def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
         "tidegate.pipelines.observe.inspect.overview",
         "tidegate.pipelines.observe.inspect.probe",
         "tidegate.pipelines.observe.inspect.status",
+        "tidegate.pipelines.observe.inspect.summary",
+        "tidegate.pipelines.storage.shared_folder",
         "tidegate.pipelines.observe.inspect.unread",
         "tidegate.pipelines.observe.report.plain_text",
         "tidegate.pipelines.run.stopping",
