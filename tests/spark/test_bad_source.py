@@ -1,6 +1,7 @@
 """A source that does not match its pipeline: the error names what is wrong, and nothing is half written. Spark's own
-hash of decimal keys is the one that this library computes, up to 38 digits, negative, of any scale. The SQL of the page
-about consuming registers table `windows` in Spark's own catalog, and Spark follows the table.
+hashes are those that this library computes: of decimals up to 38 digits, negative, of any scale, and of texts and bytes
+of any length. The SQL of the page about consuming registers table `windows` in Spark's own catalog, and Spark follows
+the table.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
@@ -19,6 +22,8 @@ from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import Count, EventTimeSessionWindows, Windows
+from tidegate.windowing.columnar.hashing import hash_keys
+from tidegate.windowing.keys import KeySchema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +50,21 @@ def test_the_hashes_of_decimals_in_the_conformance_cases_are_those_of_spark(spar
     assert max(len(check["key"][0].replace(".", "").lstrip("-0")) for check in decimals) == 38
     hashes = ", ".join(f"xxhash64(cast('{check['key'][0]}' as {check['types'][0]}))" for check in decimals)
     assert list(spark.sql(f"select {hashes}").first() or ()) == [check["xxhash64"] for check in decimals]
+
+
+def test_texts_and_bytes_of_many_lengths_have_the_hash_of_spark(spark: SparkSession) -> None:
+    values = [None if size % 7 == 3 else bytes(65 + (size + i) % 26 for i in range(size)) for size in range(80)]
+    rows = ", ".join(f"({number}, {'null' if v is None else repr(v.hex())})" for number, v in enumerate(values))
+    hashes = "xxhash64(decode(unhex(h), 'UTF-8')), xxhash64(unhex(h), decode(unhex(h), 'UTF-8'), cast(n as smallint))"
+    found = spark.sql(f"select {hashes} from values {rows} as t(n, h) order by n").collect()
+    texts = pa.array([None if value is None else value.decode() for value in values])
+    single = hash_keys(KeySchema.of(a=pa.string()), [texts], len(values))
+    several = KeySchema.of(a=pa.binary(), b=pa.string(), c=pa.int16())
+    columns = [pa.array(values, pa.binary()), texts, pa.array(range(len(values)), pa.int16())]
+    together = hash_keys(several, columns, len(values))
+    assert [tuple(row) for row in found] == list(
+        zip(single.view(np.int64).tolist(), together.view(np.int64).tolist(), strict=True)
+    )
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "consuming.md"
