@@ -124,15 +124,18 @@ class Advice(Answer):
     def points(self, varied: str) -> list[Advised]:
         """Return the current settings and those that differ in a field, in the order of that field."""
         points = [self.present, *(advised for advised in self.curve if advised.varied == varied)]
-        return sorted(points, key=lambda advised: _ordered(getattr(advised, varied)))
+        names = [varied, *(name for name in _TITLES if name != varied)]
+        return sorted(points, key=lambda advised: [_ordered(getattr(advised, name)) for name in names])
 
     def shown(self) -> Iterator[Shown]:
         yield f"{self.rows:,} rows of {self.commits:,} commits, read without a run"
         if self.changed:
             yield f"{self.changed} commit(s) that changed rows are left out"
         for varied in dict.fromkeys(advised.varied for advised in self.curve[1:]):
-            cells = [self._cells(varied, point) for point in self.points(varied)]
-            yield Grid(_TITLES[varied], ("", varied, *_COLUMNS), cells, _RIGHT)
+            points = self.points(varied)
+            names = _varying(points)
+            cells = [self._cells(names, point) for point in points]
+            yield Grid(", ".join(_TITLES[name] for name in names), ("", *names, *_COLUMNS), cells, _RIGHT)
         if self.bounds:
             bounds = ", ".join(f"{show_duration(bound)} for {share} %" for share, bound in self.bounds.items())
             yield f"bound on out-of-orderness that keeps rows on time: {bounds}"
@@ -161,11 +164,11 @@ class Advice(Answer):
         if self.file is not None:
             yield f"page: {self.file}"
 
-    def _cells(self, varied: str, point: Advised) -> tuple[object, ...]:
+    def _cells(self, names: Sequence[str], point: Advised) -> tuple[object, ...]:
         share = f"{100 * point.late / self.rows:.3g} %" if self.rows else "-"
         return (
             "now" if point is self.present else "",
-            show_duration(getattr(point, varied)),
+            *(show_duration(getattr(point, name)) for name in names),
             point.late,
             share,
             f"{point.wrong} of {point.windows}",
@@ -185,6 +188,11 @@ _TITLES = {
 }
 _COLUMNS = ("late", "share", "wrong at first", "waits", "waits (99 %)", "by the clock", "open at most", "open now")
 _RIGHT = ("late", "share", "wrong at first", "open at most", "open now")
+
+
+def _varying(points: Sequence[Advised]) -> list[str]:
+    """Return the fields in which points differ."""
+    return [name for name in _TITLES if len({getattr(point, name) for point in points}) > 1]
 
 
 def _ordered(value: Millis | None) -> float:

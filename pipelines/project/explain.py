@@ -24,7 +24,8 @@ from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_pla
 from tidegate.pipelines.run.backfill import way_back_to_backfill
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.choose_reader import Choice, asks_for_spark
-from tidegate.pipelines.sources.open_source import missing_sources, sources_of_panes
+from tidegate.pipelines.sources.open_source import missing_sources, open_source, sources_of_panes
+from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.columnar import OperatorChoice, choose_operator
 from tidegate.windowing.columnar.plan import early_interval
@@ -43,6 +44,16 @@ _BY_BACKFILL = (
 )
 _BY_STREAM = (
     "a stream has taken over, at epoch {epoch}: intervals of a backfill are refused, so pause {name}__backfill. {way}"
+)
+_DERIVED_TIME = (
+    "each slice of a backfill, and each reopening, reads every file of {table}: event time {timestamp} is derived in "
+    "columns=, and files have statistics only of stored columns. Store the time in a column of the table (Delta can "
+    "generate it) and name that column in the source's timestamp=, or use fewer, longer slices (--slice)"
+)
+_TIME_WITHOUT_STATISTICS = (
+    "each slice of a backfill, and each reopening, reads {without} of the {files} files of {table}, whatever their "
+    "times: the log has no statistics of column {timestamp} for them. Let the writer collect them: move the column "
+    "among the first 32, or name it in the table property delta.dataSkippingStatsColumns"
 )
 
 
@@ -109,12 +120,31 @@ def explain(config: Config, pipeline: str) -> Explained:
     check_windows(value, config.entry(pipeline).windows)
     explanation = explanation_of(value, choices_of_source(config, value), config.engine)
     warehouse = warehouse_of(config)
-    notes = [_CATCHUP.format(name=pipeline)] if config.entry(pipeline).catchup and not config.values else []
+    notes = [*_unskippable(value, warehouse)]
+    notes += [_CATCHUP.format(name=pipeline)] if config.entry(pipeline).catchup and not config.values else []
     if (driver := _driven_by(config, pipeline)) is not None:
         notes.insert(0, driver)
     return Explained(
         explanation, dict(missing_sources(value, warehouse)), tuple(sources_of_panes(value, warehouse)), tuple(notes)
     )
+
+
+def _unskippable(pipeline: Pipeline, warehouse: Warehouse) -> Iterator[str]:
+    """Yield, for each source, whether files can't be skipped by the bounds of their event times, and what to do."""
+    for part in pipeline.inputs:
+        described = part.source
+        if described.timestamp in part.columns:
+            yield _DERIVED_TIME.format(table=described.table, timestamp=described.timestamp)
+            continue
+        try:
+            files = open_source(described, warehouse).active(described.timestamp)
+        except MissingSource:
+            continue
+        without = sum(1 for file in files if file.rows != 0 and (file.oldest is None or file.newest is None))
+        if without:
+            yield _TIME_WITHOUT_STATISTICS.format(
+                table=described.table, timestamp=described.timestamp, without=without, files=len(files)
+            )
 
 
 def _driven_by(config: Config, pipeline: str) -> str | None:
@@ -261,7 +291,7 @@ def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None, engine: Engin
 def _evaluating(choice: Choice, side: str) -> Iterator[Step]:
     """Yield a step for each expression of an input: what evaluates it, and why."""
     for expression in choice.expressions:
-        text = f"{side}{expression.field} = {expression.text}"
+        text = f"{side}{expression.field} = {_in_a_line(expression.text)}"
         if expression.reason is not None:
             yield Step("Spark", f"{text}: {expression.reason}")
         elif choice.needs_spark:
@@ -294,9 +324,13 @@ def _or_sql(input_: Input, engine: EngineName) -> str:
 def _scan(pipeline: Pipeline, input_: Input, verb: str) -> str:
     key = ", ".join(input_.key) or "none (all in one)"
     derived = f", derived {', '.join(input_.columns)}" if input_.columns else ""
-    where = f", where {input_.where}" if input_.where else ""
+    where = f", where {_in_a_line(input_.where)}" if input_.where else ""
     columns = f"{_used(pipeline, input_)}{derived}{where}"
     return f"{verb} {input_.source.table}: key {key}, time {input_.source.timestamp}, {columns}"
+
+
+def _in_a_line(sql: str) -> str:
+    return " ".join(sql.split())
 
 
 def _pass(input_: Input) -> str:

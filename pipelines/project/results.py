@@ -225,6 +225,13 @@ def _is_text(column: pa.ChunkedArray) -> bool:
     return True
 
 
+def _title(view: View, panes: bool) -> str:
+    """Return what a view shows: `final windows`, but `windows` for the table of that name."""
+    if not panes:
+        return f"{view} results"
+    return "windows" if view == "windows" else f"{view} windows"
+
+
 def _grid(results: Results) -> Grid:
     panes, key, rows = results.has_panes, results.key, results.rows
     date = _date_of(panes)
@@ -239,7 +246,7 @@ def _grid(results: Results) -> Grid:
         values.remove(date)
         about = [date, *about]
     return Grid(
-        f"{results.view} {'windows' if panes else 'results'} of {results.pipeline} ({len(rows)} of {results.total})",
+        f"{_title(results.view, panes)} of {results.pipeline} ({len(rows)} of {results.total})",
         [*key, *([f"window ({results.zone or 'UTC'})"] if panes else []), *about, *values],
         [
             [

@@ -33,6 +33,8 @@ from tidegate.windowing.timestamps import epoch_millis
 _ARRIVING = ("in", "late", "no window")
 _RANGES = 12
 """Largest number of ranges of row numbers in a cell."""
+_LAST = 100
+"""Number of lines of a table that come first, if it has more, and of events in a picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,14 @@ class Trace(Answer):
     main: ClassVar[str] = "events"
 
     def shown(self) -> Iterator[Shown]:
+        """Yield the tables. Of a long history, the newest part of each table comes first."""
+        tables = list(self._tables())
+        yield from (_part(table, slice(-_LAST, None)) for table in tables)
+        yield from (_part(table, slice(None, -_LAST)) for table in tables if _is_long(table))
+        if self.file is not None:
+            yield f"page: {self.file}"
+
+    def _tables(self) -> Iterator[Shown]:
         named = ", ".join(filter(None, (self.pipeline, named_key(self.key))))
         if self.remark is not None:
             yield self.remark
@@ -183,8 +193,19 @@ class Trace(Answer):
                 for traced in self.panes
             ],
         )
-        if self.file is not None:
-            yield f"page: {self.file}"
+
+
+def _is_long(shown: Shown) -> bool:
+    return isinstance(shown, Grid) and len(shown.rows) > _LAST
+
+
+def _part(shown: Shown, part: slice) -> Shown:
+    """Return a part of a long table; other tables and lines are returned unchanged."""
+    if not isinstance(shown, Grid) or not _is_long(shown):
+        return shown
+    rows, count = shown.rows[part], len(shown.rows)
+    which = f"the last {len(rows)} of {count}" if part.stop is None else f"the first {len(rows)} of {count}"
+    return replace(shown, title=f"{shown.title}, {which}", rows=rows)
 
 
 def _numbers(rows: Sequence[int]) -> str:
@@ -211,11 +232,10 @@ def trace(
     from tidegate.pipelines.observe.report.plots import time_line
 
     digest = blake2b(repr((key, window)).encode(), digest_size=8).hexdigest()
-    plots = {
-        "Blue: on time; red: late; red line: watermark; grey: windows; triangles: panes": time_line(
-            traced.elements, traced.events
-        )
-    }
+    meaning = "Blue: on time; red: late; red line: watermark; grey: windows; triangles: panes"
+    if (count := len(traced.events)) > _LAST:
+        meaning += f"; the last {_LAST} of {count} events"
+    plots = {meaning: time_line(traced.elements, traced.events, max(0, count - _LAST))}
     name = page_name(pipeline, f"trace-{digest}.html")
     title = f"{pipeline}: trace of {' / '.join(key) if key else 'all rows'}"
     file = write_answer(config, name, traced, title, plots, to)

@@ -144,20 +144,21 @@ class History:
         names = list(dict.fromkeys(filter(None, [*columns.names, *columns.limited, columns.partition_by])))
         bound, found, gone = self.source.bound, [], list[FilePart]()
         other_code, by_other_code = self.other_code[0], [np.empty(0, np.int64)]
-        for judged in self._evaluated(files, names, gone):
-            part = files.parts[judged.number]
-            if other_code and self.read_by(self.steps[part.commit]) <= other_code:
-                by_other_code.append(judged.times_of_all(part, columns))
-            kept = judged.usable(part.since, part.until)
-            if bound.key.names:
-                kept &= wanted(judged.table)
-            if kept.any():
-                flags, numbers = pa.array(kept), np.flatnonzero(kept)
+        for parts_of_file, judged in self._evaluated(files, names, gone):
+            of_keys = wanted(judged.table) if bound.key.names else np.ones(len(judged.times), np.bool_)
+            for number in parts_of_file:
+                part = files.parts[number]
+                if other_code and self.read_by(self.steps[part.commit]) <= other_code:
+                    by_other_code.append(judged.times_of_all(part, columns))
+                kept = judged.usable(part.since, part.until) & of_keys
+                if not kept.any():
+                    continue
+                flags, places = pa.array(kept), np.flatnonzero(kept)
                 added = {
-                    STEP: pa.array(np.full(len(numbers), part.commit)),
-                    TIME: pa.array(judged.times[numbers]),
-                    PART: pa.array(np.full(len(numbers), judged.number)),
-                    PLACE: pa.array(judged.places[numbers]),
+                    STEP: pa.array(np.full(len(places), part.commit)),
+                    TIME: pa.array(judged.times[places]),
+                    PART: pa.array(np.full(len(places), number)),
+                    PLACE: pa.array(judged.places[places]),
                 }
                 # Keys are decoded after filtering, because decoding all of them takes longer than reading them.
                 columns_of = {name: plain(judged.table[name].filter(flags)) for name in columns.names}
@@ -173,14 +174,28 @@ class History:
         """Return the epoch that read the rows of a step, 0 if several may have."""
         return 0 if step.kind == BASE else step.epoch
 
-    def _evaluated(self, files: FileSlice, names: list[str], gone: list[FilePart]) -> Iterator[EvaluatedRows]:
+    def _evaluated(
+        self, files: FileSlice, names: list[str], gone: list[FilePart]
+    ) -> Iterator[tuple[list[int], EvaluatedRows]]:
+        """Yield the rows of each file, with the numbers of its parts.
+
+        A file is read once, although each interval of a backfill reads all files whose times are not known.
+        """
+        of_file: dict[tuple[Any, ...], list[int]] = {}
         for number, part in enumerate(files.parts):
+            same = part.path, part.input, repr(part.details), part.committed, part.again
+            of_file.setdefault(same, []).append(number)
+        for numbers in of_file.values():
+            parts = [files.parts[number] for number in numbers]
+            since, until = min(part.since for part in parts), max(part.until for part in parts)
+            whole = files.of([replace(parts[0], since=since, until=until)])
             try:
-                yield from files.evaluated([number], [names])
+                for rows in whole.evaluated(names=[names]):
+                    yield numbers, rows
             except SourceFileMissing:
-                if self.steps[part.commit].kind != BASE:
+                if any(self.steps[part.commit].kind != BASE for part in parts):
                     raise
-                gone.append(part)
+                gone.extend(parts)
 
     def _spans_of(self, gone: Sequence[FilePart]) -> tuple[Bounds, ...]:
         """Return the event-time spans of missing files: all of time if the log has no statistics for a file."""

@@ -197,39 +197,47 @@ def days(time: Millis) -> float:
     return time / 86_400_000
 
 
+_OF_A_ROW = ("in", "late", "no window")
 _EMISSIONS = {"fired": (GREEN, "^"), "fired late": (ORANGE, "^"), "reopened": (ORANGE, "D")}
 
 
-def time_line(elements: Sequence[Any], events: Sequence[Any]) -> str:
-    """Return the picture of a trace as SVG, from its rows (`Traced`) and what happened (`Happened`), in order."""
-    return draw(lambda axes: _trace(axes, elements, events), (7.5, 4.0))
+def time_line(elements: Sequence[Any], events: Sequence[Any], begin: int = 0) -> str:
+    """Return the picture of a trace as SVG, from its rows (`Traced`) and what happened (`Happened`), in order.
+
+    Events before number `begin` are left out, except for the windows that they opened.
+    """
+    return draw(lambda axes: _trace(axes, elements, events, begin), (7.5, 4.0))
 
 
-def _trace(axes: Axes, elements: Sequence[Any], events: Sequence[Any]) -> None:
+def _trace(axes: Axes, elements: Sequence[Any], events: Sequence[Any], begin: int) -> None:
     times = {element.row: element.time for element in elements}
-    shown = [*times.values(), *(time for event in events for time in (event.start, event.end) if time is not None)]
-    first, last = min(shown), max(shown)
+    drawn = events[begin:]
+    of_rows = [times[event.rows[0]] for event in drawn if event.what in _OF_A_ROW]
+    shown = [*of_rows, *(time for event in drawn for time in (event.start, event.end) if time is not None)]
+    first, last = min(shown, default=0), max(shown, default=0)
     margin = max(1, (last - first) // 10)
     opened: dict[tuple[Millis, Millis], int] = {}
 
     def close(bounds: tuple[Millis, Millis], place: int, edge: str) -> None:
-        begin = opened.pop(bounds, None)
-        if begin is not None:
-            corner, width = (days(bounds[0]), begin), days(bounds[1]) - days(bounds[0])
-            axes.add_patch(Rectangle(corner, width, place - begin, facecolor=GREY, edgecolor=edge, alpha=0.25))
+        since = opened.pop(bounds, None)
+        if since is not None and place > begin:
+            since = max(since, begin)
+            corner, width = (days(bounds[0]), since), days(bounds[1]) - days(bounds[0])
+            axes.add_patch(Rectangle(corner, width, place - since, facecolor=GREY, edgecolor=edge, alpha=0.25))
 
     for place, event in enumerate(events):
         bounds = event.start, event.end
-        if event.what in ("in", "late", "no window"):
-            colour = RED if event.what == "late" else BLUE
-            axes.plot(days(times[event.rows[0]]), place, "o", color=colour, markersize=5)
+        if event.what in _OF_A_ROW:
+            if place >= begin:
+                colour = RED if event.what == "late" else BLUE
+                axes.plot(days(times[event.rows[0]]), place, "o", color=colour, markersize=5)
         elif event.what == "opened":
             opened[bounds] = place
         elif event.what == "merged":
             for other in event.merged:
                 close(other, place, GREY)
             opened[bounds] = place
-        elif event.what in _EMISSIONS:
+        elif event.what in _EMISSIONS and place >= begin:
             colour, marker = _EMISSIONS[event.what]
             axes.plot(days(event.end), place, marker, color=colour, markersize=7)
         elif event.what == "cleaned":
@@ -239,12 +247,12 @@ def _trace(axes: Axes, elements: Sequence[Any], events: Sequence[Any]) -> None:
     line = [
         (min(max(event.watermark, first - margin), last + margin), place)
         for place, event in enumerate(events)
-        if event.watermark > MIN_TIMESTAMP
+        if place >= begin and event.watermark > MIN_TIMESTAMP
     ]
     if line:
         axes.step([days(time) for time, _ in line], [place for _, place in line], color=RED, linewidth=1, where="post")
     axes.set_xlim(days(first - margin), days(min(last + margin, MAX_TIMESTAMP)))
-    axes.set_ylim(-1, len(events) + 1)
+    axes.set_ylim(begin - 1, len(events) + 1)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     axes.set_ylabel("events, in the order of arrival")
     show_dates(axes.xaxis)
@@ -259,11 +267,19 @@ def curve(title: str, points: Sequence[tuple[Millis, Any]], present: Millis | No
     The points are values in milliseconds, ascending, each with its effect (`Advised`); the current value is marked.
     """
     name, unit = unit_of(max((value for value, _ in points), default=0))
+    # If other settings vary too, a line would connect effects of different ones.
+    line = "-" if len({value for value, _ in points}) == len(points) else ""
 
     def drawn(axes: Axes, lines: Sequence[tuple[str, str, Sequence[float]]], label: str) -> None:
         for legend, colour, heights in lines:
             axes.plot(
-                [value / unit for value, _ in points], heights, color=colour, marker="o", markersize=3, label=legend
+                [value / unit for value, _ in points],
+                heights,
+                line,
+                color=colour,
+                marker="o",
+                markersize=3,
+                label=legend,
             )
         if present is not None:
             axes.axvline(present / unit, color=RED, linewidth=1, label="now")

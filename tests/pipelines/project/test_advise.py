@@ -21,6 +21,7 @@ from tests.property.event_windows import EVENT_TIME, MINUTE, SUMS
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.observe.inspect import arrivals as reading
+from tidegate.pipelines.observe.report.answer import Grid
 from tidegate.pipelines.project.advise import Advice
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import (
@@ -237,6 +238,24 @@ def test_many_rows_are_taken_in_shares_of_the_keys(lake: Lake, monkeypatch: pyte
         monkeypatch.setattr(reading, "ROWS_AT_ONCE", 7)
         assert advice_of(lake, pipeline) == whole
         monkeypatch.undo()
+
+
+def test_each_option_that_varies_has_a_column(lake: Lake) -> None:
+    lake.append(("ann", at("10:00"), 1), ("ann", at("10:20"), 2), ("ann", at("11:00"), 4))
+    pipeline = session_pipeline()
+    asked = {"bound": [MINUTE, 2 * MINUTE], "gap": [10 * MINUTE, 40 * MINUTE]}
+    advice = advice_of(lake, pipeline, **asked)
+    (grid,) = (shown for shown in advice.shown() if isinstance(shown, Grid))
+    assert grid.columns[:3] == ("", "bound", "gap")
+    assert [tuple(row[1:3]) for row in grid.rows] == [
+        ("1 min", "10 min"),
+        ("1 min", "40 min"),
+        ("2 min", "10 min"),
+        ("2 min", "40 min"),
+        ("1 h", "30 min"),
+    ]
+    (other,) = (shown for shown in advice_of(lake, pipeline, bound=[MINUTE]).shown() if isinstance(shown, Grid))
+    assert other.columns[:3] == ("", "bound", "late")
 
 
 def test_the_page_has_the_curve_and_the_run_report_links_it(lake: Lake) -> None:

@@ -22,7 +22,9 @@ from tests.pipelines.quiet import Quiet
 from tests.property.event_windows import EVENT_TIME, MINUTE
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.observe.report.answer import Grid
 from tidegate.pipelines.project.trace import Trace
+from tidegate.pipelines.sources.parquet_reader import SourceParquet
 from tidegate.windowing import (
     Count,
     KeepFirst,
@@ -186,6 +188,31 @@ def test_a_window_has_its_merges_and_a_page_with_a_time_line(lake: Lake) -> None
     assert "sessions: trace of ann" in text
     nothing = project.trace("sessions", ("ann",), window=at("11:11"))
     assert "never had a window" in str(nothing.remark)
+
+
+def test_a_long_trace_begins_with_the_last_sessions(lake: Lake) -> None:
+    lake.append(*(("ann", at("00:00") + timedelta(hours=hour), 1) for hour in range(60)))
+    pipeline = session_pipeline(max_ahead=timedelta(days=9))
+    lake.stream(LOCAL, pipeline)
+    trace = lake.project(pipeline).trace("sessions", ("ann",), to=(page := lake.folder / "page.html"))
+    grids = [shown for shown in trace.shown() if isinstance(shown, Grid)]
+    count = len(trace.events)
+    assert grids[0].title.endswith(f", the last 100 of {count}")
+    assert grids[-1].title.endswith(f", the first {count - 100} of {count}")
+    assert len(grids[0].rows) + len(grids[-1].rows) == count
+    assert f"the last 100 of {count} events" in page.read_text()
+
+
+def test_a_file_is_read_once_for_all_intervals_of_a_backfill(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The times of the files are not known, so each interval has a part of each file."""
+    pipeline = session_pipeline(source=DeltaSource("events", timestamp="t"), columns={"t": "coalesce(at, at)"})
+    for hour in range(3):
+        lake.append(*(("ann", at("00:00") + timedelta(hours=hour + 3 * day), 1) for day in range(8)))
+    lake.backfill(LOCAL, pipeline, DAY0, DAY0 + timedelta(days=1), "3h")
+    reads, read = list[int](), SourceParquet.read
+    monkeypatch.setattr(SourceParquet, "read", lambda *given: reads.append(1) or read(*given))
+    assert len(lake.project(pipeline).trace("sessions", ("ann",)).elements) == 24
+    assert len(reads) == 3
 
 
 def test_a_trace_of_a_session_of_many_rows_grows_with_their_number(lake: Lake) -> None:

@@ -368,7 +368,7 @@ def test_view_windows_is_the_table(lake: Lake, unit: str) -> None:
     expected = counted(rows_of(tables))
     shown = of_code.results("hours", view="windows")
     assert counted(shown.to_arrow()) == expected
-    assert "windows windows of hours" in shown._repr_html_()
+    assert ">windows of hours" in shown._repr_html_()
     target = target_of(lake, "windows")
     assert counted(target.table_of(None, None)) == expected
     assert {row["user"] for row in target.table_of(None, "user = 'ann'").to_pylist()} == {"ann"}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from tests.hand_made import HandMade, column
-from tests.lake import Lake, at, hourly_pipeline, session_pipeline
+from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.cli.project import CORRECTING, SPARK_TOML, TOML, Project
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.engine.spark import session
@@ -371,6 +371,36 @@ def test_sliding_windows_say_if_they_share_slices() -> None:
 @pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline])
 def test_windows_that_only_the_set_of_elements_decides_are_told_so(make: object) -> None:
     assert explanation_of(make()).order.startswith("the result depends on the set of a window's elements")  # type: ignore[operator]
+
+
+def test_it_says_if_no_file_can_be_skipped_and_what_to_do(project: Project) -> None:
+    fed(project)
+    assert not any("reads" in note for note in explained(project)["notes"])
+    project.rewrite(
+        "session_pipeline(source=DeltaSource('events', timestamp='t'), columns={'t': 'coalesce(at,\\n  at)'})"
+    )
+    told = explained(project)
+    (note,) = (note for note in told["notes"] if "reads" in note)
+    assert note.startswith("each slice of a backfill, and each reopening, reads every file of events: event time t is")
+    assert "Store the time in a column of the table" in note
+    assert "columns['t'] = coalesce(at, at)" in told["steps"][2]["does"], (
+        "an expression of several lines is shown in one"
+    )
+    project.rewrite("session_pipeline()")
+    write_deltalake(
+        project.folder / "warehouse" / "events",
+        pa.table({"user": ["ann"], "at": [at("10:00")], "value": [1]}, schema=EVENTS),
+        mode="append",
+        configuration={"delta.dataSkippingNumIndexedCols": "0"},
+    )
+    DeltaTable(project.folder / "warehouse" / "events").alter.set_table_properties(
+        {"delta.dataSkippingNumIndexedCols": "0"}
+    )
+    fed(project)
+    notes = explained(project)["notes"]
+    assert any("reads 3 of the 3 files of events" in note and "dataSkippingStatsColumns" in note for note in notes), (
+        notes
+    )
 
 
 def test_a_backfill_that_catches_up_beside_a_stream_is_noted_before_the_stream_takes_over(project: Project) -> None:
