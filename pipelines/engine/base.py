@@ -47,6 +47,9 @@ Run: TypeAlias = "Callable[[Iterator[EvaluatedRows]], Batches]"
 Names: TypeAlias = Sequence[Sequence[str]]
 """Columns of events by input."""
 
+Pack: TypeAlias = Callable[[], pa.Buffer]
+"""Function that opens a pack. What it returns needs no memory of its own as long as nobody reads it."""
+
 PACKED = pa.schema([(SHARD, pa.int32()), (PACK, pa.binary())])
 """Columns of packs: the number of the shard, and its events as an Arrow stream."""
 
@@ -133,7 +136,7 @@ class Engine(Protocol):
         files: FileSlice | None,
         pack: Run,
         markers: Mapping[int, str],
-        run: Callable[[str, Sequence[pa.Buffer]], Batches],
+        run: Callable[[str, Sequence[Pack]], Batches],
         schema: pa.Schema,
     ) -> list[pa.RecordBatch]:
         """Pack the events of a slice by shard, move the packs, and run a function once for each shard.

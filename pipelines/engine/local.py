@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.event_columns import PACK, SHARD
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
-from tidegate.pipelines.engine.base import Batches, Names, Run, balanced_groups, exchange_folder, settings_of
+from tidegate.pipelines.engine.base import Batches, Names, Pack, Run, balanced_groups, exchange_folder, settings_of
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.sources.base import Source
 from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
@@ -151,7 +151,7 @@ class LocalEngine:
         files: FileSlice | None,
         pack: Run,
         markers: Mapping[int, str],
-        run: Callable[[str, Sequence[pa.Buffer]], Batches],
+        run: Callable[[str, Sequence[Pack]], Batches],
         schema: pa.Schema,
     ) -> list[pa.RecordBatch]:
         if self._work is not None:
@@ -191,7 +191,9 @@ class LocalEngine:
     def _groups(self, files: FileSlice) -> list[list[int]]:
         """Return the numbers of the parts for each task, or one group for the driver if there are few rows."""
         parts = files.parts
-        return balanced_groups(parts, range(len(parts)), self.tasks(max(1, len(parts)), files.expected_rows))
+        groups = balanced_groups(parts, range(len(parts)), self.tasks(max(1, len(parts)), files.expected_rows))
+        # In the order of commits, so that a pack has events of few of them.
+        return [sorted(group) for group in groups]
 
     def _in_pool(self, calls: Sequence[Callable[[], list[pa.RecordBatch]]]) -> list[pa.RecordBatch]:
         if self._pool is None:
@@ -256,13 +258,14 @@ def _write_packs(
     return iter(())
 
 
-def _run_shard(run: Callable[[str, Sequence[pa.Buffer]], Batches], marker: str, paths: Sequence[Path]) -> Batches:
+def _run_shard(run: Callable[[str, Sequence[Pack]], Batches], marker: str, paths: Sequence[Path]) -> Batches:
     """Run the second half of an exchange for a shard, over the files with its packs."""
-    packs = []
-    for path in paths:
-        with pa.memory_map(str(path)) as file:
-            packs.append(file.read_buffer())
-    return run(marker, packs)
+    return run(marker, [partial(_mapped, path) for path in paths])
+
+
+def _mapped(path: Path) -> pa.Buffer:
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer()
 
 
 class Pool:

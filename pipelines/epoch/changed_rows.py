@@ -45,7 +45,7 @@ from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import Millis
 
-USABLE = -1
+USABLE, KEY_TOO_LONG = -1, rejects.REASONS.index(rejects.KEY_TOO_LONG)
 """Status of a usable row. Other statuses are numbers of rejection reasons."""
 
 InColumns: TypeAlias = Callable[[pa.Table, Sequence[int]], pa.Table]
@@ -247,7 +247,7 @@ def changed_rows(
         rejected=rejected.select([FILE, PLACE, STATUS]),
         deleted_unusable=deleted_count - len(went.usable) - len(went.late) + gone_dropped,
         dropped=came_dropped,
-        largest=_largest(usable),
+        largest=_largest(_before(came.filter(_is_counted(came)), until)),
         by_feed=changed.by_feed,
         deleted_late=went.late.select(events),
         departed=went.departed,
@@ -301,6 +301,8 @@ class _Read:
         self, table: pa.Table, times: Int64s, statuses: npt.NDArray[np.int8], number: int, places: Int64s
     ) -> pa.Table:
         columns, schema = self.source.columns, self.nothing.schema
+        if (long := statuses == KEY_TOO_LONG).any():
+            table = self._cut(table, pa.array(long))
         arrays = [
             pa.chunked_array([pa.array(times)]),
             pa.chunked_array([pa.array(statuses)]),
@@ -312,6 +314,20 @@ class _Read:
         ]
         return pa.table([array.cast(each.type) for array, each in zip(arrays, schema, strict=True)], schema=schema)
 
+    def _cut(self, table: pa.Table, long: pa.Array) -> pa.Table:
+        """Cut the texts of rows whose keys are too long as table rejects does, so that its rows can be recognized.
+
+        What was derived from such a text is left out: it would differ if it were derived from the cut text.
+        """
+        columns = {name: plain(table[name]).combine_chunks() for name in table.column_names}
+        for name, column in columns.items():
+            if rejects.is_text(column.type):
+                shown = (
+                    pa.nulls(len(table), column.type) if self.source.columns.is_derived(name) else rejects.cut(column)
+                )
+                columns[name] = pc.if_else(long, shown, column)
+        return pa.table(columns)
+
     def dropped(self, side: Sequence[EvaluatedRows], until: Millis) -> list[pa.Table]:
         """Return the rows before `until` that `where` drops, with the columns of the source."""
         columns, tables = self.source.columns, []
@@ -319,6 +335,11 @@ class _Read:
             times, timely = columns.timely(columns.derive(dropped, [columns.timestamp])[columns.timestamp], None)
             tables.append(dropped.filter(pa.array(~timely | (times < until))))
         return tables
+
+
+def _is_counted(rows: pa.Table) -> pa.ChunkedArray:
+    """Return a flag for each row: whether its time moves the watermark, as `EvaluatedRows.counted` does."""
+    return pc.is_in(rows[STATUS], pa.array([USABLE, KEY_TOO_LONG], pa.int8()))
 
 
 def _before(rows: pa.Table, until: Millis) -> pa.Table:

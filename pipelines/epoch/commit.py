@@ -77,7 +77,7 @@ def _manifest(
     counters |= {
         "events_in": counts.total,
         "dropped": counts.dropped,
-        "rejected": sum(counts.rejected.values()),
+        "rejected": sum(outcome.counters.get("rejected", 0) for outcome in outcomes),
         VERSIONS_SKIPPED: plan.skipped,
         ROWS_GONE: 0,
     }

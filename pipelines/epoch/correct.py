@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import results, state
 from tidegate.pipelines.definition.event_columns import COMMIT, LAST_TIME, TIME
+from tidegate.pipelines.epoch.exchange import joined
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.next_panes import Window, next_panes, windows_of
 from tidegate.pipelines.epoch.operate import job_of
@@ -107,7 +108,7 @@ class RecomputeJob:
 
     def report(self, marker: str, receive: Receive) -> pa.RecordBatch:
         """Run as a task for the shard whose number is given as text."""
-        events = receive()
+        events = joined(list(receive()))
         return self.run(int(marker), pa.table({COMMIT: [], TIME: []}) if events is None else events).report()
 
 

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidegate.pipelines.definition.event_columns import KEY_PREFIX, key_type
-from tidegate.pipelines.engine.base import PACKED, exchange_folder
+from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, key_type
+from tidegate.pipelines.engine.base import PACKED, Pack, exchange_folder
 from tidegate.pipelines.ledger.manifest import Shard
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.columnar.hashing import key_groups
@@ -31,15 +32,18 @@ _ROWS_AT_A_TIME = 1_000_000
 """Number of rows that a task packs together. A repeated key is written once per pack."""
 _BYTES_AT_A_TIME = 2**28
 """Number of bytes that a task packs together. A pack must fit in one array, whose limit is 2 GiB."""
+_FIRST_COMMIT = b"first_commit"
 _TASKS_THAT_READ = 3
 """Reading a row three times costs about as much as reading and shuffling it once (docs/decisions/reading-rows.md)."""
 _ROWS_READ_AGAIN = 2_000_000
 """Number of rows that a core may read and discard before an exchange, with its extra stage, is cheaper."""
+_ROWS_IN_PLACE = 10_000_000
+"""Largest number of rows for which tasks may keep their events in memory. The packs of an exchange are on disk."""
 
 
 def is_exchange_cheaper(rows: int, readers: int, cores: int) -> bool:
     """Return True if shuffling rows costs less than having several tasks read them and keep their own events."""
-    return rows * max(0, readers - _TASKS_THAT_READ) / cores > _ROWS_READ_AGAIN
+    return rows > _ROWS_IN_PLACE or rows * max(0, readers - _TASKS_THAT_READ) / cores > _ROWS_READ_AGAIN
 
 
 @dataclass(frozen=True)
@@ -119,9 +123,17 @@ class Placing:
         return kept.add_column(events.schema.get_field_index(name), name, column)
 
 
-def unpacked(packs: Iterable[bytes | pa.Buffer]) -> pa.Table | None:
-    """Return the events of packs; None if there are no packs."""
-    return joined([pa.ipc.open_stream(pack).read_all() for pack in packs])
+def unpacked(packs: Sequence[Pack]) -> Iterator[pa.Table]:
+    """Yield the events of packs, one pack at a time, in the order of the first commits of which the packs have events.
+
+    A pack is opened when its events are wanted, so the packs need not fit in memory together.
+    """
+
+    def first_commit(pack: Pack) -> int:
+        return int(pa.ipc.open_stream(pack()).schema.metadata[_FIRST_COMMIT])
+
+    for pack in sorted(packs, key=first_commit):
+        yield pa.ipc.open_stream(pack()).read_all().replace_schema_metadata()
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table | None:
@@ -130,9 +142,11 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table | None:
 
 
 def _packed(events: pa.Table) -> bytes:
+    first = pc.min(events[COMMIT]).as_py()
+    marked = events.replace_schema_metadata({_FIRST_COMMIT: str(first)})
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, events.schema) as writer:
-        writer.write_table(events.combine_chunks())
+    with pa.ipc.new_stream(sink, marked.schema) as writer:
+        writer.write_table(marked.combine_chunks())
     return bytes(sink.getvalue().to_pybytes())
 
 

@@ -4,6 +4,9 @@ The statistics in a Parquet footer bound the values of a row group. If they show
 and within the interval, none of its rows are read. Deleted rows are subtracted. If `where` may drop rows, only its
 columns are read, unless the plan needs event times, because statistics include the times of dropped rows. Rows that go
 through Spark are counted by its tasks.
+
+Statistics don't bound the length of a key. So rows whose keys are too long count as usable here, and the tasks find
+them (`operate`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
+from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION
 from tidegate.pipelines.definition.far_times import MICROS
 from tidegate.pipelines.engine.base import Engine
@@ -95,9 +99,9 @@ def _measure(
                     continue
         by = [] if columns.partition_by is None else [columns.partition_by]
         names = list(dict.fromkeys([columns.timestamp, *nullable, *limited, *by]))
-        judged = table.evaluated_group(number, part, file, (first, group), names)
-        for counted in count_all(columns, judged, part, with_rejects):
-            yield sized(counted, group) if counted.status == OK else counted
+        for judged in table.evaluated_group(number, part, file, (first, group), names):
+            for counted in count_all(columns, judged, part, with_rejects):
+                yield sized(counted, group) if counted.status == OK else counted
 
 
 def _measure_by_spark(engine: Engine, files: FileSlice, with_rejects: bool, measures: Measures) -> None:
@@ -154,8 +158,9 @@ def count_all(columns: SourceColumns, judged: EvaluatedRows, part: FilePart, wit
     yield from _count_dropped(columns, judged, part, with_rejects)
     if with_rejects:
         for reason, rows in judged.rejected.items():
-            yield Counted(reason, int(np.count_nonzero(rows)))
-    wanted = judged.usable(part.since, part.until)
+            if reason != rejects.KEY_TOO_LONG:
+                yield Counted(reason, int(np.count_nonzero(rows)))
+    wanted = judged.counted(part.since, part.until)
     if wanted.any():
         yield from _by_partition(columns, OK, judged.table.filter(pa.array(wanted)), judged.times[wanted])
 

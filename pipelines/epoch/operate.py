@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.pipelines.definition import rejects
-from tidegate.pipelines.engine.base import Engine, split
+from tidegate.pipelines.engine.base import Engine, Pack, split
 from tidegate.pipelines.epoch.exchange import Placing, SharedReading, is_exchange_cheaper, shared_reading, unpacked
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan, files_of
@@ -31,6 +31,9 @@ from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.time import MIN_TIMESTAMP
+
+_BYTES_OF_REJECTS = 2**28
+"""Number of bytes of rejected rows after which a task writes a file."""
 
 
 def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
@@ -49,9 +52,12 @@ def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
     reads = Reads(job.placing, events, None if events is None else partial(map, events.events_of))
     must_exchange = is_exchange_cheaper(usable, len(plan.shards), cores)
     reports = run_shards(engine, reads, markers, run, must_exchange, engine.tasks(len(markers), usable + state_rows))
-    if (unusable := plan.rows.unusable) is not None:
-        reports += engine.over(unusable, partial(write_rejects, job, unusable), RESULT_SCHEMA).to_batches()
     outcomes = outcomes_of(reports)
+    if (unusable := plan.rows.unusable) is not None:
+        outcomes += _write_rejects(engine, job, unusable)
+    if events is not None and sum(outcome.counters.get("elements", 0) for outcome in outcomes) < usable:
+        # Only rows whose keys are too long are counted as usable without being events; such rows are rare.
+        outcomes += _write_rejects(engine, job, events, long_keys=True)
     _check_complete(plan, outcomes)
     for outcome in outcomes:
         outcome.seconds["job"] = perf_counter() - began
@@ -99,7 +105,7 @@ def run_shards(
     """
     if must_exchange or (reads.files is not None and reads.files.needs_spark):
 
-        def run_packs(marker: str, packs: Sequence[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+        def run_packs(marker: str, packs: Sequence[Pack]) -> Iterator[pa.RecordBatch]:
             yield run(marker, lambda: unpacked(packs))
 
         return engine.exchanged(reads.files, reads.packed, markers, run_packs, RESULT_SCHEMA)
@@ -110,8 +116,12 @@ def run_shards(
         def run_in_place(numbers: Sequence[int]) -> Iterator[pa.RecordBatch]:
             # The first shard of a task reads for all of its shards, so its time to receive events includes the reading.
             events = cache(partial(reads.of_shards, numbers, shared))
+
+            def given(table: pa.Table | None) -> Iterator[pa.Table]:
+                return iter(() if table is None else (table,))
+
             for number in numbers:
-                yield run(markers[number], lambda: events().pop(number, None))  # noqa: B023 - called at once
+                yield run(markers[number], lambda: given(events().pop(number, None)))  # noqa: B023 - called at once
 
         return engine.in_place(shards, run_in_place, RESULT_SCHEMA)
 
@@ -189,21 +199,42 @@ def must_rewrite(plan: EpochPlan, files: Sequence[dict[str, Any]]) -> bool:
     )
 
 
-def write_rejects(job: ShardJob, files: FileSlice, judged: Iterator[EvaluatedRows]) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a slice that can't be used, with all columns and the reason."""
+def _write_rejects(engine: Engine, job: ShardJob, files: FileSlice, long_keys: bool = False) -> list[ShardOutcome]:
+    reports = engine.over(files, partial(write_rejects, job, files, long_keys), RESULT_SCHEMA)
+    return outcomes_of(reports.to_batches())
+
+
+def write_rejects(
+    job: ShardJob, files: FileSlice, long_keys: bool, judged: Iterator[EvaluatedRows]
+) -> Iterator[pa.RecordBatch]:
+    """Write the rows of a slice that can't be used, with all columns and the reason.
+
+    With `long_keys`, these are the rows of the slice's interval whose keys are too long, otherwise all others.
+    """
     schema = job.schemas[rejects.NAME]
-    parts = []
+    parts, size = list[pa.Table](), 0
     for rows in judged:
         for reason, flags in rows.rejected.items():
+            if (reason == rejects.KEY_TOO_LONG) is not long_keys:
+                continue
+            if long_keys:
+                flags = flags & rows.counted(files.parts[rows.number].since, files.parts[rows.number].until)
             whole = files.as_rows(rows, flags)
             parts.append(rejects.rows_of(whole, pa.repeat(reason, len(whole)), schema, job.timeline, job.epoch))
-    if not parts:
-        return
+            size += parts[-1].nbytes
+            if size > _BYTES_OF_REJECTS:
+                yield _written(job, parts)
+                parts, size = [], 0
+    if parts:
+        yield _written(job, parts)
+
+
+def _written(job: ShardJob, parts: Sequence[pa.Table]) -> pa.RecordBatch:
     table = pa.concat_tables(parts)
     (file,) = write_rows(job.warehouse, job.paths[rejects.NAME], f"{rejects.NAME}-{job.epoch:06d}", table)
     outcome = ShardOutcome(-1, True, files={rejects.NAME: file})
     outcome.counters = {"rejected": len(table)}
-    yield outcome.report()
+    return outcome.report()
 
 
 def _check_complete(plan: EpochPlan, outcomes: Sequence[ShardOutcome]) -> None:
@@ -216,7 +247,7 @@ def _check_complete(plan: EpochPlan, outcomes: Sequence[ShardOutcome]) -> None:
     elements = sum(outcome.counters.get("elements", 0) for outcome in outcomes)
     rejected = sum(outcome.counters.get("rejected", 0) for outcome in outcomes)
     counted = sum(plan.counts.rejected.values())
-    if (elements, rejected) != (plan.counts.usable, counted):
+    if elements > plan.counts.usable or elements + rejected != plan.counts.usable + counted:
         raise TidegateError(
             f"epoch {plan.epoch} of {plan.tables.pipeline}: the slice was counted as {plan.counts.usable} usable and "
             f"{counted} rejected rows, but the tasks saw {elements} and {rejected}. The source returned different rows "

@@ -8,8 +8,8 @@ rows of tables results, late and state.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition import late, results, state
 from tidegate.pipelines.definition.counters import CHANGES
 from tidegate.pipelines.definition.event_columns import COMMIT, FILE, LAST_TIME, PLACE, ROW, TIME
+from tidegate.pipelines.epoch import pieces
+from tidegate.pipelines.epoch.exchange import joined
 from tidegate.pipelines.epoch.job import ShardJob, elements_of, timeline_of
 from tidegate.pipelines.epoch.next_panes import Numbers, numbers_of_new, renumbered, renumbered_state
 from tidegate.pipelines.epoch.shard_state import Split, TouchedState, WholeState, is_read_in_part
@@ -28,9 +30,16 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Shard
 from tidegate.pipelines.ledger.tables.files import write_rows
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.windowing.columnar import ColumnarOperator, ColumnarWindowJoin, choose_operator, run_in_passes
+from tidegate.windowing.columnar import (
+    ColumnarOperator,
+    ColumnarWindowJoin,
+    choose_operator,
+    joined_outcomes,
+    run_in_passes,
+    run_in_pieces,
+)
 from tidegate.windowing.compute import WindowJoin, Windows
-from tidegate.windowing.epochs import Outcome
+from tidegate.windowing.epochs import Elements, Outcome
 from tidegate.windowing.epochs.elements import KEY_PREFIX, VALUE_PREFIX
 from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
@@ -39,8 +48,8 @@ from tidegate.windowing.timestamps import in_schema, timestamps_of
 RESULT_SCHEMA = pa.schema([("shard", pa.int32()), ("info", pa.string())])
 """Columns of the row in which a task reports a shard to the driver."""
 
-Receive: TypeAlias = Callable[[], pa.Table | None]
-"""Function that returns the events of a shard, or None if there are none."""
+Receive: TypeAlias = Callable[[], Iterator[pa.Table]]
+"""Function that yields the events of a shard. They need not fit in memory together: see `pieces`."""
 
 
 @dataclass
@@ -138,24 +147,30 @@ def no_events() -> pa.Table:
 
 
 def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch:
-    """Run a shard, and return one row that reports it to the driver."""
+    """Run a shard, and return the row that reports it to the driver, with a row for each further file."""
     began = perf_counter()
-    shard = job.shards[marker.shard]
-    received_events = receive()
-    events = no_events() if received_events is None else received_events
+    shard, suffix = job.shards[marker.shard], f"{job.epoch:06d}-{marker.shard:05d}"
+    tables, is_large = pieces.taken(receive(), job.compute)
+    events = no_events()
+    if not is_large and (whole := joined(list(tables))) is not None:
+        events = whole
     received = perf_counter()
-    if not len(events) and marker.before is not None and marker.is_untouched(job):
+    if not is_large and not len(events) and marker.before is not None and marker.is_untouched(job):
         return _unchanged(marker.shard, marker.before, received - began).report()
-    before = _state(job, shard, marker, events)
+    before = _whole_state(job, shard, marker, pieces.MOST_ROWS) if is_large else _state(job, shard, marker, events)
     restored = perf_counter()
     try:
-        run = run_operator(job, events, before.rows)
+        late_files: list[DataFile] = []
+        if is_large:
+            run = _run_in_pieces(job, tables, before.rows, f"{late.NAME}-{suffix}", late_files)
+        else:
+            run = run_operator(job, events, before.rows)
     except pa.ArrowInvalid as error:
         if "offset overflow" not in str(error):
             raise
         raise Refused(
             f"key groups {shard.first} to {shard.last}: a column of the events or of their state is larger than 2 GiB, "
-            "the limit of an array. Give the pipeline a larger parallelism, or smaller epochs (--max-bytes-per-epoch, "
+            "the limit of an array. Give the pipeline a larger parallelism, or smaller epochs (--max-rows-per-epoch, "
             "a shorter interval)"
         ) from error
     operated = perf_counter()
@@ -165,7 +180,6 @@ def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch
     if changed:
         # A backfill's interval is already short enough.
         published = run.results() if job.order is not None else results.by_window(run.results())
-        suffix = f"{job.epoch:06d}-{marker.shard:05d}"
         for table, table_rows in ((results.NAME, published), (late.NAME, run.late())):
             for file in write_rows(job.warehouse, job.paths[table], f"{table}-{suffix}", table_rows):
                 outcome.files[table] = file
@@ -185,7 +199,31 @@ def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch
         "operate": operated - restored,
         "write": perf_counter() - operated,
     }
-    return outcome.report()
+    further = [ShardOutcome(-1, True, files={late.NAME: file}) for file in late_files]
+    return pa.concat_batches([each.report() for each in (outcome, *further)])
+
+
+def _run_in_pieces(
+    job: ShardJob, tables: Iterator[pa.Table], rows: pa.Table, prefix: str, late_files: list[DataFile]
+) -> OutcomeRows:
+    """Run the operator of a shard piece by piece. The late rows of each piece are written, and the file is listed."""
+    columnar = ColumnarOperator(job.windows, job.state, job.panes, job.max_parallelism)
+    outcomes, piece, count = list[Outcome](), pa.table({}), 0
+
+    def fed() -> Iterator[tuple[Elements, int, bool]]:
+        nonlocal piece, count
+        for piece, last, ended in pieces.in_pieces(tables, len(job.steps), job.steps[-1].complete):
+            count += len(piece)
+            yield elements_of(job, piece), last, ended
+
+    size = 2 * pieces.ROWS_OF_A_PIECE
+    for outcome in run_in_pieces(columnar, fed(), rows, timeline_of(job), size):
+        late_files += write_rows(job.warehouse, job.paths[late.NAME], prefix, OutcomeRows(job, piece, outcome).late())
+        if outcomes:
+            # Only the state after the last piece is needed.
+            outcomes[-1] = replace(outcomes[-1], state=rows.slice(0, 0))
+        outcomes.append(replace(outcome, late=outcome.late.slice(0, 0)))
+    return OutcomeRows(job, piece, joined_outcomes(outcomes), numbers_of_new(job, rows), count)
 
 
 def _state(job: ShardJob, shard: Shard, marker: Marker, events: pa.Table) -> WholeState | TouchedState:
@@ -194,7 +232,11 @@ def _state(job: ShardJob, shard: Shard, marker: Marker, events: pa.Table) -> Who
         if touched is not None:
             return touched
     # If state need not be rewritten, no file has rows of another shard.
-    return WholeState.read(job, shard, marker.files, marker.deltas, marker.rewrite, len(events))
+    return _whole_state(job, shard, marker, len(events))
+
+
+def _whole_state(job: ShardJob, shard: Shard, marker: Marker, events: int) -> WholeState:
+    return WholeState.read(job, shard, marker.files, marker.deltas, marker.rewrite, events)
 
 
 def _unchanged(number: int, before: Shard, receiving: float) -> ShardOutcome:
@@ -271,16 +313,23 @@ def result_type(job: ShardJob) -> pa.StructType:
 class OutcomeRows:
     """The rows of one shard in one epoch. Each of its events is one element of the outcome.
 
-    `numbers` has the first pane number of each window that reappears.
+    `numbers` has the first pane number of each window that reappears. `elements` is the number of events, if these are
+    only some of them.
     """
 
     def __init__(
-        self, job: ShardJob, events: pa.Table, outcome: Outcome, numbers: Numbers = MappingProxyType({})
+        self,
+        job: ShardJob,
+        events: pa.Table,
+        outcome: Outcome,
+        numbers: Numbers = MappingProxyType({}),
+        elements: int | None = None,
     ) -> None:
         self._job = job
         self._numbers = numbers
         self._events = events
         self._outcome = outcome
+        self._elements = len(events) if elements is None else elements
 
     def results(self) -> pa.Table:
         """Return rows of table results."""
@@ -319,7 +368,7 @@ class OutcomeRows:
 
     def counters(self) -> dict[str, int]:
         """Return the counters by name."""
-        return self._outcome.counters.by_name() | {"elements": len(self._events)}
+        return self._outcome.counters.by_name() | {"elements": self._elements}
 
     @property
     def next_event_time_timer(self) -> Millis | None:

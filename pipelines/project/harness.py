@@ -275,8 +275,12 @@ class PipelineHarness:
 
     def _count(self, rows: HarnessSlice) -> None:
         """Count the rows of an epoch, and keep those that it rejects."""
-        counts = rows.measures.slice_counts
-        self.counters.update(filtered=counts.dropped, rejected=sum(counts.rejected.values()), usable=counts.usable)
+        counts, rejected = rows.measures.slice_counts, len(rows.rejected)
+        self.counters.update(
+            filtered=counts.dropped,
+            rejected=rejected,
+            usable=counts.usable + sum(counts.rejected.values()) - rejected,
+        )
         self._rejected += rows.rejected
 
     def _epoch(

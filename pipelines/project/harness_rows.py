@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.columns import to_delta
@@ -110,9 +111,12 @@ class HarnessSlice:
         judged = replace(judged, rows=source.take(pa.array(judged.places)))
         self.judged.append(judged)
         self.measures.add_all(part, number, count_all(columns, judged, part, with_rejects))
-        reasons = {int(place): reason for reason, flags in judged.rejected.items() for place in judged.places[flags]}
-        if with_rejects:
-            self.rejected.extend({**rows[place], "reason": reasons[place]} for place in sorted(reasons))
+        flags_of = {reason: flags for reason, flags in judged.rejected.items() if with_rejects}
+        if (long := judged.rejected.get(rejects.KEY_TOO_LONG)) is not None:
+            # Such rows count as usable: a run finds them in the interval of their times.
+            flags_of[rejects.KEY_TOO_LONG] = long & judged.counted(part.since, part.until)
+        reasons = {int(place): reason for reason, flags in flags_of.items() for place in judged.places[flags]}
+        self.rejected.extend(self._rejected(part, rows[place], reasons[place]) for place in sorted(reasons))
 
     @property
     def slice(self) -> FileSlice:
@@ -146,6 +150,14 @@ class HarnessSlice:
         ]
         table = pa.Table.from_batches(run(iter(mine)), schema)
         yield from table.take(order_by(table, by)).to_batches()
+
+    def _rejected(self, part: FilePart, row: Row, reason: str) -> dict[str, Any]:
+        """Return a row as in table `rejects`, where long values are cut if the key is too long."""
+        shown = {}
+        for each in self.inputs[part.input].source if reason == rejects.KEY_TOO_LONG else ():
+            if rejects.has_text(each.type):
+                shown[each.name] = rejects.cut(pa.array([row[each.name]], each.type))[0].as_py()
+        return {**row, **shown, "reason": reason}
 
     def _names(self, part: BoundInput, names: Sequence[str]) -> list[str]:
         by = [] if part.input.watermark_by is None else [part.input.watermark_by]

@@ -217,6 +217,7 @@ class Project:
         max_files_per_epoch: int | None = None,
         max_bytes_per_epoch: int | str | None = None,
         max_commits_per_epoch: int | None = None,
+        max_rows_per_epoch: int | None = None,
         patience: float = 0.0,
         stop: StopRequest | None = None,
     ) -> Streamed: ...
@@ -231,6 +232,7 @@ class Project:
         max_files_per_epoch: int | None = None,
         max_bytes_per_epoch: int | str | None = None,
         max_commits_per_epoch: int | None = None,
+        max_rows_per_epoch: int | None = None,
         patience: float = 0.0,
         stop: StopRequest | None = None,
     ) -> StreamedTogether: ...
@@ -247,6 +249,7 @@ class Project:
         max_files_per_epoch: int | None = None,
         max_bytes_per_epoch: int | str | None = None,
         max_commits_per_epoch: int | None = None,
+        max_rows_per_epoch: int | None = None,
         patience: float = 0.0,
         stop: StopRequest | None = None,
     ) -> Streamed | StreamedTogether:
@@ -267,6 +270,7 @@ class Project:
             max_files_per_epoch: limit on the source files in one epoch.
             max_bytes_per_epoch: approximate limit on the bytes of source files in one epoch, such as `"1g"`.
             max_commits_per_epoch: limit on the source commits in one epoch.
+            max_rows_per_epoch: limit on the rows of the source files in one epoch; None for 20,000,000.
             patience: seconds to wait for a running stream that ends on its own.
             stop: a request with which another thread or a signal handler can end the stream after the current epoch.
 
@@ -288,7 +292,7 @@ class Project:
             str(restore),
             restore_from_timeline,
             parallelism,
-            EpochLimits(max_files_per_epoch, max_bytes, max_commits_per_epoch),
+            EpochLimits(max_files_per_epoch, max_bytes, max_commits_per_epoch, max_rows_per_epoch),
             patience,
         )
         if not isinstance(pipeline, str):

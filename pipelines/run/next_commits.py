@@ -28,6 +28,8 @@ UNREAD = Position(version=-1)
 
 DEFAULT_FILES = 1000
 """Limit on files if no limit on bytes is given."""
+DEFAULT_ROWS = 20_000_000
+"""Limit on rows if none is given: a small file may have very many rows, because equal values take no space in it."""
 
 Ends: TypeAlias = Sequence[Position]
 """Position in each input's source at which a run ends: the head when the run began."""
@@ -35,7 +37,7 @@ Ends: TypeAlias = Sequence[Position]
 
 @dataclass(frozen=True, slots=True)
 class EpochLimits:
-    """Limits on what one epoch of a stream reads; None is no limit.
+    """Limits on what one epoch of a stream reads. None is the default, which is no limit for bytes and commits.
 
     An epoch that can't stay within a limit reads one file, or one commit if it may not split commits.
 
@@ -43,6 +45,7 @@ class EpochLimits:
         files: number of source files. If neither files nor bytes are limited, it is 1,000.
         bytes: bytes of source files.
         commits: number of source commits. A part of a commit counts as one.
+        rows: number of rows in the files, as far as the source records it. If None, it is 20,000,000.
 
     Raises:
         IllegalArgument: a limit is not a whole number above zero.
@@ -51,16 +54,19 @@ class EpochLimits:
     files: int | None = None
     bytes: int | None = None
     commits: int | None = None
+    rows: int | None = None
 
     def __post_init__(self) -> None:
         for limit in fields(self):
             value: object = getattr(self, limit.name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise IllegalArgument(
-                    f"limits.{limit.name}", value, "give a whole number above zero, or None for no limit"
+                    f"limits.{limit.name}", value, "give a whole number above zero, or None for the default"
                 )
         if self.files is None and self.bytes is None:
             object.__setattr__(self, "files", DEFAULT_FILES)
+        if self.rows is None:
+            object.__setattr__(self, "rows", DEFAULT_ROWS)
 
 
 def next_commits(
@@ -119,12 +125,13 @@ def _until(log: Source, end: Position) -> int:
 
 @dataclass
 class _Budget:
-    """The files, bytes and commits taken for an epoch, and its limits."""
+    """The files, bytes, commits and rows taken for an epoch, and its limits."""
 
     limits: EpochLimits
     files: int = 0
     bytes: int = 0
     commits: int = 0
+    rows: int = 0
 
     def take(self, files: Sequence[SourceFile], whole: bool) -> int:
         """Take the first files of the next commit, and return their number.
@@ -133,10 +140,10 @@ class _Budget:
             files: the unread files of the commit.
             whole: True takes all of them or none.
         """
-        fitting, count, size = 0, self.files, self.bytes
+        fitting, count, size, rows = 0, self.files, self.bytes, self.rows
         for file in files:
-            count, size = count + 1, size + (file.size or 0)
-            if not self._has_room_for(count, size):
+            count, size, rows = count + 1, size + (file.size or 0), rows + (file.rows or 0)
+            if not self._has_room_for(count, size, rows):
                 break
             fitting += 1
         if whole and fitting < len(files):
@@ -145,13 +152,15 @@ class _Budget:
             fitting = len(files) if whole else 1
         self.files += fitting
         self.bytes += sum(file.size or 0 for file in files[:fitting])
+        self.rows += sum(file.rows or 0 for file in files[:fitting])
         self.commits += fitting > 0
         return fitting
 
-    def _has_room_for(self, files: int, size: int) -> bool:
+    def _has_room_for(self, files: int, size: int, rows: int) -> bool:
         limits = self.limits
         return (
             (limits.files is None or files <= limits.files)
             and (limits.bytes is None or size <= limits.bytes)
+            and (limits.rows is None or rows <= limits.rows)
             and (limits.commits is None or self.commits < limits.commits)
         )

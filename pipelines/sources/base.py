@@ -51,7 +51,7 @@ class ChangeFilesMissing(Refused):
 
 
 class OpenPart(Protocol):
-    """An open file of a source: its rows in groups, each of which is read as a whole.
+    """An open file of a source: its rows in groups, each of which is read in tables of bounded size.
 
     The bounds let a run skip groups, and count rows without reading them. A file without statistics returns None for
     bounds and True for `may_be_null`.
@@ -87,8 +87,11 @@ class OpenPart(Protocol):
     def may_be_null(self, group: int, name: str) -> bool:
         """Return False if it is recorded that a column of a group has no nulls."""
 
-    def read(self, group: int, names: Sequence[str]) -> pa.Table:
-        """Read columns of all rows of a group, in the types that the reader was created with."""
+    def read(self, group: int, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield columns of all rows of a group, in order, in the types that the reader was created with.
+
+        A group of any number of rows needs the memory of one table at a time.
+        """
 
 
 class PartReader(Protocol):

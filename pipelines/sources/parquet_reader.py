@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, key_type
 from tidegate.pipelines.definition.far_times import holds_times, parts_of
 from tidegate.pipelines.errors import Refused
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 
+_ROWS, _ROWS_OF_TEXTS = 1_000_000, 65_536
+"""Largest number of rows that are read together: of numbers, times and keys, and of texts, bytes and nested values."""
 _INSTANT = pa.timestamp("us", tz="UTC")
 
 
@@ -170,10 +173,29 @@ class SourceParquet:
             places[field.name], first = range(first, end), end
         return places
 
-    def read(self, group: int, names: Sequence[str]) -> pa.Table:
+    def read(self, group: int, names: Sequence[str]) -> Iterator[pa.Table]:
         in_files = [self._names[name] for name in names if name in self._names]
-        read = self._file.read_row_group(group, columns=in_files, use_threads=False)
-        rows, columns = self.rows_of(group), []
+        rows, at_a_time = self.rows_of(group), self._rows_at_a_time(names)
+        if rows <= at_a_time:
+            yield self._in_types(
+                group, self._file.read_row_group(group, columns=in_files, use_threads=False), rows, names
+            )
+            return
+        if not in_files:
+            for begin in range(0, rows, at_a_time):
+                yield self._in_types(group, pa.table({}), min(at_a_time, rows - begin), names)
+            return
+        for batch in self._file.iter_batches(at_a_time, row_groups=[group], columns=in_files, use_threads=False):
+            yield self._in_types(group, pa.Table.from_batches([batch]), len(batch), names)
+
+    def _rows_at_a_time(self, names: Sequence[str]) -> int:
+        """Return the number of rows in a table: texts that repeat take little space in a file, but not in memory."""
+        kinds = [self._columns.schema.field(name).type for name in names if name in self._names]
+        return _ROWS_OF_TEXTS if any(rejects.is_text(kind) or pa.types.is_nested(kind) for kind in kinds) else _ROWS
+
+    def _in_types(self, group: int, read: pa.Table, rows: int, names: Sequence[str]) -> pa.Table:
+        """Return columns of rows of a group as the table defines them, with those that the file lacks."""
+        columns = []
         for name in names:
             kind = self._columns.schema.field(name).type
             if name in self._columns.constants:

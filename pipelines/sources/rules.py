@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
@@ -30,12 +31,14 @@ class RuleSettings:
 
     Args:
         key: columns in which a null makes a row unusable.
+        keys: key columns of text or bytes, whose values must not be too long.
         max_ahead: how far an event time may be after its commit, milliseconds.
         gap: column of session gaps; None if there is none.
         times: columns that the computation reads and that contain timestamps or dates at any depth.
     """
 
     key: tuple[str, ...]
+    keys: tuple[str, ...]
     max_ahead: Millis
     gap: str | None
     times: tuple[str, ...]
@@ -87,6 +90,28 @@ def _broken(
     for name in settings.times:
         if name in columns:
             yield rejects.VALUE_OUT_OF_RANGE, far_rows(columns[name])
+    for name in settings.keys:
+        if name in columns and (long := _too_long(columns[name])) is not None:
+            yield rejects.KEY_TOO_LONG, long
+
+
+def _too_long(column: pa.ChunkedArray) -> Bools | None:
+    """Return a flag for each value: whether it is too long for a key; None if no value can be."""
+    flags = [_too_long_in(chunk) for chunk in column.chunks]
+    return np.concatenate(flags) if any(part.any() for part in flags) else None
+
+
+def _too_long_in(chunk: pa.Array) -> Bools:
+    in_dictionary = pa.types.is_dictionary(chunk.type)
+    values = chunk.dictionary if in_dictionary else chunk
+    # Usually a whole column takes less memory than one value that is too long.
+    if values.nbytes <= rejects.LONGEST_KEY:
+        return np.zeros(len(chunk), np.bool_)
+    long: Bools = np.asarray(pc.greater(pc.binary_length(values), rejects.LONGEST_KEY).fill_null(False))
+    if in_dictionary:
+        indices = np.asarray(chunk.indices.fill_null(len(long)))
+        long = np.append(long, False)[indices]
+    return long
 
 
 def are_times_usable(settings: RuleSettings, smallest: Millis, largest: Millis, committed: Millis) -> bool:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import LAST_TIME, ONLY_PARTITION, PARTITION, key_type, plain
 from tidegate.pipelines.definition.far_times import holds_times
+from tidegate.pipelines.definition.rejects import is_text
 from tidegate.pipelines.sources.rules import Bools, Int64s, RuleSettings, flags_of, rejected
 from tidegate.pipelines.sources.zones import offsets_of_walls
 from tidegate.windowing.time import Millis
@@ -151,6 +152,7 @@ class SourceColumns:
         kinds = {name: self.of_events.field(name).type for name in dict.fromkeys((*self.key, *self.used))}
         return RuleSettings(
             key=self.key if self.reject_null_keys else (),
+            keys=tuple(name for name in self.key if is_text(kinds[name])),
             max_ahead=self.max_ahead,
             gap=self.gap,
             times=tuple(name for name, kind in kinds.items() if holds_times(kind)),

@@ -43,9 +43,20 @@ class EvaluatedRows:
 
     def usable(self, since: Millis, until: Millis) -> Bools:
         """Return a flag for each row: True if no rule rejects it and its time is in `[since, until)`."""
+        usable = self.counted(since, until)
+        if rejects.KEY_TOO_LONG in self.rejected:
+            usable &= ~self.rejected[rejects.KEY_TOO_LONG]
+        return usable
+
+    def counted(self, since: Millis, until: Millis) -> Bools:
+        """Return a flag for each row: True if the plan counts it as usable, so that its time moves the watermark.
+
+        A plan counts most rows by statistics, which don't show whether a key is too long.
+        """
         usable = np.ones(len(self.times), np.bool_)
-        for unusable in self.rejected.values():
-            usable &= ~unusable
+        for reason, unusable in self.rejected.items():
+            if reason != rejects.KEY_TOO_LONG:
+                usable &= ~unusable
         if len(self.times) and (int(self.times.min()) < since or int(self.times.max()) >= until):
             usable &= (self.times >= since) & (self.times < until)
         return usable
@@ -60,7 +71,7 @@ class EvaluatedRows:
 
     def moving(self, part: FilePart, columns: SourceColumns, names: Sequence[str]) -> Iterator[tuple[pa.Table, Int64s]]:
         """Yield rows whose times move the watermark, as columns of events with their times."""
-        wanted = self.usable(part.since, part.until)
+        wanted = self.counted(part.since, part.until)
         yield self.table.filter(pa.array(wanted)), self.times[wanted]
         if columns.all_move and self.dropped is not None:
             table = columns.derive(self.dropped, names)
@@ -93,17 +104,17 @@ class SourceTable:
         return self.files.open(part)
 
     def evaluated(self, number: int, part: FilePart, names: Sequence[str]) -> Iterator[EvaluatedRows]:
-        """Yield the rows of a file that tasks read and evaluate, one row group at a time."""
+        """Yield the rows of a file that tasks read and evaluate, at most one row group at a time."""
         with self.open(part) as file:
-            for first, group in file.groups(self.columns.time_in_files, part.since, part.until):
-                yield self.evaluated_group(number, part, file, (first, group), names)
+            for place in file.groups(self.columns.time_in_files, part.since, part.until):
+                yield from self.evaluated_group(number, part, file, place, names)
 
     def evaluated_group(
         self, number: int, part: FilePart, file: OpenPart, place: tuple[int, int], names: Sequence[str]
-    ) -> EvaluatedRows:
-        """Read columns of a row group and check its rows."""
-        table, places = self._read(file, place, self.columns.reads(names))
-        return self.evaluated_rows(number, part, table, places, names)
+    ) -> Iterator[EvaluatedRows]:
+        """Read columns of a row group and check its rows. A large row group is read in several tables."""
+        for table, places in self._read(file, place, self.columns.reads(names)):
+            yield self.evaluated_rows(number, part, table, places, names)
 
     def evaluated_rows(
         self, number: int, part: FilePart, table: pa.Table, places: Int64s, names: Sequence[str]
@@ -123,17 +134,19 @@ class SourceTable:
         if sql is None or sql.where is None:
             kept = file.kept(first, group)
             return file.rows_of(group) if kept is None else int(np.count_nonzero(kept)), 0
-        table, _ = self._read(file, place, self.columns.reads(()))
-        passed = sql.kept(table)
-        rows = len(table) if passed is None else int(np.count_nonzero(passed))
-        return rows, len(table) - rows
+        rows = dropped = 0
+        for table, _ in self._read(file, place, self.columns.reads(())):
+            passed = sql.kept(table)
+            of_table = len(table) if passed is None else int(np.count_nonzero(passed))
+            rows, dropped = rows + of_table, dropped + len(table) - of_table
+        return rows, dropped
 
     def stored(self, part: FilePart, names: Sequence[str]) -> Iterator[tuple[pa.Table, Int64s]]:
         """Yield source columns of a file, with the positions of the rows, for Spark to evaluate SQL."""
         with self.open(part) as file:
             for place in file.groups(self.columns.time_in_files, part.since, part.until):
-                table, places = self._read(file, place, names)
-                yield pa.table([plain(table[name]) for name in names], names=list(names)), places
+                for table, places in self._read(file, place, names):
+                    yield pa.table([plain(table[name]) for name in names], names=list(names)), places
 
     def evaluated_by_spark(
         self, number: int, part: FilePart, events: pa.Table, places: Int64s, rows: pa.Table | None
@@ -150,11 +163,18 @@ class SourceTable:
         dropped = events.filter(pa.array(~kept))
         return self._judge(number, part, events.filter(flags), places[kept], dropped, kept_rows)
 
-    def _read(self, file: OpenPart, place: tuple[int, int], names: Sequence[str]) -> tuple[pa.Table, Int64s]:
+    def _read(self, file: OpenPart, place: tuple[int, int], names: Sequence[str]) -> Iterator[tuple[pa.Table, Int64s]]:
+        """Yield columns of the rows of a group that are not deleted, with the positions of the rows in the file."""
         first, group = place
-        table, kept = file.read(group, names), file.kept(first, group)
-        places = np.arange(first, first + len(table))
-        return (table, places) if kept is None else (table.filter(pa.array(kept)), places[kept])
+        kept, begin = file.kept(first, group), 0
+        for table in file.read(group, names):
+            places = np.arange(first + begin, first + begin + len(table))
+            if kept is None:
+                yield table, places
+            else:
+                of_table = kept[begin : begin + len(table)]
+                yield table.filter(pa.array(of_table)), places[of_table]
+            begin += len(table)
 
     def _judge(
         self,
@@ -178,11 +198,14 @@ class SourceTable:
         schema, tables, order = self.columns.schema, [], []
         with self.open(part) as file:
             for first, group in file.groups():
-                inside = np.flatnonzero((places >= first) & (places < first + file.rows_of(group)))
-                if len(inside):
-                    rows = file.read(group, schema.names).take(pa.array(places[inside] - first))
+                if not ((places >= first) & (places < first + file.rows_of(group))).any():
+                    continue
+                for table in file.read(group, schema.names):
+                    inside = np.flatnonzero((places >= first) & (places < first + len(table)))
+                    rows = table.take(pa.array(places[inside] - first))
                     tables.append(pa.table([plain(rows[name]) for name in schema.names], schema=schema))
                     order.append(inside)
+                    first += len(table)
         if not tables:
             return schema.empty_table()
         back = np.argsort(np.concatenate(order), kind="stable")

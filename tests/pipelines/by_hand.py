@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -173,7 +173,7 @@ class HandPlan:
             for report in run_shard(job, marker, partial(self._events, marker.shard)).to_pylist()
         ]
 
-    def _events(self, shard: int) -> pa.Table | None:
+    def _events(self, shard: int) -> Iterator[pa.Table]:
         groups = self.plan.shards[shard]
         key, parallelism = self.plan.bound.key, self.plan.bound.pipeline.max_parallelism
         rows = [dict(zip(EVENTS.names, row, strict=True)) for row in self.rows]
@@ -191,7 +191,7 @@ class HandPlan:
             for name in names:
                 columns[f"{prefix}{name}"] = pa.array([row[name] for row in own], EVENTS.field(name).type)
         columns[ROW] = pa.array(own, pa.struct(list(EVENTS)))
-        return pa.table(columns)
+        yield pa.table(columns)
 
 
 def shorten_log(tables: PipelineTables, table: str, oldest: int) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.plan_commits import ReadCommit
-from tidegate.pipelines.run.next_commits import DEFAULT_FILES, UNREAD, Ends, EpochLimits, next_commits
+from tidegate.pipelines.run.next_commits import DEFAULT_FILES, DEFAULT_ROWS, UNREAD, Ends, EpochLimits, next_commits
 from tidegate.pipelines.sources.base import ReplacedSource
 from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
 from tidegate.windowing.errors import IllegalArgument
@@ -39,7 +39,7 @@ class Log:
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
         for version, (time, sizes) in enumerate(self.versions):
             if sizes and version > after and (until is None or version <= until):
-                files = [SourceFile(f"{version}-{i}", time, size=size) for i, size in enumerate(sizes)]
+                files = [SourceFile(f"{version}-{i}", time, rows=size % 7, size=size) for i, size in enumerate(sizes)]
                 yield SourceCommit(version, time, tuple(files))
 
 
@@ -98,12 +98,13 @@ def keeps(limits: EpochLimits, files: Sequence[SourceFile], commits: int) -> boo
     return (
         (limits.files is None or len(files) <= limits.files)
         and (limits.bytes is None or sum(file.size or 0 for file in files) <= limits.bytes)
+        and (limits.rows is None or sum(file.rows or 0 for file in files) <= limits.rows)
         and (limits.commits is None or commits <= limits.commits)
     )
 
 
 LIMIT = st.none() | st.integers(1, 5)
-LIMITS = st.builds(EpochLimits, LIMIT, st.none() | st.integers(1, 40), LIMIT)
+LIMITS = st.builds(EpochLimits, LIMIT, st.none() | st.integers(1, 40), LIMIT, st.none() | st.integers(1, 12))
 COMMITS = st.lists(st.tuples(st.integers(0, 20), st.lists(st.integers(0, 30), max_size=4)), max_size=8)
 
 
@@ -139,18 +140,23 @@ def test_a_limit_ends_an_epoch_inside_a_commit_only_if_the_windows_allow_it() ->
     assert [names(epoch) for epoch in epochs([log], [EpochLimits(commits=1)])] == whole
     assert [names(epoch) for epoch in epochs([log], [EpochLimits(bytes=11)])] == whole
     assert [len(epoch) for epoch in epochs([log], [EpochLimits(bytes=1)])] == [1, 1, 1, 1]
+    assert [names(epoch) for epoch in epochs([log], [EpochLimits(rows=15)])] == [["0-0", "0-1", "1-0"], ["1-1"]]
+    assert [names(epoch) for epoch in epochs([log], [EpochLimits(rows=15)], False)] == whole
+    assert [len(epoch) for epoch in epochs([log], [EpochLimits(rows=1)])] == [1, 1, 1, 1]
 
 
 def test_only_bytes_lift_the_limit_of_files_that_nobody_asked_for() -> None:
     assert EpochLimits().files == EpochLimits(commits=1).files == DEFAULT_FILES
     assert EpochLimits(bytes=1).files is None
     assert EpochLimits(files=7, bytes=1).files == 7
+    assert EpochLimits().rows == EpochLimits(files=7, bytes=1, commits=1).rows == DEFAULT_ROWS
+    assert EpochLimits(rows=7).files == DEFAULT_FILES
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "many", True])
-@pytest.mark.parametrize("field", ["files", "bytes", "commits"])
+@pytest.mark.parametrize("field", ["files", "bytes", "commits", "rows"])
 def test_a_limit_that_is_none_is_refused_by_its_name(field: str, value: Any) -> None:
-    told = f"limits.{field} = {value!r}: give a whole number above zero, or None for no limit"
+    told = f"limits.{field} = {value!r}: give a whole number above zero, or None for the default"
     with pytest.raises(IllegalArgument, match=re.escape(told)):
         EpochLimits(**{field: value})
 

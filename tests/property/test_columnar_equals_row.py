@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Context
+from functools import partial
+from itertools import pairwise
 from typing import Any, get_args
 
 import datasketches
@@ -45,7 +48,13 @@ from tidegate.windowing.aggregates import ApproxQuantile, chosen, doubles, sketc
 from tidegate.windowing.aggregates.exact import SumOutOfRange
 from tidegate.windowing.aggregates.order import first_rows, ranks
 from tidegate.windowing.assigners import MergingWindowAssigner
-from tidegate.windowing.columnar import ColumnarOperator, ColumnarWindowJoin, run_in_passes
+from tidegate.windowing.columnar import (
+    ColumnarOperator,
+    ColumnarWindowJoin,
+    joined_outcomes,
+    run_in_passes,
+    run_in_pieces,
+)
 from tidegate.windowing.columnar.slices import Slicing, slicing_of
 from tidegate.windowing.compute import JoinKind
 from tidegate.windowing.epochs import Outcome
@@ -150,6 +159,52 @@ def test_an_epoch_in_passes_gives_what_it_gives_at_once(case: Case, rows_at_a_ti
         came = run_in_passes(columnar, epoch.elements, state, epoch.timeline, rows=rows_at_a_time)
         assert_same(expected, came)
         state = expected.state
+
+
+@given(cases(), st.lists(st.integers(0, 30), max_size=4), st.integers(1, 40), st.randoms(use_true_random=False))
+@settings(PATIENT, max_examples=EXAMPLES // 2)
+def test_an_epoch_in_pieces_in_any_order_gives_what_it_gives_at_once(
+    case: Case, cuts: list[int], rows_at_a_time: int, draw: random.Random
+) -> None:
+    """If `Windows.may_split_commits`, the rows of a commit, or of a backfill's interval, may come in any order."""
+    assume(case.windows.may_split_commits)
+    panes = PanePolicy(case.windows.accumulation, retract_merged=True, coalesce_late=True)
+    schema = state_schema(case.windows, case.key, None, panes)
+    columnar = ColumnarOperator(case.windows, schema, panes, MAX_PARALLELISM)
+    state = schema.to_table([], MAX_PARALLELISM)
+    for epoch in epochs_of(case):
+        order = np.array(
+            sorted(range(len(epoch.elements)), key=lambda row: (epoch.elements.commits[row], draw.random()))
+        )
+        pieces = pieces_of(epoch.elements, order.astype(np.int64), sorted(cuts), epoch.timeline)
+        event(f"pieces: {len(pieces)}, in event order: {case.lag is not None}")
+        run = partial(run_in_pieces, columnar, [piece for _, piece in pieces], state, epoch.timeline, rows_at_a_time)
+        try:
+            expected = columnar.run(epoch.elements, state, epoch.timeline)
+        except SumOutOfRange:
+            with pytest.raises(SumOutOfRange):
+                list(run())
+            return
+        outcomes = list(run())
+        came = [outcome.with_late_rows(rows) for (rows, _), outcome in zip(pieces, outcomes, strict=True)]
+        assert_same(expected, joined_outcomes(came))
+        state = expected.state
+
+
+def pieces_of(
+    elements: Elements, order: Any, cuts: list[int], timeline: Timeline
+) -> list[tuple[Any, tuple[Elements, int, bool]]]:
+    """The elements in this order, cut at some places, which may be within a commit; each piece with its rows."""
+    pieces = []
+    bounds = sorted({0, *(cut for cut in cuts if cut < len(order))})
+    for begin, end in pairwise([*bounds, len(order)]):
+        rows, rest = order[begin:end], order[end:]
+        last, ended = len(timeline.complete) - 1, bool(timeline.complete[-1])
+        if len(rest):
+            last = int(elements.commits[rows[-1]])
+            ended = timeline.lag is None and not (elements.commits[rest] == last).any()
+        pieces.append((rows, (elements.take(rows), last, ended)))
+    return pieces
 
 
 def whole(case: Case, schema: StateSchema, state: pa.Table) -> pa.Table:

@@ -10,7 +10,7 @@ due. Windows merge only through elements, so the other windows of its key can't 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -292,7 +292,54 @@ def run_in_passes(
         outcome = operator.run(replace(taken, commits=taken.commits - commit), state, part)
         state = outcome.state
         outcomes.append(outcome.with_late_rows(pass_rows))
-    return _joined(outcomes)
+    return joined_outcomes(outcomes)
+
+
+def run_in_pieces(
+    operator: ColumnarOperator,
+    pieces: Iterable[tuple[Elements, int, bool]],
+    state: pa.Table,
+    timeline: Timeline,
+    rows: int = ROWS_AT_A_TIME,
+) -> Iterator[Outcome]:
+    """Yield the outcomes of an epoch whose elements come in pieces, which need not fit in memory together.
+
+    The pieces of an epoch are the commits of the epoch, in order, or parts of them. The outcome is that of
+    `operator.run` over all elements if the order of the elements of a commit does not matter
+    (`Windows.may_split_commits`). The state of the last outcome is the state after the epoch.
+
+    Args:
+        operator: the operator.
+        pieces: elements, the number of the last commit of which they have elements, and True if that commit ends with
+            them. In event order the commit is 0, and only the last piece ends it.
+        state: state rows before the epoch.
+        timeline: timeline of the epoch.
+        rows: see `run_in_passes`.
+    """
+    watermark, first = timeline.initial, 0
+    for elements, last, ended in pieces:
+        if timeline.lag is None:
+            part = timeline.part(watermark, first, last, ended)
+            outcome = run_in_passes(operator, replace(elements, commits=elements.commits - first), state, part, rows)
+            watermark, first = part.final, last + ended
+        else:
+            outcome = _held(operator, elements, state, timeline, ended, rows)
+        state = outcome.state
+        yield outcome
+
+
+def _held(
+    operator: ColumnarOperator, elements: Elements, state: pa.Table, timeline: Timeline, ended: bool, rows: int
+) -> Outcome:
+    """Return the outcome of a piece in event order, computed on about `rows` elements at a time."""
+    size, outcomes = max(1, rows // operator.windows_of_an_element), []
+    for begin in range(0, max(1, len(elements)), size):
+        is_last = ended and begin + size >= len(elements)
+        part = elements.slice(begin, min(size, len(elements) - begin))
+        outcome = operator.run(part, state, timeline if is_last else timeline.held())
+        state = outcome.state
+        outcomes.append(outcome.with_late_rows(np.arange(begin, begin + len(part))))
+    return joined_outcomes(outcomes)
 
 
 def _passes(elements: Elements, timeline: Timeline, rows: int) -> Iterator[tuple[Int64s, int, Timeline]]:
@@ -324,8 +371,8 @@ def _passes(elements: Elements, timeline: Timeline, rows: int) -> Iterator[tuple
         watermark = part.final
 
 
-def _joined(outcomes: list[Outcome]) -> Outcome:
-    """Return the outcomes of all passes as one; its state is that of the last pass."""
+def joined_outcomes(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the outcomes of all passes or pieces as one; its state is that of the last one."""
     counters = Counters.total(outcome.counters for outcome in outcomes)
     counters.open_windows = outcomes[-1].counters.open_windows
     return replace(

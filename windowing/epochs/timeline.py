@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -98,6 +98,14 @@ class Timeline:
             clocks=self.clocks[first : last + 1].tolist(),
             clock=self.clock if first == 0 else int(self.clocks[first - 1]),
         )
+
+    def held(self) -> Timeline:
+        """Return the timeline of the first elements of an epoch in event order, when the others have yet to come.
+
+        The watermark stays, and what fires at the end of the commit waits: no element is late because of the watermark
+        that another element of the epoch reaches.
+        """
+        return replace(self, complete=np.zeros(1, np.bool_), final=self.initial)
 
     @property
     def initial(self) -> Millis:

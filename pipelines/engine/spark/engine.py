@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FILE, KEPT, MARKER, PACK, PARTITION, PATH, PLACE, ROW, SHARD
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
-from tidegate.pipelines.engine.base import PACKED, Batches, Names, Run, balanced_groups
+from tidegate.pipelines.engine.base import PACKED, Batches, Names, Pack, Run, balanced_groups
 from tidegate.pipelines.engine.spark.connect import count_cores, keep_alive, runs_here
 from tidegate.pipelines.engine.spark.versions import from_arrow, place_by_number
 from tidegate.pipelines.errors import Refused, TidegateError
@@ -176,7 +176,7 @@ class SparkEngine:
         files: FileSlice | None,
         pack: Run,
         markers: Mapping[int, str],
-        run: Callable[[str, Sequence[pa.Buffer]], Batches],
+        run: Callable[[str, Sequence[Pack]], Batches],
         schema: pa.Schema,
     ) -> list[pa.RecordBatch]:
         """Pack events by shard, shuffle the packs, and run a function once for each shard; see `Engine.exchanged`.
@@ -192,7 +192,7 @@ class SparkEngine:
         def work(batches: Batches) -> Batches:
             marker, packs = _of_shard(batches)
             if marker is not None:
-                yield from run(marker, packs)
+                yield from run(marker, [partial(_same, pack) for pack in packs])
 
         return _collected(placed.mapInArrow(work, from_arrow(schema)))
 
@@ -369,6 +369,10 @@ def _of_shard(batches: Iterable[pa.RecordBatch]) -> tuple[str | None, list[pa.Bu
         if PACK in batch.schema.names:
             packs += [pack.as_buffer() for pack in batch.column(PACK).drop_null()]
     return marker, packs
+
+
+def _same(pack: pa.Buffer) -> pa.Buffer:
+    return pack
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.pipelines.definition.event_columns import PACK, SHARD, TIME
+from tidegate.pipelines.definition.event_columns import COMMIT, PACK, SHARD, TIME
 from tidegate.pipelines.epoch.exchange import Placing, gathered, joined, unpacked
 from tidegate.pipelines.epoch.plan import BYTES_PER_SHARD, ROWS_PER_SHARD, cut_shards
 from tidegate.windowing.keys import KeySchema
@@ -28,10 +30,15 @@ def events_of(kinds: list[str], picks: list[int]) -> tuple[Placing, pa.Table]:
     names = tuple(f"k{number}" for number in range(len(kinds)))
     key = KeySchema(names, tuple(KEYS[kind][0] for kind in kinds))
     columns: dict[str, pa.Array] = {TIME: pa.array(range(len(picks)), pa.int64())}
+    columns[COMMIT] = pa.array([0] * len(picks), pa.int32())
     for number, (name, kind) in enumerate(zip(names, kinds, strict=True)):
         values = KEYS[kind][1]
         columns[f"key_{name}"] = pa.array([values[(pick + number) % len(values)] for pick in picks], KEYS[kind][0])
     return Placing(key, cut_shards(3, 16), 16), pa.table(columns)
+
+
+def opened(packs: Iterable[bytes]) -> pa.Table | None:
+    return joined(list(unpacked([partial(pa.py_buffer, pack) for pack in packs])))
 
 
 def rows(table: pa.Table | None) -> list[dict[str, Any]]:
@@ -48,7 +55,7 @@ def test_reading_everywhere_and_moving_packs_give_each_shard_the_events_of_its_k
     parts = [events.slice(start, 4) for start in range(0, len(events), 4)]
     packs = [pack for piece in range(pieces) for pack in placing.packs(parts[piece::pieces])]
     for number, shard in enumerate(placing.shards):
-        moved = unpacked(
+        moved = opened(
             pack
             for batch in packs
             for owner, pack in zip(batch[SHARD].to_pylist(), batch[PACK].to_pylist(), strict=True)
@@ -83,10 +90,10 @@ def test_a_key_travels_in_one_type_whether_or_not_a_task_meets_a_null(kind: pa.D
     packs = [
         pack
         for keys in tasks
-        for batch in placing.packs([pa.table({"key_k": pa.array(keys).cast(kind)})])
+        for batch in placing.packs([pa.table({COMMIT: [0] * len(keys), "key_k": pa.array(keys).cast(kind)})])
         for pack in batch[PACK].to_pylist()
     ]
-    moved = unpacked(packs)
+    moved = opened(packs)
     assert moved.schema.field("key_k").type == pa.dictionary(pa.int32(), kind)
     assert moved["key_k"].null_count == 3
     assert (

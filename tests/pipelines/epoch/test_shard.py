@@ -101,7 +101,7 @@ def test_a_column_that_no_array_holds_is_refused_with_the_way_out(tmp_path: Path
         }
     )
     with pytest.raises(Refused, match=r"key groups 0 to 127: .* larger than 2 GiB.* larger parallelism"):
-        run_shard(job_of(plan), markers_of(plan)[0], lambda: events)
+        run_shard(job_of(plan), markers_of(plan)[0], lambda: iter([events]))
 
 
 def epochs_of(folder: Path, pipeline: Pipeline) -> ByHand:

@@ -6,7 +6,7 @@ import json
 import random
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -235,7 +235,7 @@ def test_of_a_file_with_another_deletion_vector_only_the_rows_of_the_difference_
     with_vectors(lake, ([1, 2], [1, 2, 7], [7], [], list(range(10))))
     groups, read = list[int](), SourceParquet.read
 
-    def noted(self: SourceParquet, group: int, names: Sequence[str]) -> pa.Table:
+    def noted(self: SourceParquet, group: int, names: Sequence[str]) -> Iterator[pa.Table]:
         groups.append(group)
         return read(self, group, names)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,8 +199,8 @@ def test_files_from_before_a_key_column_was_added_reach_the_shards_with_those_fr
 
     own = list(placing.select(files.events(), range(2)).values())
     packs = [pack for batch in placing.packs(files.events()) for pack in batch[PACK].to_pylist()]
-    for tables in (own, [unpacked([pack]) for pack in packs]):
-        rows = [row for table in tables if table is not None for row in table.to_pylist()]
+    for tables in (own, unpacked([partial(pa.py_buffer, pack) for pack in packs])):
+        rows = [row for table in tables for row in table.to_pylist()]
         assert sorted((row[TIME], row["key_part"]) for row in rows) == [
             (to_millis(moment), part) for moment, part in expected
         ]

@@ -26,7 +26,7 @@ COLUMNS = {
     "day": pa.date32(),
 }
 TIMES = ("at", "wall", "day")
-SETTINGS = RuleSettings(key=("user", "a.b"), max_ahead=MAX_AHEAD, gap="gap", times=TIMES)
+SETTINGS = RuleSettings(key=("user", "a.b"), keys=("user", "a.b"), max_ahead=MAX_AHEAD, gap="gap", times=TIMES)
 GOOD: dict[str, Any] = {
     "user": "u",
     "a.b": "b",
@@ -43,8 +43,9 @@ def around(*numbers: int) -> st.SearchStrategy[int | None]:
     return st.sampled_from([None, *(number + step for number in numbers for step in (-1, 0, 1))])
 
 
+LONG = ["x" * 2**20, "x" * (2**20 + 1), "\u00e9" * (2**19 + 1)]
 VALUES = {
-    "user": st.none(),
+    "user": st.sampled_from([None, *LONG]),
     "a.b": st.none(),
     "gap": around(1, LONGEST_GAP),
     "at": around(*MICROS),
@@ -76,15 +77,23 @@ def by_hand(row: dict[str, Any], settings: RuleSettings, rules: Sequence[str] = 
         rejects.NULL_GAP: settings.gap is not None and row["gap"] is None,
         rejects.GAP_OUT_OF_RANGE: settings.gap is not None and outside(row["gap"], 1, LONGEST_GAP + 1),
         rejects.VALUE_OUT_OF_RANGE: any(outside(row[name], *bounds[name]) for name in settings.times),
+        rejects.KEY_TOO_LONG: any(len((row[name] or "").encode()) > 2**20 for name in settings.keys),
     }
     return next((reason for reason in rules if broken[reason]), OK)
 
 
-def by_arrow(rows: list[dict[str, Any]], settings: RuleSettings, rules: Sequence[str] = rejects.REASONS) -> list[str]:
+def by_arrow(
+    rows: list[dict[str, Any]],
+    settings: RuleSettings,
+    rules: Sequence[str] = rejects.REASONS,
+    as_dictionaries: bool = False,
+) -> list[str]:
     columns = {}
     for name, kind in COLUMNS.items():
         stored = pa.int32() if pa.types.is_date(kind) else pa.int64() if pa.types.is_timestamp(kind) else kind
         columns[name] = pa.array([row[name] for row in rows], stored).cast(kind)
+        if as_dictionaries and name in settings.keys:
+            columns[name] = columns[name].dictionary_encode()
     times = [row[TIME] for row in rows]
     valid = None if None not in times else np.array([time is not None for time in times])
     table = None if rules == OF_TIME else pa.table(columns)
@@ -101,9 +110,14 @@ def by_arrow(rows: list[dict[str, Any]], settings: RuleSettings, rules: Sequence
 @example([GOOD | {"user": None, TIME: None, "gap": None}, GOOD], True)
 def test_whole_columns_give_each_row_its_reason(rows: list[dict[str, Any]], in_commit: bool) -> None:
     rows = rows if in_commit else [row | {COMMITTED: None} for row in rows]
-    for settings in (SETTINGS, RuleSettings((), 0, None, ()), RuleSettings(("user",), 5, None, TIMES[:1])):
+    for settings in (
+        SETTINGS,
+        RuleSettings((), ("user",), 0, None, ()),
+        RuleSettings(("user",), (), 5, None, TIMES[:1]),
+    ):
         for rules in (rejects.REASONS, OF_TIME):
-            assert by_arrow(rows, settings, rules) == [by_hand(row, settings, rules) for row in rows]
+            statuses = [by_hand(row, settings, rules) for row in rows]
+            assert by_arrow(rows, settings, rules) == statuses == by_arrow(rows, settings, rules, as_dictionaries=True)
 
 
 def test_each_rule_has_a_row_that_breaks_it_alone() -> None:
@@ -115,6 +129,7 @@ def test_each_rule_has_a_row_that_breaks_it_alone() -> None:
         rejects.NULL_GAP: {"gap": None},
         rejects.GAP_OUT_OF_RANGE: {"gap": 0},
         rejects.VALUE_OUT_OF_RANGE: {"day": DAYS[1]},
+        rejects.KEY_TOO_LONG: {"user": LONG[1]},
     }
     rows = [GOOD | broken for broken in bad.values()]
     assert by_arrow(rows, SETTINGS) == [by_hand(row, SETTINGS) for row in rows] == list(bad)
