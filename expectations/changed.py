@@ -35,7 +35,7 @@ from tidegate.windowing.timestamps import epoch_millis
 
 UNITS: Final = {"hour": "h", "day": "D", "month": "M"}
 _YEARS: Final = (np.datetime64("0001-01-01", "ms"), np.datetime64("9999-12-31T23:59:59.999", "ms"))
-_NO_PARTITION: Final = np.iinfo(np.int64).min
+NO_PARTITION: Final = np.iinfo(np.int64).min
 _SALT: Final = secrets.token_bytes(16)
 """A secret of this process: with a plain hash, somebody could choose keys whose hashes collide."""
 
@@ -106,7 +106,7 @@ def differing(rows: pa.Table, shape: WindowShape | None) -> tuple[Ints, bool]:
         counted["is_retraction"], pc.greater(counted["came_sum"], left), pc.not_equal(counted["came_sum"], left)
     )
     partitions: Ints = np.unique(counted.filter(differs)["partition"].to_numpy())
-    return partitions[partitions != _NO_PARTITION], len(partitions) > 0
+    return partitions[partitions != NO_PARTITION], len(partitions) > 0
 
 
 def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:
@@ -204,7 +204,7 @@ def _numbers(batch: pa.RecordBatch, unit: str) -> pa.Table:
     shown = batch.select([name for name in names if name in _SEEN or name not in leading])
     content = hashes_of_rows(shown) * np.uint64(31) + owners
     columns: dict[str, Any] = {
-        "partition": _partitions(batch, unit),
+        "partition": partitions_of(batch, unit),
         "window": np.zeros(count, np.uint64),
         "pane": np.zeros(count, np.int64),
         "content": content,
@@ -233,14 +233,26 @@ def _numbers_of_keys(batch: pa.RecordBatch, key: Sequence[str]) -> npt.NDArray[n
     return np.asarray(numbers[texts.indices.to_numpy()], np.uint64)
 
 
-def _partitions(batch: pa.RecordBatch, unit: str) -> Ints:
-    """Return the partition of each row, or `_NO_PARTITION` if it has no time or one that Python can't represent."""
-    times = epoch_millis(batch[results.time_column(batch.schema)])
-    moments = times.fill_null(_NO_PARTITION).to_numpy().astype("datetime64[ms]")
+def partitions_of(rows: pa.RecordBatch | pa.Table, unit: str) -> Ints:
+    """Return the partition of each row, or `NO_PARTITION` if it has no time or one that Python can't represent."""
+    times = epoch_millis(rows[results.time_column(rows.schema)])
+    return partitions_at(times.fill_null(NO_PARTITION).to_numpy(), unit)
+
+
+def partitions_at(times: Ints, unit: str) -> Ints:
+    """Return the partition of each time (int64 epoch milliseconds): the number of units since 1970."""
+    moments = times.astype("datetime64[ms]")
     first, last = _YEARS
     is_named = (moments >= first) & (moments <= last)
     partitions: Ints = moments.astype(f"datetime64[{UNITS[unit]}]").astype(np.int64)
-    return np.where(is_named, partitions, _NO_PARTITION)
+    return np.where(is_named, partitions, NO_PARTITION)
+
+
+def partition_bounds(partition: int, unit: str) -> tuple[Millis, Millis]:
+    """Return start and end of a partition, int64 epoch milliseconds."""
+    bounds = np.array([partition, partition + 1]).astype(f"datetime64[{UNITS[unit]}]")
+    start, end = bounds.astype("datetime64[ms]").astype(np.int64).tolist()
+    return start, end
 
 
 MOST_KEYS: Final = 1000

@@ -12,15 +12,16 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.expectations.beside import NewWindows
 from tidegate.expectations.changed import Changed, Mark, changed_partitions
-from tidegate.expectations.pinned import Pinned, as_frame, pin
+from tidegate.expectations.pinned import Pinned, pin
 from tidegate.expectations.run import QualityRun, run_suites
-from tidegate.expectations.suites import TableSuite, check_suite, own_suite, suites
+from tidegate.expectations.suites import TableSuite, check_suite, own_suite, suites, windows_suite
 from tidegate.expectations.unexpected_rows import matches
+from tidegate.pipelines.definition import windows
 from tidegate.pipelines.definition.config import Config, PartitionUnit
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
@@ -50,6 +51,8 @@ _UNSTABLE = re.compile(
 """Expressions that depend on other windows or on the current time: each check evaluates a condition again."""
 
 
+WINDOWS = windows.NAME
+"""Name of the suite for the rows of table `windows`."""
 _ROWS_OF = {"rejects": "rejected"}
 """Name of a suite's rows if it differs from the suite's name."""
 
@@ -153,16 +156,21 @@ def check(
         UsageError: the suite is faulty.
         Refused: the pipeline has no such epoch.
     """
-    path = config.entry(pipeline).suite
-    suite = None if path is None else config.load(path, f"pipelines.{pipeline}.suite")
     tables, value = PipelineTables.of(config, pipeline), load_pipeline(config, pipeline)
     folder = config.work_folder / docs_folder(pipeline)
     folder.mkdir(parents=True, exist_ok=True)
+    loaded = [*_suites_of_windows(config, pipeline)]
     pinned = pin(tables, value, epoch, folder, everything=everything)
-    if suite is not None:
-        check_suite(suite, f"pipelines.{pipeline}.suite = {path!r}", pinned.no_rows)
+    for name, field, suite, _ in loaded:
+        check_suite(suite, field, pinned.slices.schema, name.removeprefix("new "))
     beside = [*_suites_of_other_tables(config, pinned, value)]
-    run = run_suites([*beside, *suites(pinned, suite)], pinned, tables, artifacts_of(config))
+    entry = config.entry(pipeline)
+    partitions: PartitionUnit = "day" if entry.asset_partitions == "none" else entry.asset_partitions
+    of_windows = [
+        windows_suite(name, suite, NewWindows(pinned, partitions, shown, entry.windows.early))
+        for name, _, suite, shown in loaded
+    ]
+    run = run_suites(suites(pinned, *beside, *of_windows), pinned, tables, artifacts_of(config))
     now = system_clock()
     outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)
     clean(config, now)
@@ -194,27 +202,39 @@ def acknowledge(config: Config, pipeline: str, where: str, reason: str) -> Ackno
     # Most bad windows are new. Only `quality --all` reads the older ones, and there may be very many of those.
     for everything in (False, True):
         pinned = pin(tables, load_pipeline(config, pipeline), everything=everything)
-        windows = pinned.fresh
-        if count := int(matches(where, windows).sum()) if len(windows) else 0:
+        fresh = pinned.fresh
+        if count := int(matches(where, fresh).sum()) if len(fresh) else 0:
             break
     else:
         raise UsageError(
-            f"--where {where!r}: none of the {len(windows)} final windows of {pipeline} that are not acknowledged yet "
+            f"--where {where!r}: none of the {len(fresh)} final windows of {pipeline} that are not acknowledged yet "
             f"satisfies it. `tidegate quality {pipeline} --all` names those that fail"
         )
     outcomes.acknowledge(tables, pinned.manifest, where, reason, count, datetime.now(UTC))
     return Acknowledged(pipeline, pinned.manifest.epoch, where, reason, count)
 
 
+def _suites_of_windows(config: Config, pipeline: str) -> Iterator[tuple[str, str, Any, bool]]:
+    """Yield the pipeline's suites over windows: name of the rows, field, suite, and if it sees windows as shown."""
+    entry = config.entry(pipeline)
+    for name, field, path, shown in (
+        ("new final windows", "suite", entry.suite, False),
+        ("new rows of table windows", f"suites.{WINDOWS}", entry.suites.windows, True),
+    ):
+        if path is not None:
+            full = f"pipelines.{pipeline}.{field}"
+            yield name, f"{full} = {path!r}", config.load(path, full), shown
+
+
 def _suites_of_other_tables(config: Config, pinned: Pinned, pipeline: Pipeline) -> Iterator[TableSuite]:
     """Yield the suites for rows other than final windows, for each table that has new rows."""
     for kind, path in config.entry(pipeline.name).suites:
-        if path is None:
+        if path is None or kind == WINDOWS:
             continue
         field, what = f"pipelines.{pipeline.name}.suites.{kind}", f"new {_ROWS_OF.get(kind, kind)} rows"
         suite = config.load(path, field)
         rows = rows_since(pinned, pipeline, kind)
-        check_suite(suite, f"{field} = {path!r}", rows.head(0), what)
+        check_suite(suite, f"{field} = {path!r}", rows.schema, what)
         if len(rows):
             yield own_suite(what, suite, rows)
 
@@ -250,7 +270,7 @@ SOURCE = "source"
 """Name of the source's rows in `[pipelines.NAME.suites]`. The other names are table names."""
 
 
-def rows_since(pinned: Pinned, pipeline: Pipeline, kind: str) -> pd.DataFrame:
+def rows_since(pinned: Pinned, pipeline: Pipeline, kind: str) -> pa.Table:
     """Return the rows of a kind that were added since the newest epoch checked before, or all if there is none.
 
     Raises:
@@ -261,12 +281,12 @@ def rows_since(pinned: Pinned, pipeline: Pipeline, kind: str) -> pd.DataFrame:
     earlier = epochs.filter(pc.less(epochs["epoch"], pinned.manifest.epoch))["epoch"].to_pylist()
     since = quality.newest_of_checked(pinned.tables, earlier)
     if kind == SOURCE:
-        return as_frame(_source_rows(pinned, pipeline, since))
+        return _source_rows(pinned, pipeline, since)
     handle, scope = pinned.scope.pinned.handles[kind], pinned.scope
     where = scope.pinned.current & (pc.field("epoch") > (0 if since is None else since))
     names, schema = [file["path"] for file in scope.files_of(kind)], arrow_schema(handle)
     batches = pinned.tables.warehouse.read_batches(pinned.tables.path(kind), names, schema, where=where)
-    return as_frame(pa.Table.from_batches(batches, schema))
+    return pa.Table.from_batches(batches, schema)
 
 
 def _source_rows(pinned: Pinned, pipeline: Pipeline, since: int | None) -> pa.Table:

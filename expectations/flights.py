@@ -8,7 +8,6 @@ import great_expectations.expectations as gxe
 aircraft_duty = gx.ExpectationSuite(
     name="aircraft_duty",
     expectations=[
-        gxe.ExpectCompoundColumnsToBeUnique(column_list=["tailnum", "window_id", "pane", "op"], severity="critical"),
         gxe.ExpectColumnValuesToNotBeNull(column="tailnum", severity="critical"),
         gxe.ExpectColumnPairValuesAToBeGreaterThanB(
             column_A="window_end", column_B="window_start", severity="critical"
@@ -26,7 +25,6 @@ aircraft_duty = gx.ExpectationSuite(
 airport_hours = gx.ExpectationSuite(
     name="airport_hours",
     expectations=[
-        gxe.ExpectCompoundColumnsToBeUnique(column_list=["origin", "window_id", "pane", "op"], severity="critical"),
         gxe.ExpectColumnValuesToBeInSet(column="origin", value_set=["EWR", "JFK", "LGA"], severity="critical"),
         gxe.ExpectColumnValuesToBeBetween(column="departures", min_value=1, max_value=120, severity="critical"),
         gxe.ExpectColumnPairValuesAToBeGreaterThanB(
@@ -40,9 +38,6 @@ airport_hours = gx.ExpectationSuite(
 carrier_shifts = gx.ExpectationSuite(
     name="carrier_shifts",
     expectations=[
-        gxe.ExpectCompoundColumnsToBeUnique(
-            column_list=["carrier", "origin", "window_id", "pane", "op"], severity="critical"
-        ),
         gxe.ExpectColumnValuesToBeInSet(column="origin", value_set=["EWR", "JFK", "LGA"], severity="critical"),
         gxe.ExpectColumnValuesToBeBetween(column="flights", min_value=1, severity="critical"),
         gxe.ExpectColumnValuesToBeBetween(column="longest_leg", min_value=1, max_value=5000, severity="warning"),

@@ -1,8 +1,8 @@
 """Expectations about windows, for a pipeline's own suite, or for using Great Expectations on its results directly.
 
 Each works on rows in memory that have the columns `window_start` and `window_end`, one row per window. Lengths are
-milliseconds. A check gives a pipeline's suite the windows that became final since the previous check; "the previous
-window" is the previous one among these.
+milliseconds. Rules that compare a window with the one before it get that window from the check, whichever epoch
+published it; used directly, they compare the rows that they are given.
 
 >>> import great_expectations as gx
 >>> from tidegate.expectations.library import ExpectWindowsToFollowEachOther
@@ -22,6 +22,7 @@ from tidegate.expectations.invariants.windows import (
     ExpectWindowsToBeAligned,
     ExpectWindowsToBeAtLeast,
 )
+from tidegate.expectations.needs import Needs
 
 __all__ = [
     "ExpectColumnToChangeByAtMost",
@@ -30,6 +31,7 @@ __all__ = [
     "ExpectWindowsToBeAtLeast",
     "ExpectWindowsToBeAtMost",
     "ExpectWindowsToFollowEachOther",
+    "Needs",
     "Rule",
 ]
 
@@ -52,7 +54,7 @@ class ExpectWindowsToBeAtMost(Rule):
 
 def _before(rows: pd.DataFrame, key: list[str], values: pd.Series) -> pd.Series:
     """Return for each row the value of its key's previous window; null for the first."""
-    ordered = rows.sort_values("window_start", kind="stable").index
+    ordered = rows.sort_values(["window_start", "window_end"], kind="stable").index
     values = values[ordered]
     if not key:
         return values.shift().reindex(rows.index)
@@ -72,6 +74,7 @@ class ExpectWindowsToFollowEachOther(Rule):
     key: list[str]
     length: int
 
+    needs: ClassVar[Needs] = "neighbours"
     shown: ClassVar[tuple[str, ...] | None] = ()
     text: ClassVar[str] = "There are at most $length ms between two windows of one $key."
 
@@ -95,6 +98,7 @@ class ExpectColumnToChangeByAtMost(Rule):
     key: list[str]
     factor: float
 
+    needs: ClassVar[Needs] = "neighbours"
     text: ClassVar[str] = "$column of one $key changes by at most a factor of $factor from window to window."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:

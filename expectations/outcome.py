@@ -20,9 +20,15 @@ from great_expectations.core.expectation_validation_result import (
     ExpectationSuiteValidationResult,
     ExpectationValidationResult,
 )
+from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.execution_engine import PandasExecutionEngine
 
+from tidegate.expectations.beside import Part
 from tidegate.expectations.invariants.rule import Rule
 from tidegate.expectations.invariants.tables import COMPUTED
+from tidegate.expectations.needs import fact_of
+from tidegate.expectations.typed import columns_of
+from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.quality import MOST_EXAMPLES, Example
@@ -35,7 +41,16 @@ _TIMES = ("watermark", "since")
 """Parameters in epoch milliseconds."""
 _OF_ALL = {
     *("id", "meta", "notes", "description", "severity", "rendered_content", "catch_exceptions", "result_format"),
-    *("windows", "batch_id", "condition_parser", "ignore_row_if", "is_merging", "by_epoch", "library_metadata"),
+    *(
+        "needs",
+        "windows",
+        "batch_id",
+        "condition_parser",
+        "ignore_row_if",
+        "is_merging",
+        "by_epoch",
+        "library_metadata",
+    ),
 }
 """Parameters that don't affect what an expectation requires."""
 _BOUNDS = ("window_start", "window_end")
@@ -63,25 +78,33 @@ class Outcome:
     failing: list[pd.DataFrame | None] = field(default_factory=list)
     checked: list[pd.DataFrame] = field(default_factory=list)
 
-    def take(self, result: Any, rows: pd.DataFrame) -> None:
+    def take(self, result: Any, part: Part) -> None:
         """Add the result of a part."""
-        raw = result.result or {}
-        self.success &= bool(result.success)
+        raw, rows = result.result or {}, part.rows
+        selected = (raw.get("details") or {}).get("unexpected_rows")
+        places = raw.get("unexpected_index_list")
+        if part.counts is not None and selected is not None:
+            places = self._places_of(selected, rows)
+        if part.counts is not None and places is not None:
+            self._take_counted(np.array(places, np.int64), part, part.counts)
+            return
         self.rows += len(rows)
         if "unexpected_count" in raw and "element_count" in raw:
             self.unexpected = (self.unexpected or 0) + int(raw["unexpected_count"])
-        selected = (raw.get("details") or {}).get("unexpected_rows")
         if selected is not None:
             self.unexpected = (self.unexpected or 0) + len(selected)
-        elif (seen := raw.get("observed_value")) is not None:
+        elif (seen := raw.get("observed_value")) is not None and (self.success or not part.time):
+            # Of several partitions, the first one that fails is shown.
             seen = seen.item() if hasattr(seen, "item") else seen
             self.observed = shown(seen)
             self.number = float(seen) if isinstance(seen, int | float) and not isinstance(seen, bool) else None
+            if part.time and not result.success:
+                self.observed += f" in {part.time}"
+        self.success &= bool(result.success)
         if result.success:
             return
         self.checked.append(rows)
         left = MOST_EXAMPLES - len(self.examples)
-        places = raw.get("unexpected_index_list")
         if places is not None:
             self.failing.append(rows.loc[places])
             self.examples += [self._example(row) for row in rows.loc[places[:left]].to_dict("records")]
@@ -90,9 +113,79 @@ class Outcome:
             self.failing.append(pd.DataFrame(selected))
             self.examples += [self._example(row, all_columns=True) for row in selected[:left]]
         else:
-            self.failing.append(None)
-            values = list(raw.get("partial_unexpected_list") or ())
-            self.examples += [Example("", "", shown(value)) for value in values[:left]]
+            # A total is wrong because of the windows that are new in its partition, or else of any.
+            chosen = np.ones(len(rows), np.bool_) if part.new is None or not part.new.any() else part.new
+            self.failing.append(pd.DataFrame(rows[chosen]) if part.time else None)
+            values = list(raw.get("partial_unexpected_list") or ()) or [raw.get("observed_value")] * bool(part.time)
+            self.examples += [Example("", part.time, shown(value)) for value in values[:left]]
+
+    def _take_counted(self, places: npt.NDArray[np.int64], part: Part, counts: npt.NDArray[np.bool_]) -> None:
+        """Add the rows that break it, of which only those count that are new or were compared with a new one."""
+        rows, applies = part.rows, self._applies_to(part.rows)
+        broken = places[counts[places]]
+        if part.before is not None:
+            # Great Expectations compares with the last row that it reads, which may belong to another window.
+            broken = broken[applies[broken] & applies[part.before[broken]]]
+        owners = np.unique(broken if part.owner is None else part.owner[broken])
+        self.rows += part.judged
+        self.unexpected = (self.unexpected or 0) + len(owners)
+        checked = int((applies & part.new).sum()) if part.new is not None else int(applies.sum())
+        mostly = getattr(self.expectation, "mostly", 1.0)
+        if not len(owners) or 1 - len(owners) / max(checked, len(owners)) >= mostly:
+            return
+        self.success = False
+        self.checked.append(rows)
+        self.failing.append(rows.loc[owners])
+        shown_places = broken[: MOST_EXAMPLES - len(self.examples)].tolist()
+        others = self._compared_with(shown_places, part)
+        self.examples += [
+            self._example(_record(rows, place), beside=None if other is None else _record(rows, other))
+            for place, other in zip(shown_places, others, strict=True)
+        ]
+
+    def _compared_with(self, places: Sequence[int], part: Part) -> list[int | None]:
+        """Return for each row the one before it, or one with equal values if they must be unique."""
+        if part.before is not None:
+            return [int(part.before[place]) for place in places]
+        if fact_of(self.expectation).reads != "identity" or not places:
+            return [None] * len(places)
+        names = columns_of(self.expectation)
+        same = part.rows.groupby(names, dropna=False, sort=False).ngroup().to_numpy()
+        equal = [np.flatnonzero(same == same[place]) for place in places]
+        return [
+            next((int(other) for other in few if other != place), None)
+            for place, few in zip(places, equal, strict=True)
+        ]
+
+    def _applies_to(self, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        """Mark the rows that it is about: those that satisfy its condition and have a value."""
+        chosen = pd.Series(True, index=rows.index)
+        if isinstance(self.expectation, Rule):
+            return chosen.to_numpy()
+        if (condition := getattr(self.expectation, "row_condition", None)) is not None:
+            domain = {"row_condition": condition, "condition_parser": self.expectation.condition_parser}
+            engine = PandasExecutionEngine(batch_data_dict={"rows": rows})
+            found, _, _ = engine.get_compute_domain({"batch_id": "rows", **domain}, MetricDomainTypes.TABLE)
+            chosen &= rows.index.isin(found.index)
+        named = [name for name in columns_of(self.expectation) if name in rows]
+        if named:
+            chosen &= rows[named].notna().any(axis=1)
+        return chosen.to_numpy(bool)
+
+    def _places_of(self, selected: Sequence[dict[str, Any]], rows: pd.DataFrame) -> list[int]:
+        """Return the places of the windows that a query selected."""
+        names = [*self.key, *(name for name in ("window_start", "event_time") if name in rows)]
+        if selected and (missing := [name for name in names if name not in selected[0]]):
+            raise UsageError(
+                f"{self.type}: its query compares windows, so select {', '.join(missing)}, too: without them nothing "
+                "says which windows are new"
+            )
+        texts = zip(*(rows[name].map(shown) for name in names), strict=True)
+        places: dict[tuple[str, ...], list[int]] = {}
+        for place, text in enumerate(texts):
+            places.setdefault(text, []).append(place)
+        chosen = {tuple(shown(row[name]) for name in names) for row in selected}
+        return sorted(place for text in chosen for place in places.get(text, ()))
 
     def times(self, column: str) -> npt.NDArray[Any] | None:
         """Return the times (NumPy) of the rows that break it, or None if rows are unknown or have no time.
@@ -173,17 +266,34 @@ class Outcome:
             if part is not None
         ]
 
-    def _example(self, row: dict[str, Any], all_columns: bool = False) -> Example:
+    def _example(self, row: dict[str, Any], all_columns: bool = False, beside: dict[str, Any] | None = None) -> Example:
+        """Return a row as an example; `beside` is the row that it was compared with."""
         key = {name: row[name] for name in self.key if name in row}
         others = [name for name in row if name not in key and name not in _BOUNDS]
         window = _window(row)
+        named = {*self.columns.split(", ")}
         if isinstance(self.expectation, Rule):
             chosen = self.expectation.shown
-            others = others if chosen is None else [name for name in chosen if name in row]
+            if chosen is not None:
+                others = [name for name in chosen if name in row]
+            elif beside is not None:
+                others = [name for name in others if name in named]
         elif (key or window) and not all_columns:
-            named = {*self.columns.split(", ")}
             others = [name for name in others if name in named]
-        return Example(_key(key), window, _pairs(row, others))
+        value = _pairs(row, others)
+        if beside is not None:
+            owner = {name: beside[name] for name in self.key if name in beside}
+            before = fact_of(self.expectation).needs == "neighbours"
+            of_other = "" if before and _key(owner) == _key(key) else _key(owner)
+            place = ", ".join(filter(None, (of_other, _window(beside))))
+            value = ", ".join(filter(None, (value, f"{'after' if before else 'as'} {place}")))
+            value = f"{value}: {_pairs(beside, others)}" if others and before else value
+        return Example(_key(key), window, value)
+
+
+def _record(rows: pd.DataFrame, place: int) -> dict[str, Any]:
+    (row,) = rows.iloc[[place]].to_dict("records")
+    return {str(name): value for name, value in row.items()}
 
 
 def _moments(times: pd.Series) -> npt.NDArray[Any] | None:

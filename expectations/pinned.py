@@ -228,11 +228,6 @@ class Pinned:
                 windows = windows[~(matches(where, windows) & (windows["epoch"] <= epoch))].reset_index(drop=True)
         return windows
 
-    @property
-    def no_rows(self) -> pd.DataFrame:
-        """Return an empty frame with the columns of the final windows."""
-        return as_frame(self.slices.schema.empty_table())
-
     def windows(self) -> Iterator[pd.DataFrame]:
         """Yield the final windows, one row each, in parts; all windows of a key are in one part."""
         for rows in self.slices:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import great_expectations as gx
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
 
 from tidegate.expectations.docs import remove_page, write_page, write_result
+from tidegate.expectations.needs import fact_of
 from tidegate.expectations.outcome import Outcome, validation_result
 from tidegate.expectations.pinned import Pinned
 from tidegate.expectations.suites import CRITICAL, WARNING, TableSuite
@@ -184,22 +186,33 @@ def validate(batch: Any, suite: TableSuite, key: Sequence[str]) -> list[Outcome]
         TidegateError: an expectation of tidegate raised an exception.
     """
     outcomes = [Outcome(expectation, key) for expectation in suite.expectations]
-    for rows in suite.parts():
-        # An expectation can belong to only one suite in Great Expectations, and each part needs a new suite.
-        copies = [expectation.copy(deep=True) for expectation in suite.expectations]
-        for place, copy in enumerate(copies):
-            # The results come in a different order.
-            copy.meta = {_PLACE: place}
-        given = gx.ExpectationSuite(name=suite.table, expectations=copies)
-        result = batch.get_batch({"dataframe": rows}).validate(given, result_format=_EVERY_ROW)
-        for part in result.results:
-            outcome = outcomes[part.expectation_config.meta[_PLACE]]
-            if (error := _exception(part)) is not None:
-                of = f" of {outcome.columns}" if outcome.columns else ""
-                broken = UsageError if suite.is_own else TidegateError
-                raise broken(f"{suite.table}: {outcome.type}{of} can't be evaluated: {error}")
-            outcome.take(part, rows)
-    return outcomes
+    judged = set[int]()
+    for places, parts in suite.batches():
+        for part in parts:
+            judged |= {*places}
+            for place, result in _evaluated(batch, suite, places, part.rows):
+                outcome = outcomes[place]
+                if (error := _exception(result)) is not None:
+                    of = f" of {outcome.columns}" if outcome.columns else ""
+                    broken = UsageError if suite.is_own else TidegateError
+                    raise broken(f"{suite.table}: {outcome.type}{of} can't be evaluated: {error}")
+                outcome.take(result, part)
+    for place, outcome in enumerate(outcomes):
+        if place not in judged and fact_of(outcome.expectation).needs == "partition":
+            outcome.observed = suite.waits
+    return [outcome for place, outcome in enumerate(outcomes) if place in judged or outcome.observed]
+
+
+def _evaluated(batch: Any, suite: TableSuite, places: Sequence[int], rows: pd.DataFrame) -> Iterator[tuple[int, Any]]:
+    """Yield place and result of some of a suite's expectations."""
+    # An expectation can belong to only one suite in Great Expectations, and each part needs a new suite.
+    copies = [suite.fitted(suite.expectations[place]).copy(deep=True) for place in places]
+    for place, copy in zip(places, copies, strict=True):
+        # The results come in a different order.
+        copy.meta = {_PLACE: place}
+    given = gx.ExpectationSuite(name=suite.table, expectations=copies)
+    for result in batch.get_batch({"dataframe": rows}).validate(given, result_format=_EVERY_ROW).results:
+        yield result.expectation_config.meta[_PLACE], result
 
 
 def _exception(result: Any) -> str | None:

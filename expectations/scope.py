@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -247,16 +248,21 @@ def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None, by_clo
 
     `by_clock` is True if the clock ends the windows, False if the watermark does.
     """
+    return windows.filter(pa.array(are_fresh(windows, epochs, since, by_clock)))
+
+
+def are_fresh(windows: pa.Table, epochs: pa.Table, since: int | None, by_clock: bool) -> npt.NDArray[np.bool_]:
+    """Return a flag for each window that `fresh_windows` selects."""
     if since is None:
-        return windows
-    is_new = pc.greater(windows["epoch"], since)
+        return np.ones(len(windows), np.bool_)
+    is_new: npt.NDArray[np.bool_] = windows["epoch"].to_numpy() > since
     if results.has_panes(windows.schema):
-        were_final = pa.array(results.are_final(windows, _final_through(epochs, since, by_clock)))
-        is_new = pc.or_(is_new, pc.invert(were_final))
-    return windows.filter(is_new)
+        is_new = is_new | ~results.are_final(windows, final_through(epochs, since, by_clock))
+    return is_new
 
 
-def _final_through(epochs: pa.Table, epoch: int, by_clock: bool) -> Millis:
+def final_through(epochs: pa.Table, epoch: int, by_clock: bool) -> Millis:
+    """Return the time through which windows were final after an epoch, int64 epoch milliseconds."""
     (row,) = epochs.filter(pc.equal(epochs["epoch"], epoch)).slice(0, 1).to_pylist()
     if by_clock:
         return to_millis(row["processing_time"]) - 1

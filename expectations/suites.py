@@ -7,7 +7,8 @@ nothing about the data, so it is an error of the suite and not a failed check.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from string import Formatter
@@ -15,13 +16,17 @@ from typing import Any, Final, TypeAlias
 
 import great_expectations.expectations as gxe
 import pandas as pd
+import pyarrow as pa
 from great_expectations.exceptions import MetricProviderError
 from great_expectations.execution_engine import PandasExecutionEngine
 from great_expectations.expectations.registry import get_metric_provider
 
 from tidegate.expectations import unexpected_rows
+from tidegate.expectations.beside import NewWindows, Part
 from tidegate.expectations.invariants import tables, windows
-from tidegate.expectations.pinned import Pinned
+from tidegate.expectations.needs import CORE, NEEDS, Fact, fact_of
+from tidegate.expectations.pinned import Pinned, as_frame
+from tidegate.expectations.typed import columns_of, fitted, type_faults, typed
 from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.errors import UsageError
 
@@ -29,37 +34,115 @@ CRITICAL, WARNING, INFO = "critical", "warning", "info"
 """Critical fails the task and holds back the asset, warning marks the run, and info is only recorded."""
 
 
-Parts: TypeAlias = Callable[[], Iterable[pd.DataFrame]]
+Frames: TypeAlias = Callable[[], Iterable[pd.DataFrame]]
 """A function that yields the rows to check in parts; rows that a rule compares are in the same part."""
+
+Batch: TypeAlias = tuple[Sequence[int], Iterable[Part]]
+"""Places of expectations in their suite, and the parts that they are evaluated on."""
 
 
 @dataclass(frozen=True)
 class TableSuite:
     """The expectations for the rows of one table, such as final windows, panes, epochs or files.
 
-    `is_own` is True for the pipeline's own suites, `of_windows` if the rows are windows, so that a failing row belongs
-    to a partition.
+    Args:
+        table: name of the rows.
+        frames: the rows, for suites of tidegate.
+        expectations: the expectations.
+        of_windows: True if the rows are windows, so that a failing row belongs to a partition.
+        own: the rows of one of the pipeline's own suites, for each group of expectations that read them alike.
+        schema: types of these rows.
+        waits: what to report for an expectation that had no rows to judge; "" if it is left out.
     """
 
     table: str
-    parts: Parts
+    frames: Frames
     expectations: tuple[Any, ...]
-    is_own: bool = False
     of_windows: bool = False
+    own: Callable[[], Iterable[Batch]] | None = None
+    schema: pa.Schema | None = None
+    waits: str = ""
+
+    @property
+    def is_own(self) -> bool:
+        """True if it is one of the pipeline's own suites."""
+        return self.own is not None
+
+    def fitted(self, expectation: Any) -> Any:
+        """Return an expectation with limits that fit the types of the rows."""
+        return expectation if self.schema is None else fitted(expectation, self.schema)
+
+    def batches(self) -> Iterable[Batch]:
+        """Return the expectations in groups, each with the rows to evaluate it on."""
+        if self.own is not None:
+            return self.own()
+        return [(range(len(self.expectations)), map(Part, self.frames()))]
 
 
-def own_suite(rows: str, suite: Any, frame: pd.DataFrame, *, of_windows: bool = False) -> TableSuite:
-    """Return one of the pipeline's own suites over some rows, which messages call `rows`."""
+def _copies(suite: Any) -> tuple[Any, ...]:
     # An expectation can belong to only one suite in Great Expectations, and the caller may use the suite again.
-    copies = tuple(expectation.copy(deep=True) for expectation in suite.expectations)
-    return TableSuite(f"{rows}: {suite.name}", lambda: (frame,), copies, is_own=True, of_windows=of_windows)
+    return tuple(expectation.copy(deep=True) for expectation in suite.expectations)
 
 
-def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
+def own_suite(name: str, suite: Any, rows: pa.Table) -> TableSuite:
+    """Return one of the pipeline's own suites over rows that are no windows, which messages call `name`."""
+    copies = _copies(suite)
+
+    def batches() -> Iterator[Batch]:
+        for reads in dict.fromkeys(fact_of(each).reads for each in copies):
+            places = [place for place, each in enumerate(copies) if fact_of(each).reads == reads]
+            yield places, [Part(as_frame(typed(rows, reads)))]
+
+    return TableSuite(f"{name}: {suite.name}", tuple, copies, own=batches, schema=rows.schema)
+
+
+def windows_suite(name: str, suite: Any, windows: NewWindows) -> TableSuite | None:
+    """Return one of the pipeline's own suites over new windows, which messages call `name`.
+
+    Each expectation gets what it needs beside them. Return None if nothing is to be judged.
+    """
+    copies, pinned = _copies(suite), windows.pinned
+    if not windows and not any(fact_of(each).needs == "partition" for each in copies):
+        return None
+
+    def batches() -> Iterator[Batch]:
+        groups: dict[tuple[Fact, tuple[str, ...]], list[int]] = {}
+        for place, each in enumerate(copies):
+            fact = fact_of(each)
+            by = tuple(getattr(each, "key", pinned.key)) if fact.needs == "neighbours" else ()
+            groups.setdefault((fact, by), []).append(place)
+        for (fact, by), places in groups.items():
+            if fact.needs == "neighbours":
+                yield places, windows.neighbours(by, fact.reads)
+            elif fact.needs == "partition":
+                yield places, windows.partitions(fact.reads)
+            elif fact.needs == "standing":
+                yield places, windows.standing(fact.reads, _named_by([copies[place] for place in places]))
+            else:
+                yield places, windows.alone(fact.reads)
+
+    return TableSuite(
+        f"{name}: {suite.name}",
+        tuple,
+        copies,
+        of_windows=True,
+        own=batches,
+        schema=pinned.slices.schema,
+        waits=f"no {windows.unit} with new windows is complete" if windows else "",
+    )
+
+
+def _named_by(expectations: Sequence[Any]) -> list[str] | None:
+    """Return the columns that expectations read; None if they may read any."""
+    if not all(type(each) in CORE and not getattr(each, "row_condition", None) for each in expectations):
+        return None
+    return [name for each in expectations for name in columns_of(each)]
+
+
+def suites(pinned: Pinned, *own: TableSuite | None) -> list[TableSuite]:
     """Return the suites to run over pinned tables.
 
-    The pipeline's own suite covers the windows that became final since the newest check that passed. It is left out if
-    there are none, because a mean or a row count is meaningless without rows.
+    The pipeline's own suites come first, so that an error in them ends the check before anything else is checked.
     """
     checked = [
         TableSuite("final windows", pinned.windows, tuple(_windows(pinned))),
@@ -100,12 +183,7 @@ def suites(pinned: Pinned, pipeline_suite: Any = None) -> list[TableSuite]:
     if pinned.differing_windows is not None:
         of_table = tables.ExpectTableToHaveTheWindowsThatStand(severity=CRITICAL)
         checked.append(_whole("table windows", pinned.differing_windows, of_table))
-    fresh = pinned.fresh if pipeline_suite is not None and pinned.fresh_windows else None
-    if fresh is not None and len(fresh):
-        new_windows = own_suite("new final windows", pipeline_suite, fresh, of_windows=True)
-        # The pipeline's own suite runs first, so that an error in it ends the check before anything else is checked.
-        checked.insert(0, new_windows)
-    return [suite for suite in checked if suite.expectations]
+    return [suite for suite in (*own, *checked) if suite is not None and suite.expectations]
 
 
 def _whole(table: str, rows: pd.DataFrame, *expectations: Any) -> TableSuite:
@@ -197,29 +275,29 @@ def _state(pinned: Pinned) -> Iterator[Any]:
 
 assert unexpected_rows.PROVIDERS, "the import registers them"
 
-_OF_ONE: Final = ("column", "column_A", "column_B")
-_OF_SEVERAL: Final = ("column_list", "key")
+_COMPARES: Final = re.compile(r"\bover\s*\(", re.IGNORECASE)
+"""A window function of SQL."""
 _MAY_LACK: Final = "expect_column_to_exist"
 
 
-def check_suite(suite: Any, name: str, rows: pd.DataFrame, what: str = "final windows") -> None:
+def check_suite(suite: Any, name: str, schema: pa.Schema, what: str = "final windows") -> None:
     """Check that every expectation of a pipeline's own suite can be evaluated.
 
-    Messages begin with `name`, the suite's field in tidegate.toml, and call the rows `what`.
+    Messages begin with `name`, the suite's field in tidegate.toml, and call the rows `what`; `schema` has their types.
 
     Raises:
-        UsageError: it is not a suite, or one of its expectations lacks a parameter, names a missing column, or can't be
-            evaluated on rows in memory.
+        UsageError: it is not a suite, or one of its expectations lacks a parameter, names a missing column, has limits
+            of another type than its column, or can't be evaluated on rows in memory.
     """
     if not hasattr(suite, "expectations"):
         raise UsageError(f"{name}: it is a {type(suite).__name__}, not an ExpectationSuite")
     for expectation in suite.expectations:
-        if fault := next(_faults(expectation, rows, what), None):
+        if fault := next(_faults(expectation, schema, what), None):
             raise UsageError(f"{name}: {expectation.expectation_type} (severity {_severity(expectation)}): {fault}")
 
 
-def _faults(expectation: Any, rows: pd.DataFrame, what: str) -> Iterator[str]:
-    columns = list(rows.columns)
+def _faults(expectation: Any, schema: pa.Schema, what: str) -> Iterator[str]:
+    columns = schema.names
     given = {name: getattr(expectation, name) for name in expectation.__fields__}
     for name, value in given.items():
         if name not in ("meta", "rendered_content") and "$PARAMETER" in json.dumps(value, default=str):
@@ -231,14 +309,21 @@ def _faults(expectation: Any, rows: pd.DataFrame, what: str) -> Iterator[str]:
         yield f"its query {query!r} does not read the {what.split()[-1]}: select FROM {{batch}}"
     elif isinstance(query, str) and {name for _, name, _, _ in Formatter().parse(query)} - {"batch", None}:
         yield f"its query {query!r} has braces that are not {{batch}}: double all other braces"
+    elif isinstance(query, str) and _COMPARES.search(query) and not hasattr(expectation, "needs"):
+        yield (
+            f"its query {query!r} compares rows, but it gets the {what} of one check: declare needs in a subclass, "
+            f"such as needs: ClassVar[Needs] = 'neighbours', or 'nothing' if these rows are enough"
+        )
+    if fact_of(expectation).needs not in NEEDS:
+        yield f"needs = {fact_of(expectation).needs!r} is none of {', '.join(NEEDS)}"
     if expectation.expectation_type != _MAY_LACK:
-        lists = (given.get(name) for name in _OF_SEVERAL)
-        named = [given.get(name) for name in _OF_ONE] + [each for few in lists for each in few or ()]
-        for column in named:
-            if isinstance(column, str) and column not in columns:
+        for column in columns_of(expectation):
+            if column not in columns:
                 close = get_close_matches(column, columns, 1)
                 hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(columns)}"
                 yield f"{what} have no column {column!r}. {hint}"
+    yield from type_faults(expectation, schema)
+    rows = as_frame(schema.empty_table())
     engine = PandasExecutionEngine(batch_data_dict={"rows": rows})
     for metric in expectation.get_validation_dependencies(execution_engine=engine).metric_configurations.values():
         try:

@@ -18,6 +18,8 @@ from great_expectations.expectations.metrics.table_metric_provider import TableM
 from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
 from great_expectations.render.renderer.renderer import renderer
 
+from tidegate.expectations.needs import Needs
+
 
 class Rows(TableMetricProvider):
     """A metric that returns the rows themselves, for rules that compare several rows."""
@@ -44,6 +46,8 @@ class Rule(BatchExpectation):
     metric_dependencies: ClassVar[tuple[str, ...]] = (Rows.metric_name,)
     text: ClassVar[str] = ""
     """Description of the rule, with parameters as `$name`."""
+    needs: ClassVar[Needs] = "nothing"
+    """What it needs beside the new windows of a check: `nothing`, `neighbours`, `partition` or `standing`."""
     shown: ClassVar[tuple[str, ...] | None] = None
     """Columns that an example shows in addition to key and window; None shows all columns."""
     success_keys: ClassVar[tuple[str, ...]] = ()
@@ -57,7 +61,11 @@ class Rule(BatchExpectation):
 
     @abstractmethod
     def broken(self, rows: pd.DataFrame) -> pd.Series:
-        """Return a boolean for each row, with the index of `rows`: whether it breaks the rule."""
+        """Return a boolean for each row, with the index of `rows`: whether it breaks the rule.
+
+        If `needs` is `neighbours`, `rows` has the windows of each key without gaps in between, ordered by key and
+        start. A marked row means that it doesn't agree with the window before it.
+        """
 
     @classmethod
     @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)

@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 from tidegate.expectations.invariants.rule import Rule, milliseconds
+from tidegate.expectations.needs import Needs
 
 
 class ExpectWindowsToBeAligned(Rule):
@@ -153,6 +154,7 @@ class ExpectSessionsToLieApart(Rule):
 
     key: list[str]
 
+    needs: ClassVar[Needs] = "neighbours"
     shown: ClassVar[tuple[str, ...] | None] = ()
     text: ClassVar[str] = "Sessions of one $key neither overlap nor touch."
 

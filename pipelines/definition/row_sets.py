@@ -66,19 +66,28 @@ def surplus(left: pa.Table, right: pa.Table, names: Sequence[str]) -> tuple[Bool
     """
     if not len(left) or not len(right):
         return np.ones(len(left), np.bool_), np.ones(len(right), np.bool_)
-    codes, size = np.zeros(len(left) + len(right), np.int64), 1
-    for name in names:
-        column = comparable(pa.chunked_array([*plain(left[name]).chunks, *plain(right[name]).chunks]))
+    of_left, of_right = numbered([left, right], names)
+    size = int(max(of_left.max(), of_right.max())) + 1
+    counts = [np.bincount(part, minlength=size) for part in (of_left, of_right)]
+    return _ranks(of_left) >= counts[1][of_left], _ranks(of_right) >= counts[0][of_right]
+
+
+def numbered(tables: Sequence[pa.Table], names: Sequence[str]) -> list[Int64s]:
+    """Return a number for each row of each table: rows with equal values in the named columns have equal numbers.
+
+    The numbers begin at 0 and have no gaps. Without columns all rows are equal.
+    """
+    codes, size = np.zeros(sum(map(len, tables)), np.int64), 1
+    for name in names if len(codes) else ():
+        column = comparable(pa.chunked_array([chunk for each in tables for chunk in plain(each[name]).chunks]))
         values = column.dictionary_encode(null_encoding="encode").indices
         number = np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
         width = int(number.max(initial=0)) + 1
         if size * width > _LARGEST_CODE:
             codes, size = _dense(codes)
         codes, size = codes * width + number, size * width
-    codes, size = _dense(codes)
-    of_left, of_right = codes[: len(left)], codes[len(left) :]
-    counts = [np.bincount(part, minlength=size) for part in (of_left, of_right)]
-    return _ranks(of_left) >= counts[1][of_left], _ranks(of_right) >= counts[0][of_right]
+    codes, _ = _dense(codes)
+    return np.split(codes, np.cumsum([len(each) for each in tables])[:-1])
 
 
 def _dense(codes: Int64s) -> tuple[Int64s, int]:

@@ -43,7 +43,7 @@ def broken_by_rules(pinned: Pinned, severity: str = "critical", only: str | None
         (suite.table, expectation.expectation_type)
         for suite in suites(pinned)
         if only in (None, suite.table)
-        for rows in suite.parts()
+        for rows in suite.frames()
         for expectation in suite.expectations
         if str(expectation.severity.value) == severity and len(rows) and _marks(expectation, rows).any()
     }

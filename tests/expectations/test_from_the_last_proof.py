@@ -23,8 +23,9 @@ from tests.expectations.broken import broken_by_rules, broken_in
 from tests.expectations.test_quality_command import PIPELINES, USERS
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand, Row
+from tidegate.expectations.beside import NewWindows
 from tidegate.expectations.pinned import Pinned, pin
-from tidegate.expectations.suites import suites
+from tidegate.expectations.suites import suites, windows_suite
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.ledger.lease import Lease
@@ -405,12 +406,14 @@ def test_windows_of_all_epochs_since_a_check_are_new_to_the_next(streamed: ByHan
 
 def test_without_new_windows_the_own_suite_is_not_run(streamed: ByHand) -> None:
     own = gx.ExpectationSuite(name="own", expectations=[gxe.ExpectColumnMeanToBeBetween(column="total", min_value=0)])
-    assert [suite.table for suite in suites(fresh(streamed), own) if suite.is_own] == ["new final windows: own"]
+    first = windows_suite("new final windows", own, NewWindows(fresh(streamed), "day"))
+    assert first
+    assert [suite.table for suite in suites(fresh(streamed), first) if suite.is_own] == ["new final windows: own"]
     check(streamed, 4, passes=True)
     streamed.epoch(watermark=at("16:00"))
     found = fresh(streamed)
     assert found.fresh_windows == 0
-    assert not any(suite.is_own for suite in suites(found, own))
+    assert windows_suite("new final windows", own, NewWindows(found, "day")) is None
 
 
 @pytest.mark.long

@@ -29,10 +29,11 @@ from tests.lake import DAY0, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.recovery.arrivals import copy_of
 from tidegate.expectations import docs
+from tidegate.expectations.beside import NewWindows
 from tidegate.expectations.check import Quality
 from tidegate.expectations.pinned import pin
 from tidegate.expectations.run import run_suites
-from tidegate.expectations.suites import suites
+from tidegate.expectations.suites import suites, windows_suite
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.airflow.lineage import check_facets
 from tidegate.pipelines.definition import results, state, windows
@@ -114,11 +115,12 @@ def test_what_is_only_recorded_neither_marks_the_run_nor_ends_it(tmp_path: Path)
     lake = session_lake()
     tables = project(lake, tmp_path, "")
     pinned = pin(tables, lake.pipeline)
-    rule = gxe.ExpectTableRowCountToBeBetween(min_value=1000, severity="info")
+    rule = gxe.ExpectColumnMaxToBeBetween(column="events", min_value=1000, severity="info")
     own = gx.ExpectationSuite(name="own", expectations=[rule])
-    run = run_suites(suites(pinned, own)[:1], pinned, tables, ArtifactsInFolder(tmp_path))
+    of_own = windows_suite("new final windows", own, NewWindows(pinned, "day"))
+    run = run_suites(suites(pinned, of_own)[:1], pinned, tables, ArtifactsInFolder(tmp_path))
     (found,) = run.failed
-    assert (found.severity, found.observed) == ("info", "3")
+    assert (found.severity, found.observed) == ("info", "2")
     assert (run.state, run.is_critical) == ("passed", False)
     assert quality.newest(tables)["success"].to_pylist() == [False], "and kept"
 
@@ -152,7 +154,8 @@ def test_a_suite_may_be_used_again_in_a_process(tmp_path: Path) -> None:
     own = gx.ExpectationSuite(name="own", expectations=[gxe.ExpectTableRowCountToBeBetween(min_value=1)])
     for _ in range(2):
         pinned = pin(tables, lake.pipeline)
-        assert run_suites(suites(pinned, own), pinned, tables, ArtifactsInFolder(tmp_path)).state == "passed"
+        of_own = windows_suite("new final windows", own, NewWindows(pinned, "hour"))
+        assert run_suites(suites(pinned, of_own), pinned, tables, ArtifactsInFolder(tmp_path)).state == "passed"
 
 
 def test_only_the_newest_pages_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

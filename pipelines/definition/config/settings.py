@@ -154,6 +154,8 @@ class RowSuites(Table):
     Each names an ExpectationSuite, `package.module:name`, that checks rows added since the previous check.
     """
 
+    windows: Annotated[str, AfterValidator(_function)] | None = None
+    """Suite for the rows of table `windows` that are new or changed, before and after their windows become final."""
     late: Annotated[str, AfterValidator(_function)] | None = None
     """Suite for new rows of table `late`."""
     rejects: Annotated[str, AfterValidator(_function)] | None = None
