@@ -268,14 +268,15 @@ def test_what_is_reported_day_by_day_and_at_once_is_what_an_oracle_says(seed: in
         for _ in range(draw.choice([0, 0, 1, 2])):
             if payments.days:
                 city, corrected = draw.choice(sorted(payments.days))
-                if (city, corrected) in known:
+                old = payments.days[city, corrected]
+                value = draw.choice([old + 1, 100 + corrected, 9000, 10])
+                if (city, corrected) in known and value != old:
                     # A window that was written again is new, even if it has its old value again.
                     known[city, corrected] = _REWRITTEN
                 if draw.random() < 0.3:
                     payments.delete(city, corrected)
                 else:
-                    old = payments.days[city, corrected]
-                    payments.correct(city, corrected, draw.choice([old + 1, 100 + corrected, 9000, 10]))
+                    payments.correct(city, corrected, value)
         cities = [city for city in ("HH", "B", "M") if draw.random() < 0.6]
         payments.pay(day, **{city: draw.choice([100 + day, 100 + day, 100, 9000]) for city in cities})
         if draw.random() < 0.25:
