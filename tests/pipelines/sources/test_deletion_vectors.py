@@ -8,20 +8,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hand_made import HandMade, Storage, column, z85
-from tests.lake import EVENTS, at
+from tests.lake import EVENTS, at, hourly_pipeline
 from tests.pipelines.sources.slices import events_of, slice_at, whole_rows
-from tidegate.pipelines.definition.event_columns import OK, PLACE
+from tidegate.pipelines.definition.event_columns import DROPPED, OK, PLACE
 from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.delta.deletion_vectors import DeletionVector
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.storage.warehouse import Warehouse
+from tidegate.windowing import Max, Sum
 from tidegate.windowing.time import to_millis
 
 COLUMNS = [column("user", "string"), column("at", "timestamp"), column("value", "long")]
@@ -56,6 +58,37 @@ def test_a_deleted_row_is_no_event_wherever_its_vector_lies(tmp_path: Path, stor
         {0: to_millis(at("01:00")) + 1_000},
         {0: {"": to_millis(at("01:00")) + 20_000}},
     )
+
+
+def test_a_large_row_group_is_read_in_tables_of_bounded_size(tmp_path: Path) -> None:
+    """Columns of texts other than keys are read in smaller tables: each of them may be a long text."""
+    count, deleted = 150_000, [0, 65_535, 65_536, 149_999]
+    places = np.arange(count)
+    table = HandMade(tmp_path / "events", [*COLUMNS, column("note", "string")], features=["deletionVectors"])
+    rows = pa.table(
+        {
+            "user": pa.array(["u0", "u1", "u2"]).take(pa.array(places % 3)),
+            "at": pa.array(np.full(count, to_millis(at("01:00")) * 1000), pa.timestamp("us", tz="UTC")),
+            "value": places,
+            "note": pa.array(places).cast(pa.string()),
+        }
+    )
+    table.commit(table.file(rows, deleted=deleted, row_group_size=count))
+    pipeline = hourly_pipeline(where="value % 2 = 1", aggregate={"note": Max("note"), "total": Sum("value")})
+    files = slice_at(table, pipeline)
+    kept = np.setdiff1d(places[places % 2 == 1], deleted)
+    tables = list(files.events())
+    assert [len(each) for each in tables] == [32_767, 32_768, 9_463]
+    events = pa.concat_tables(tables)
+    for name in (PLACE, "value_value"):
+        assert np.array_equal(events[name].to_numpy(), kept)
+    assert events["value_note"].to_pylist() == list(map(str, kept.tolist()))
+    assert events["key_user"].cast(pa.string()).to_pylist() == [f"u{place % 3}" for place in kept.tolist()]
+    late = events.take(pa.array([len(events) - 1, 0, 40_000]))
+    assert [row["value"] for row in whole_rows(files, late)] == late[PLACE].to_pylist()
+    dropped = count - len(deleted) - len(kept)
+    for with_times in (True, False):
+        assert measure_files(files, with_times=with_times).counts == {OK: len(kept), DROPPED: dropped}
 
 
 @given(st.data())
