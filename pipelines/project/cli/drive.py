@@ -93,7 +93,9 @@ def backfill(
 @click.option("--max-files-per-epoch", type=_count, help="Limit on the source files in one epoch.")
 @click.option("--max-bytes-per-epoch", help="Approximate limit on the bytes of source files in one epoch, such as 1g.")
 @click.option("--max-commits-per-epoch", type=_count, help="Limit on the source commits in one epoch.")
-@click.option("--max-rows-per-epoch", type=_count, help="Limit on the rows of source files in one epoch; 20,000,000.")
+@click.option(
+    "--max-rows-per-epoch", type=_count, help="Limit on the rows of an epoch's source files; default: 20,000,000."
+)
 @patience_option("Seconds to wait for a running stream with --available-now, which ends on its own.")
 @engine_option
 @log_option
