@@ -29,8 +29,51 @@ class Refused(TidegateError):
     exit_code = REFUSED
 
 
+class UserCodeFailed(Refused):
+    """Code of the pipeline raised an error for a row, a timer or a window, so the same run would fail again."""
+
+
 class FilesMissing(Refused):
     """Files that tasks wrote and that an epoch is about to commit are missing or truncated."""
+
+
+class NotReopenable(Refused):
+    """Late rows can't be added to their windows, whose other rows are unknown; other late rows may be reopened.
+
+    Each subclass is one reason, and `kind` names it.
+    """
+
+    kind: ClassVar[str]
+
+
+class RowsRewritten(NotReopenable):
+    """Files with rows from before the first interval were rewritten, so it is unknown which rows were left out."""
+
+    kind = "rewritten_before_first_interval"
+
+
+class ChangesSkipped(NotReopenable):
+    """Changes of rows were skipped (`changes="ignore"`), and files that they wrote or removed no longer exist."""
+
+    kind = "skipped_changes"
+
+
+class OtherWindows(NotReopenable):
+    """The elements of the window are also in windows that were computed before the assigner changed."""
+
+    kind = "windows_of_other_size"
+
+
+class KeyNotRecorded(NotReopenable):
+    """Table late has no key columns, so that only all late rows together can be selected."""
+
+    kind = "key_not_recorded"
+
+
+class SourceFileMissing(NotReopenable):
+    """A file of a source no longer exists."""
+
+    kind = "source_file_missing"
 
 
 class StoreFailed(TidegateError):

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import tidegate
 from tidegate.pipelines import errors
 from tidegate.pipelines.errors import TidegateError
+from tidegate.windowing.errors import WindowingError
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSE = "↳"
@@ -24,6 +25,11 @@ _INSTALLED = re.compile(r"^<|[/\\](?:(?:site|dist)-packages|lib[/\\]python3[^/\\
 _OURS = re.compile(
     rf"{re.escape(os.path.dirname(tidegate.__file__))}[/\\]|[/\\](?:(?:site|dist)-packages|[^/\\]+\.zip)[/\\]tidegate[/\\]"
 )
+_LIBRARY = re.compile(
+    r"^<(?:frozen|__array)|[/\\]lib[/\\]python3[^/\\]*[/\\](?!(?:site|dist)-packages)"
+    r"|packages[/\\](?:numpy|pyarrow|pandas|deltalake)[/\\]"
+)
+"""Files of the standard library, and of libraries that Tidegate calls."""
 _SHIPPED = re.compile(r"^.*[/\\]code-[0-9a-f]+\.zip[/\\]")
 """Path of the zip file with the project's modules, where executors got them."""
 _LOST_TASK = re.compile(r"(Python worker exited unexpectedly[^\n]*)")
@@ -146,6 +152,14 @@ def line_of_user(trace: str) -> str | None:
             shown = _SHIPPED.sub("", file).removeprefix(os.path.join(os.getcwd(), ""))
             innermost = f"{shown}:{line} in {function}"
     return innermost
+
+
+def is_of_user(error: BaseException) -> bool:
+    """Return True if code of the user raised an error that was caught in Tidegate's code, or returned a wrong value."""
+    if isinstance(error, WindowingError):
+        return True
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(not _OURS.search(file) and not _LIBRARY.search(file) for file in files)
 
 
 def with_line(message: str, error: BaseException) -> str:

@@ -24,11 +24,11 @@ class TimerQueue:
     """A set of timers (time, key, namespace), which fire in time order.
 
     `silent` timers were deleted by their owner but are still needed elsewhere: they fire, but are neither counted nor
-    in a snapshot.
+    in a snapshot. `firing` is the timer whose callback is running, or whose callback raised an error.
     """
 
     # A time in the heap without a bucket is stale: its timers were deleted, or have already fired.
-    __slots__ = ("_buckets", "_size", "_times", "added", "deleted", "fired", "silent")
+    __slots__ = ("_buckets", "_size", "_times", "added", "deleted", "fired", "firing", "silent")
 
     def __init__(self) -> None:
         self._times: list[Millis] = []
@@ -38,6 +38,7 @@ class TimerQueue:
         self.added = 0
         self.fired = 0
         self.deleted = 0
+        self.firing: tuple[Millis, Slot] | None = None
 
     def add(self, time: Millis, slot: Slot) -> bool:
         """Register a timer. Return True if it is new."""
@@ -110,7 +111,9 @@ class TimerQueue:
                     del buckets[time]
                     self._size -= 1
                     self.fired += 1
+                    self.firing = (time, bucket)  # type: ignore[assignment]
                     fire(time, bucket)  # type: ignore[arg-type]
+                    self.firing = None
                 continue
             for slot in sorted(bucket, key=_namespace_of):
                 if slot not in bucket:
@@ -120,7 +123,9 @@ class TimerQueue:
                     del buckets[time]
                 self._size -= 1
                 self.fired += 1
+                self.firing = (time, slot)
                 fire(time, slot)
+                self.firing = None
                 if times and times[0] < time:
                     break
 

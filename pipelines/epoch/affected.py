@@ -45,7 +45,7 @@ from tidegate.pipelines.epoch.recompute_plan import (
 )
 from tidegate.pipelines.epoch.recompute_rows import SourceRows
 from tidegate.pipelines.epoch.spans import END, START, affected_sessions, check_shape, islands, spans_of, windows_at
-from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.errors import KeyNotRecorded
 from tidegate.pipelines.ledger.manifest import Interval, Reopening, Shard
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.snapshots.line import forgotten_marks
@@ -325,7 +325,7 @@ class _Planner:
 def _check_key_columns(bound: BoundPipeline, schema: pa.Schema) -> None:
     pipeline = bound.pipeline
     if pipeline.key and not key_columns(late.NAME, schema, pipeline.key, pipeline.derived_key):
-        raise Refused(
+        raise KeyNotRecorded(
             f"late rows of pipeline {pipeline.name!r} can't be selected by key, or by a span of time that cuts through "
             "a session or overlapping windows: the late table has no key columns. Reopen all of them"
         )

@@ -26,7 +26,7 @@ from tidegate.pipelines.epoch.next_panes import Window, next_panes, windows_of
 from tidegate.pipelines.epoch.operate import job_of
 from tidegate.pipelines.epoch.plan import files_of
 from tidegate.pipelines.epoch.recompute_plan import RecomputePlan, Work
-from tidegate.pipelines.epoch.shard import Receive, ShardOutcome, run_operator
+from tidegate.pipelines.epoch.shard import Receive, ShardOutcome, raise_named, run_operator
 from tidegate.pipelines.epoch.spans import END, START
 from tidegate.pipelines.ledger.tables.files import read_state, write_rows
 from tidegate.pipelines.ledger.tables.keys import are_in, key_groups
@@ -151,7 +151,11 @@ def _correct(
     for row in work.published.to_pylist():
         spans.at(row).published.append(row)
     newest = dict(zip(windows_of(job, newest_panes), newest_panes["pane"].to_pylist(), strict=True))
-    outcome = run_operator(job, events, rows.slice(0, 0))
+    nothing = rows.slice(0, 0)
+    try:
+        outcome = run_operator(job, events, nothing)
+    except Exception as error:
+        raise_named(job, events, nothing, error)
     for row in outcome.results().to_pylist():
         if (span := spans.find(row)) is not None:
             span.computed.append(row)

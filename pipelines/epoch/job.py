@@ -30,7 +30,8 @@ class ShardJob:
     """Everything that each task of an epoch needs; this value is sent to the executors.
 
     `old_format` is the format of the state rows if they must be migrated, otherwise None. `next_panes` has pane numbers
-    of sessions that reappear; see `epoch.next_panes`. `files` is the slice that the events were read from.
+    of sessions that reappear; see `epoch.next_panes`. `files` is the slice that the events were read from. `pipeline`
+    is the name, for errors.
     """
 
     warehouse: Warehouse
@@ -55,6 +56,7 @@ class ShardJob:
     left_behind: frozenset[str] = frozenset()
     files: FileSlice | None = None
     next_panes: tuple[NextPane, ...] = ()
+    pipeline: str = ""
 
     @property
     def placing(self) -> Placing:

@@ -152,6 +152,7 @@ def job_of(plan: EpochPlan) -> ShardJob:
         now=plan.started_at,
         old_format=None if plan.parent is None else migration_of(bound, plan.parent.manifest),
         left_behind=left_behind(bound.pipeline),
+        pipeline=bound.pipeline.name,
         # A correction numbers its panes itself.
         next_panes=() if plan.parent is None or plan.kind in ("reopen", "change") else plan.parent.manifest.next_panes,
     )

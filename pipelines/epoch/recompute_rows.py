@@ -33,7 +33,7 @@ from tidegate.pipelines.epoch.passed import missed_windows
 from tidegate.pipelines.epoch.recompute_plan import RecomputePlan, Selection
 from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of
 from tidegate.pipelines.epoch.spans import END, START
-from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.errors import ChangesSkipped, Refused, RowsRewritten, TidegateError
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, of_line
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
@@ -151,7 +151,7 @@ def without_skipped(
                 came.add(_content(file))
     present = source.warehouse.sizes(log.path, [path for path, _ in gone])
     if came - set(map(_content, parts)) or None in present.values():
-        raise Refused(
+        raise ChangesSkipped(
             f"source {source.table}: changes of rows were skipped (changes='ignore', version "
             f"{', '.join(map(str, skipped))}), and the files that they wrote or removed have been rewritten or "
             "vacuumed since. So the rows in the windows of that time are unknown. To reopen late rows of "
@@ -277,7 +277,7 @@ class SourceRows:
         run, name = self._first_run(), self._source.bound.pipeline.name
         if run is not None and run.hides(self._source, since, self._position.version):
             start = show_millis(run.start)
-            raise Refused(
+            raise RowsRewritten(
                 f"late rows from before {start} UTC, where the first interval of {name} begins, can't be reopened: an "
                 f"UPDATE or OPTIMIZE of {self._source.table} rewrote files with rows of that time, so tidegate can't "
                 f"tell which of them the backfill left out. Reopen the others, `tidegate late reopen {name} --start "

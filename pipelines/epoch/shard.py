@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,9 @@ from tidegate.pipelines.epoch.exchange import joined
 from tidegate.pipelines.epoch.job import ShardJob, elements_of, timeline_of
 from tidegate.pipelines.epoch.next_panes import Numbers, numbers_of_new, renumbered, renumbered_state
 from tidegate.pipelines.epoch.shard_state import Split, TouchedState, WholeState, is_read_in_part
-from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.epoch.user_code import error_of, failed_call
+from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.failures import is_of_user
 from tidegate.pipelines.ledger.manifest import DataFile, Shard
 from tidegate.pipelines.ledger.tables.files import write_rows
 from tidegate.pipelines.sources.file_slice import FileSlice
@@ -165,14 +167,14 @@ def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch
             run = _run_in_pieces(job, tables, before.rows, f"{late.NAME}-{suffix}", late_files)
         else:
             run = run_operator(job, events, before.rows)
-    except pa.ArrowInvalid as error:
-        if "offset overflow" not in str(error):
-            raise
-        raise Refused(
-            f"key groups {shard.first} to {shard.last}: a column of the events or of their state is larger than 2 GiB, "
-            "the limit of an array. Give the pipeline a larger parallelism, or smaller epochs (--max-rows-per-epoch, "
-            "a shorter interval)"
-        ) from error
+    except Exception as error:
+        if isinstance(error, pa.ArrowInvalid) and "offset overflow" in str(error):
+            raise Refused(
+                f"key groups {shard.first} to {shard.last}: a column of the events or of their state is larger than 2 "
+                "GiB, the limit of an array. Give the pipeline a larger parallelism, or smaller epochs "
+                "(--max-rows-per-epoch, a shorter interval)"
+            ) from error
+        raise_named(job, events, before.rows, error)
     operated = perf_counter()
     counters = run.counters()
     changed = marker.rewrite or any(counters[name] for name in CHANGES)
@@ -216,8 +218,14 @@ def _run_in_pieces(
             count += len(piece)
             yield elements_of(job, piece), last, ended
 
-    size = 2 * pieces.ROWS_OF_A_PIECE
-    for outcome in run_in_pieces(columnar, fed(), rows, timeline_of(job), size):
+    def run() -> Iterator[Outcome]:
+        try:
+            yield from run_in_pieces(columnar, fed(), rows, timeline_of(job), 2 * pieces.ROWS_OF_A_PIECE)
+        except Exception as error:
+            # The state before the piece is gone, but most errors are those of a row alone.
+            raise_named(job, piece, rows.slice(0, 0), error)
+
+    for outcome in run():
         late_files += write_rows(job.warehouse, job.paths[late.NAME], prefix, OutcomeRows(job, piece, outcome).late())
         if outcomes:
             # Only the state after the last piece is needed.
@@ -250,6 +258,20 @@ def _unchanged(number: int, before: Shard, receiving: float) -> ShardOutcome:
         next_processing_time_timer=before.next_processing_time_timer,
         seconds={"receive": receiving},
     )
+
+
+def raise_named(job: ShardJob, events: pa.Table, rows: pa.Table, error: Exception) -> NoReturn:
+    """Raise an error of a shard; if user code raised it, as an error that names the row, the timer or the window.
+
+    Raises:
+        UserCodeFailed: user code raised it, and a retry would fail in the same way.
+    """
+    if isinstance(error, TidegateError) or not is_of_user(error):
+        raise error
+    call = failed_call(job, events, rows, result_type(job))
+    if call is None:
+        raise error
+    raise error_of(job, events, call) from call.error
 
 
 def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows:

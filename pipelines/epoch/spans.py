@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition.row_sets import distinct
-from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.errors import OtherWindows, Refused
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.compute import Windows
@@ -158,7 +158,7 @@ def check_shape(
             "its "
             "DeltaSource, or backfill a pipeline with another name"
         )
-    raise Refused(
+    raise OtherWindows(
         f"late rows of pipeline {pipeline!r} belong to windows of the current size, but {earlier}: its elements would "
         f"count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {moment}`, undo the change, "
         f"or backfill a pipeline with another name"

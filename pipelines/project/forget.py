@@ -1,19 +1,23 @@
-"""The erasure of a key from everything that Tidegate stores. Starts no JVM."""
+"""The erasure of keys, named or selected by a condition, from everything that Tidegate stores. Starts no JVM."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.forget import Forgotten
 from tidegate.pipelines.ledger.snapshots.forget import forget as run
+from tidegate.pipelines.ledger.snapshots.head import required
+from tidegate.pipelines.ledger.snapshots.recovery import trusted_head
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.keys import NULL, key_of_texts, texts_of_key
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.project.keys_where import SelectedKeys, keys_where
 from tidegate.pipelines.project.savepoints import backups_of
 from tidegate.pipelines.run.corrections import check_read_before_forgetting
 from tidegate.pipelines.run.work_folder import FilesOfRuns
@@ -23,15 +27,18 @@ _SAVEPOINT = "savepoint "
 
 @dataclass(frozen=True, slots=True)
 class Erased(Answer):
-    """A key that was erased.
+    """Keys that were erased, in one epoch.
 
     Args:
-        epoch: epoch of the erasure; None if nothing held the key, so nothing changed.
+        epoch: epoch of the erasure; None if nothing held a key, so nothing changed.
         rows: number of erased rows by table; for a savepoint, by `savepoint NAME`.
         files: number of reports, pages, logs and alarms that were removed.
-        savepoints: names of the savepoints, which no longer contain the key.
-        backups: names of the backups, which may still contain it.
-        key: the key's parts as strings.
+        savepoints: names of the savepoints, which no longer contain the keys.
+        backups: names of the backups, which may still contain them.
+        keys: the keys, each with its parts as strings.
+        shared: keys that meet the condition and were not erased, because they also have rows that don't meet it.
+        searched: the tables in which the condition was evaluated; empty without a condition.
+        not_searched: the reason why a source could not be searched, by source.
     """
 
     pipeline: str
@@ -40,18 +47,26 @@ class Erased(Answer):
     files: int
     savepoints: tuple[str, ...]
     backups: tuple[str, ...]
-    key: tuple[str, ...]
-    for_people = ("key",)
+    keys: tuple[tuple[str, ...], ...]
+    shared: tuple[tuple[str, ...], ...] = ()
+    searched: tuple[str, ...] = ()
+    not_searched: dict[str, str] = field(default_factory=dict)
 
     def shown(self) -> Iterator[Shown]:
         held = self.epoch is not None
         title = (
             f"erased by epoch {self.epoch} of {self.pipeline}" if held else f"nothing in {self.pipeline} was changed"
         )
+        if self.searched:
+            yield Grid(
+                f"keys that meet the condition in {', '.join(self.searched)}",
+                ("key",),
+                [[", ".join(key)] for key in self.keys],
+            )
         yield Grid(title, ("in", "rows"), list(self.rows.items()), ("rows",))
         # A key without rows may be misspelt, or may remain only in older files.
-        if not any(self.rows.values()):
-            key = ", ".join(self.key)
+        if self.keys and self.rows and not any(self.rows.values()):
+            key = "; ".join(map(", ".join, self.keys))
             yield (
                 f"no row has the key {key} any longer, but older snapshots or files, or an interrupted `tidegate "
                 "forget`, may have left traces of it: these are removed"
@@ -64,27 +79,73 @@ class Erased(Answer):
             yield f"the savepoints are kept, without the key: {', '.join(self.savepoints)}"
         for name in self.backups:
             yield (f"backup {name} is older and may contain the key: `tidegate backup delete {self.pipeline} {name}`")
+        if self.shared:
+            yield Grid(
+                "not erased: these keys also have rows that don't meet the condition, and their windows hold all of "
+                "them. Erase such a key by name; or delete the rows from the source, which corrects its windows with "
+                "changes='correct'",
+                ("key",),
+                [[", ".join(key)] for key in self.shared],
+            )
+        for source, reason in self.not_searched.items():
+            yield f"source {source} was not searched for keys: {reason}"
 
 
-def check_key(config: Config, pipeline: str, key: tuple[str, ...]) -> None:
-    """Check that strings are a key of a pipeline.
+def selected_keys(config: Config, pipeline: str, where: str) -> Erased:
+    """Return the keys that a condition selects, as an erasure that changed nothing.
 
     Raises:
-        UsageError: the strings are not a key.
+        UsageError: the text is not a condition, or no table has its columns.
+        Refused: the pipeline has no snapshot.
+    """
+    tables = PipelineTables.of(config, pipeline)
+    head = find_snapshot(tables, "latest")
+    selected = keys_where(config, tables, load_pipeline(config, pipeline), head, where)
+    return _erased(config, pipeline, Forgotten(None, {}), 0, selected)
+
+
+def check_keys(config: Config, pipeline: str, keys: Sequence[tuple[str, ...]]) -> None:
+    """Check that strings are keys of a pipeline.
+
+    Raises:
+        UsageError: the strings of one are not a key.
         Refused: the pipeline has no snapshot.
     """
     load_pipeline(config, pipeline)
     head = find_snapshot(PipelineTables.of(config, pipeline), "latest")
-    key_of_texts(head.key, key)
+    for key in keys:
+        key_of_texts(head.key, key)
 
 
-def forget(config: Config, pipeline: str, key: tuple[str, ...]) -> Erased:
+def forget(config: Config, pipeline: str, keys: Sequence[tuple[str, ...]], where: str | None = None) -> Erased:
     tables, value = PipelineTables.of(config, pipeline), load_pipeline(config, pipeline)
     head = find_snapshot(tables, "latest")
-    texts = texts_of_key(key_of_texts(head.key, key), key)
+    for key in keys:
+        key_of_texts(head.key, key)
+    selected = SelectedKeys(list(dict.fromkeys(keys)))
     with Lease(tables, "forget", system_clock):
         check_read_before_forgetting(tables, value)
-        forgotten = run(tables, value, key, system_clock())
-        files = FilesOfRuns(config, pipeline, texts).erase(only_if_named=forgotten.epoch is None)
-    savepoints = tuple(name.removeprefix(_SAVEPOINT) for name in forgotten.rows if name.startswith(_SAVEPOINT))
-    return Erased(pipeline, forgotten.epoch, forgotten.rows, files, savepoints, backups_of(config, pipeline), key)
+        if where is not None:
+            selected = keys_where(config, tables, value, required(tables, trusted_head(tables)), where)
+        if not selected.keys:
+            forgotten, files = Forgotten(None, {}), 0
+        else:
+            texts = [texts_of_key(key_of_texts(head.key, key), key) for key in selected.keys]
+            forgotten = run(tables, value, selected.keys, system_clock())
+            files = FilesOfRuns(config, pipeline, texts).erase(only_if_named=forgotten.epoch is None)
+    return _erased(config, pipeline, forgotten, files, selected)
+
+
+def _erased(config: Config, pipeline: str, forgotten: Forgotten, files: int, selected: SelectedKeys) -> Erased:
+    return Erased(
+        pipeline,
+        forgotten.epoch,
+        forgotten.rows,
+        files,
+        tuple(name.removeprefix(_SAVEPOINT) for name in forgotten.rows if name.startswith(_SAVEPOINT)),
+        backups_of(config, pipeline),
+        tuple(selected.keys),
+        tuple(selected.shared),
+        tuple(selected.searched),
+        selected.not_searched,
+    )

@@ -33,9 +33,10 @@ from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, rows_o
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.driver import Patience, drive
+from tidegate.pipelines.run.reopen import ReopenedRows, reopen_possible
 from tidegate.pipelines.run.stream import ENDS_BY_ITSELF
 from tidegate.pipelines.storage.warehouse import read_table
-from tidegate.windowing.time import MAX_TIMESTAMP, show_duration
+from tidegate.windowing.time import MAX_TIMESTAMP, show_duration, show_millis
 
 _DAY = 86_400_000
 _QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
@@ -88,10 +89,11 @@ class Reopened(Answer):
     """The outcome of a reopening.
 
     Args:
-        epoch: epoch that reopened the rows; None if there were none.
+        epoch: newest epoch that reopened rows; None if there were none.
         rows: number of late rows that were added to their windows.
         panes: number of panes that were emitted.
         withdrawn: number of panes that were retracted.
+        left: the late rows that can't be reopened: `kind` (the reason's name), `rows`, `window_start` and `reason`.
     """
 
     pipeline: str
@@ -99,19 +101,29 @@ class Reopened(Answer):
     rows: int
     panes: int = 0
     withdrawn: int = 0
+    left: tuple[dict[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        fields = {"pipeline": self.pipeline, "epoch": self.epoch, "rows": self.rows}
+        fields = {"pipeline": self.pipeline, "epoch": self.epoch, "rows": self.rows, "left": list(self.left)}
         return fields if self.epoch is None else {**fields, "panes": self.panes, "withdrawn": self.withdrawn}
 
     def shown(self) -> Iterator[Shown]:
-        if self.epoch is None:
-            yield f"{self.pipeline} has no such late rows: nothing to do"
-        else:
+        if self.epoch is not None:
             yield (
                 f"{self.pipeline}: epoch {self.epoch} reopened late rows: {self.rows}; panes retracted: "
                 f"{self.withdrawn}, emitted: {self.panes}"
             )
+        elif not self.left:
+            yield f"{self.pipeline} has no such late rows: nothing to do"
+        if self.left:
+            names = ("window_start", "rows", "kind")
+            yield Grid(
+                f"late rows of {self.pipeline} that can't be reopened; they stay in table late",
+                names,
+                [[each[name] for name in names] for each in self.left],
+                ("rows",),
+            )
+            yield from dict.fromkeys(each["reason"] for each in self.left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +164,9 @@ def late_summary(config: Config, pipeline: str, by: str | None) -> LateSummary:
     return LateSummary(pipeline, len(rows), sum(group["open"] for group in groups), groups, keys, trace)
 
 
-def late_reopen(config: Config, pipeline: str, selection: Selection, patience: float, teller: Teller) -> Reopened:
+def late_reopen(
+    config: Config, pipeline: str, selection: Selection, patience: float, strict: bool, teller: Teller
+) -> Reopened:
     value = load_pipeline(config, pipeline)
     if selection.key and len(selection.key) != len(value.key):
         raise UsageError(f"--key: the key has {len(value.key)} column(s), {', '.join(value.key)}")
@@ -165,14 +179,30 @@ def late_reopen(config: Config, pipeline: str, selection: Selection, patience: f
     try:
         with drive(config, value, "late reopen", wait=wait, observe=measured) as driver:
             driver.tell = teller.step
-            manifest, rows = reopen(driver, selection)
+            if strict:
+                manifest, rows = reopen(driver, selection)
+                done = ReopenedRows([] if manifest is None else [manifest], rows)
+            else:
+                done = reopen_possible(driver, selection)
     except LeaseHeld as error:
         raise LeaseHeld(
             f"{error}. A continuous stream reopens its late rows itself, on its reopen_schedule (tidegate.toml)"
         ) from error
-    if manifest is None:
-        return Reopened(pipeline, None, 0)
-    return Reopened(pipeline, manifest.epoch, rows, manifest.counters["fired_late"], manifest.counters[RETRACTED])
+    left = tuple(
+        {
+            "kind": each.kind,
+            "rows": each.rows,
+            "window_start": None if each.start is None else show_millis(each.start),
+            "reason": each.reason,
+        }
+        for each in done.left
+    )
+    if not done.manifests:
+        return Reopened(pipeline, None, 0, left=left)
+    panes, withdrawn = (
+        sum(manifest.counters[name] for manifest in done.manifests) for name in ("fired_late", RETRACTED)
+    )
+    return Reopened(pipeline, done.manifests[-1].epoch, done.rows, panes, withdrawn, left)
 
 
 def late_prune(config: Config, pipeline: str, days: int) -> Pruned:

@@ -860,8 +860,12 @@ class Project:
         start: Moment | None = None,
         end: Moment | None = None,
         patience: float = 0.0,
+        strict: bool = False,
     ) -> Reopened:
-        """Reprocess late rows into the windows that they missed, as one epoch.
+        """Reprocess late rows into the windows that they missed, as one epoch if all of them can be reopened.
+
+        Rows that can't be reopened, for example because source files of their time are missing, stay in table `late`;
+        the answer lists them with the reasons. The others are then reopened in several epochs.
 
         Args:
             pipeline: name of the pipeline.
@@ -870,9 +874,11 @@ class Project:
             end: only late rows whose window begins before this time.
             patience: seconds to wait for a running stream that ends on its own. A continuous one reopens late rows on
                 its `reopen_schedule`.
+            strict: True reopens nothing, and raises the error, if a row can't be reopened.
 
         Raises:
-            Refused: the results of the pipeline depend on the order of arrival.
+            Refused: the results of the pipeline depend on the order of arrival, or with `strict` a row can't be
+                reopened.
             LeaseHeld: another driver is running the pipeline.
         """
         from tidegate.pipelines.epoch.recompute_plan import Selection
@@ -880,7 +886,7 @@ class Project:
         from tidegate.pipelines.project.late import late_reopen
 
         selection = Selection(key_text(key), millis_of(start, "--start"), millis_of(end, "--end"))
-        return late_reopen(self._config, pipeline, selection, patience, self._teller(pipeline))
+        return late_reopen(self._config, pipeline, selection, patience, strict, self._teller(pipeline))
 
     def late_prune(self, pipeline: str, *, days: int) -> Pruned:
         """Remove late and rejected rows of epochs that are older than this many days. Their counts are kept."""
@@ -888,17 +894,43 @@ class Project:
 
         return late_prune(self._config, pipeline, days)
 
-    def forget(self, pipeline: str, key: KeyGiven) -> Erased:
-        """Erase a key from all tables and savepoints, without confirmation. Older snapshots are removed too.
+    def forget(
+        self,
+        pipeline: str,
+        key: KeyGiven | None = None,
+        *,
+        keys: Iterable[KeyGiven] | None = None,
+        where: str | None = None,
+        dry_run: bool = False,
+    ) -> Erased:
+        """Erase keys from all tables and savepoints in one epoch, without confirmation. Older snapshots are removed.
+
+        Give one of `key`, `keys` and `where`.
 
         Args:
             pipeline: name of the pipeline.
             key: values of the key columns, in order.
+            keys: several keys.
+            where: a condition on columns of the tables or the source, such as `user_id = 7`. It selects the keys of
+                which every row meets it; keys that also have other rows are listed as `shared`, and stay.
+            dry_run: True to return the keys that `where` selects, and change nothing.
+
+        Raises:
+            UsageError: not exactly one of the three is given, a value is not a key, or no table has the columns of
+                `where`.
         """
-        from tidegate.pipelines.project.forget import forget
+        from tidegate.pipelines.errors import UsageError
+        from tidegate.pipelines.project.forget import forget, selected_keys
         from tidegate.pipelines.project.given import key_text
 
-        return forget(self._config, pipeline, key_text(key) or ())
+        if sum(given is not None for given in (key, keys, where)) != 1:
+            raise UsageError("give one of key, keys and where")
+        if dry_run:
+            if where is None:
+                raise UsageError("--dry-run shows the keys that --where selects: give --where")
+            return selected_keys(self._config, pipeline, where)
+        named = [key] if key is not None else [] if keys is None else list(keys)
+        return forget(self._config, pipeline, [key_text(each) or () for each in named], where)
 
     def rename(self, old: str, new: str) -> RenamedTables:
         """Rename the tables of a pipeline, after its name was changed in the code and in tidegate.toml.

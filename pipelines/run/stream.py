@@ -33,9 +33,10 @@ from tidegate.pipelines.ledger.snapshots.retention import Retention, is_worthwhi
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogMemory
-from tidegate.pipelines.run.corrections import correct_commit, reopen
+from tidegate.pipelines.run.corrections import correct_commit
 from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.next_commits import UNREAD, Ends, EpochLimits, next_commits
+from tidegate.pipelines.run.reopen import reopen_possible
 from tidegate.pipelines.storage.credentials import masked
 from tidegate.windowing.time import Millis, positive_millis
 
@@ -159,7 +160,7 @@ class Stream:
         if not has_tick(self.reopen_schedule, since, now, self.timezone):
             return
         try:
-            manifest, _ = reopen(driver, Selection())
+            done = reopen_possible(driver, Selection())
         except LeaseHeld:
             raise
         except TidegateError as error:
@@ -167,7 +168,9 @@ class Stream:
             driver.lease.check()
             _log.warning("late rows can't be reopened on schedule: %s", masked(str(error)))
             return
-        if manifest is not None:
+        for each in done.left:
+            _log.warning("late rows that can't be reopened (%d): %s", each.rows, masked(each.reason))
+        for manifest in done.manifests:
             self._head = None
             self._after(manifest)
 

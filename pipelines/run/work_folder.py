@@ -206,18 +206,18 @@ class FilesOfRuns:
     Args:
         config: the project.
         pipeline: name of the pipeline.
-        key: how the key may be written.
+        keys: how each of the keys may be written.
     """
 
     config: Config
     pipeline: str
-    key: KeyTexts
+    keys: Sequence[KeyTexts]
 
     def erase(self, only_if_named: bool, now: float | None = None) -> int:
-        """Remove whatever may contain the key, and return how many files.
+        """Remove whatever may contain one of the keys, and return how many files.
 
         Args:
-            only_if_named: True removes only files with the text of the key, because the tables never had the key.
+            only_if_named: True removes only files with the text of a key, because the tables never had the keys.
             now: seconds since 1970; None for the current time.
 
         Raises:
@@ -285,29 +285,30 @@ class FilesOfRuns:
                 yield from written
 
     def _erase_alarms(self, artifacts: Artifacts) -> int:
-        """Remove the lines of the alarm journal that are about the pipeline and contain the key's text."""
+        """Remove the lines of the alarm journal that are about the pipeline and contain a key's text."""
         gone = 0
         for name in artifacts.journal_files(ALARMS):
             lines = (artifacts.read(name) or b"").splitlines(keepends=True)
-            kept = self._without_key(lines)
+            kept = self._without_keys(lines)
             gone += len(lines) - len(kept)
             if not kept:
                 artifacts.delete(name)
             elif len(kept) < len(lines):
                 # Another task may be adding a line at this moment.
-                artifacts.change(name, lambda content: b"".join(self._without_key((content or b"").splitlines(True))))
+                artifacts.change(name, lambda content: b"".join(self._without_keys((content or b"").splitlines(True))))
         return gone
 
-    def _without_key(self, lines: Sequence[bytes]) -> list[bytes]:
+    def _without_keys(self, lines: Sequence[bytes]) -> list[bytes]:
         return [line for line in lines if f'"{self.pipeline}"'.encode() not in line or not self._names_key(line)]
 
     def _has(self, files: Artifacts, name: str) -> bool:
-        """Return True if a file names the key, or if it is not one that Tidegate may read, so that nobody can tell."""
+        """Return True if a file names a key, or if it is not one that Tidegate may read, so that nobody can tell."""
         try:
             return self._names_key(files.read(name))
         except Refused:
             return True
 
     def _names_key(self, content: bytes | None) -> bool:
-        """Return True if a text contains every part of the key, as is or escaped for HTML."""
-        return names_key(html.unescape((content or b"").decode(errors="replace")), self.key)
+        """Return True if a text contains every part of one of the keys, as is or escaped for HTML."""
+        text = html.unescape((content or b"").decode(errors="replace"))
+        return any(names_key(text, key) for key in self.keys)

@@ -42,10 +42,6 @@ class ReplacedSource(Refused):
     """A position belongs to another source, which this one replaced. `Source.check` raises it."""
 
 
-class SourceFileMissing(Refused):
-    """A file of a source no longer exists."""
-
-
 class ChangeFilesMissing(Refused):
     """Files that a version removed no longer exist, so its changes are unknown. `ChangingSource.changed` raises it."""
 

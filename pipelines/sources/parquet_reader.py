@@ -14,9 +14,8 @@ import pyarrow as pa
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, key_type
 from tidegate.pipelines.definition.far_times import holds_times, parts_of
-from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.errors import Refused, SourceFileMissing
 from tidegate.pipelines.failures import in_words, remedy_for
-from tidegate.pipelines.sources.base import SourceFileMissing
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.old_calendar import FIRST_SAME_TIME, OldCalendar
 from tidegate.pipelines.sources.rules import Bools, Int64s

@@ -115,7 +115,7 @@ def test_a_window_that_only_a_full_check_looks_at_can_be_acknowledged(tmp_path: 
 def test_an_acknowledgement_that_names_a_key_is_forgotten_with_it(tmp_path: Path) -> None:
     tables = project(hour_lake(), tmp_path, FEW)
     assert acknowledged(tmp_path, "\"user\" = 'a'") == 0
-    forget_examples(tables, texts("a"))
+    forget_examples(tables, [texts("a")])
     assert quality.acknowledged(tables) == []
 
 
@@ -127,7 +127,7 @@ def test_a_forgotten_key_voids_the_acknowledgements_that_name_it_and_no_other(
 ) -> None:
     where = """"user" IN ('O''Brien', 'a"b') AND value > 1"""
     quality.acknowledge(by_hand.tables, by_hand.head().manifest, where, "known, such as others", 1, at("10:00"))
-    forget_examples(by_hand.tables, texts(key))
+    forget_examples(by_hand.tables, [texts(key)])
     assert quality.acknowledged(by_hand.tables) == ([(1, where, "known, such as others")] if stays else [])
     assert stays or not files_with("Brien", Path(by_hand.tables.path(quality.NAME)))
 
@@ -135,7 +135,7 @@ def test_a_forgotten_key_voids_the_acknowledgements_that_name_it_and_no_other(
 def test_a_forgotten_number_voids_what_names_it_and_not_what_has_its_digits(by_hand: ByHand) -> None:
     for where in ("user = 1", "user = 12 AND window_start >= '2011-11-11'"):
         quality.acknowledge(by_hand.tables, by_hand.head().manifest, where, "known", 1, at("10:00"))
-    forget_examples(by_hand.tables, texts_of_key((pa.scalar(1),), ("1",)))
+    forget_examples(by_hand.tables, [texts_of_key((pa.scalar(1),), ("1",))])
     assert [where for _, where, _ in quality.acknowledged(by_hand.tables)] == [
         "user = 12 AND window_start >= '2011-11-11'"
     ]

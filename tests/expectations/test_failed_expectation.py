@@ -172,9 +172,9 @@ def test_at_most_twenty_rows_are_shown_and_all_are_counted(tmp_path: Path) -> No
 
 def test_examples_are_forgotten(failed: tuple[PipelineTables, list[QualityRow]]) -> None:
     tables = failed[0]
-    forget_examples(tables, texts("nobody"), only_if_named=True)
+    forget_examples(tables, [texts("nobody")], only_if_named=True)
     assert any(quality.newest(tables)["examples"].to_pylist()), "nothing named that key"
-    forget_examples(tables, texts("a"), only_if_named=True)
+    forget_examples(tables, [texts("a")], only_if_named=True)
     assert not any(quality.newest(tables)["examples"].to_pylist())
     assert quality.newest(tables).schema.names == SCHEMA.names
 
@@ -187,7 +187,7 @@ def test_a_table_of_an_older_version_is_read_and_continued(tmp_path: Path) -> No
     row: dict[str, Any] = quality.newest(tables).to_pylist()[0]
     assert QualityRow.of(row).subject == " (events)"
     assert read_run(tables).quality_state == "failed"
-    forget_examples(tables, texts("a"))
+    forget_examples(tables, [texts("a")])
     assert checked(tmp_path) == 5
     assert quality.newest(tables)["limits"][0].as_py() == "max_value 0"
     json.dumps(quality.newest(tables).to_pylist(), default=str)

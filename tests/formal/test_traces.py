@@ -149,7 +149,7 @@ def forgotten(lake: Lake) -> None:
     run(LOCAL, lake)
     tables = lake.tables(PIPELINE)
     with Lease(tables, "forget", lake.clock):
-        assert forget(tables, PIPELINE, ("user1",), lake.clock()).epoch is not None
+        assert forget(tables, PIPELINE, [("user1",)], lake.clock()).epoch is not None
     run(LOCAL, lake)
 
 

@@ -39,7 +39,7 @@ def content(folder: Path) -> dict[str, str]:
 
 def erase(by_hand: ByHand) -> None:
     with Lease(by_hand.tables, "forget", Clock()):
-        forget(by_hand.tables, by_hand.pipeline, ("ann",), NOW)
+        forget(by_hand.tables, by_hand.pipeline, [("ann",)], NOW)
 
 
 def clean(by_hand: ByHand) -> None:

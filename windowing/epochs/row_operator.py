@@ -28,14 +28,43 @@ from tidegate.windowing.operators.window.snapshot import without_slices
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.rows import SLICE, StateRow, StateSchema
 from tidegate.windowing.time import Millis
-from tidegate.windowing.windows import start_and_end
+from tidegate.windowing.windows import TimeWindow, start_and_end
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCall:
+    """A call of user code that raised an error.
+
+    Args:
+        key: the key.
+        row: index of the element among those of the epoch; None for a timer, and for a window that fires.
+        window: the window; None if there is none, or if an element was being processed.
+        timer: time of the timer, int64 epoch milliseconds; None if it was not a timer.
+        error: the error.
+    """
+
+    key: Any
+    row: int | None
+    window: TimeWindow | None
+    timer: Millis | None
+    error: Exception
+
+    @classmethod
+    def of(cls, operator: KeyedOperator, element: tuple[Any, int] | None, error: Exception) -> FailedCall:
+        """Return the call that an operator was making, for an element (its key and index) if one was processed."""
+        key, namespace, timer = operator.running
+        window = namespace if isinstance(namespace, TimeWindow) else None
+        if element is None:
+            return cls(key, None, window, timer, error)
+        # The pane that an element causes has other elements too, so the error is not that of the element.
+        return cls(element[0], element[1] if operator.firing is None else None, window, None, error)
 
 
 class RowOperator:
     """An `EpochOperator` around a keyed operator that is created for each epoch; only state rows outlive it.
 
     Pane policies are for windows; other computations ignore them. `late_output` and `account_for_all` are those of
-    `WindowOperator`.
+    `WindowOperator`. After an error of user code, `failed` has the call that raised it.
     """
 
     def __init__(
@@ -56,6 +85,7 @@ class RowOperator:
         self._state = state
         self._max_parallelism = max_parallelism
         self._results = ResultColumns.of(compute, results)
+        self.failed: FailedCall | None = None
 
     def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
         """Process the elements of an epoch, given the state rows before it; see `EpochOperator`.
@@ -71,7 +101,12 @@ class RowOperator:
             rows = without_slices(rows, self._windows)
         operator.restore_state(rows)
         key = self._state.key
-        records = feed(operator, elements, timeline, key)
+        records = Records()
+        try:
+            feed(operator, elements, timeline, key, records)
+        except Exception as error:
+            self.failed = FailedCall.of(operator, records.element, error)
+            raise
         gives_panes = self._windows is not None
         if gives_panes:
             refuse_side_outputs(records.outputs)
@@ -224,17 +259,19 @@ _ROWS_AT_A_TIME = 65_536
 _RECORDS_AT_A_TIME = 50_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Records:
     """The records that a row operator emitted in an epoch, in the order of their creation.
 
-    `late_rows` has the index of each late element among the elements of the epoch.
+    `late_rows` has the index of each late element among the elements of the epoch. `element` is the key and the index
+    of the element that raised an error.
     """
 
     panes: list[WindowResult] = field(default_factory=list)
     outputs: list[ElementResult | SideOutput] = field(default_factory=list)
     late: list[LateElement] = field(default_factory=list)
     late_rows: list[int] = field(default_factory=list)
+    element: tuple[Any, int] | None = None
 
     def collect(self, operator: KeyedOperator) -> None:
         """Move the operator's output into this value."""
@@ -251,16 +288,15 @@ Fed: TypeAlias = tuple[Any, dict[str, Any], Millis, str | None, int]
 """Key, value, timestamp and side of an element, as a row operator takes them, and the element's index."""
 
 
-def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: KeySchema) -> Records:
+def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: KeySchema, records: Records) -> None:
     """Feed an epoch: for each commit set the clock, feed its elements by time, then end it and move the watermark.
 
     A timer of windows that end by the clock fires when the clock has passed its time, as in a running Flink job. So
     elements of the same millisecond come first.
 
     In event order the watermark follows the elements instead: before an element at t it advances to `t - lag`, but not
-    beyond the watermark after the epoch.
+    beyond the watermark after the epoch. The output goes to `records`.
     """
-    records = Records()
     rows = order_of(elements, key)
     ordered = replace(elements, keys=_plain(elements.keys)).take(rows)
     ends = np.searchsorted(ordered.commits, np.arange(len(timeline.clocks)), side="right").tolist()
@@ -275,7 +311,11 @@ def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: K
             ):
                 advance(operator, moved)
             size = len(operator.output)
-            operator.process_element(key_value, value, timestamp, side)
+            try:
+                operator.process_element(key_value, value, timestamp, side)
+            except Exception:
+                records.element = (key_value, row)
+                raise
             if len(operator.output) > size:
                 # The operator emits a late element immediately, as its last record.
                 if isinstance(operator.output[-1], LateElement):
@@ -289,7 +329,6 @@ def feed(operator: KeyedOperator, elements: Elements, timeline: Timeline, key: K
             operator.process_watermark(watermark)
         records.collect(operator)
         begin = end
-    return records
 
 
 def advance(operator: KeyedOperator, watermark: Millis) -> None:

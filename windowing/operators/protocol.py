@@ -22,12 +22,27 @@ class KeyedOperator(ABC):
     Attributes:
         output: emitted records that have not been taken.
         timers: timers of both domains, with watermark and clock. Callers only read; `process_...` methods advance time.
+        firing: key and namespace of the window whose pane is being computed, or whose code raised an error.
     """
 
     def __init__(self, *, keyed: bool = True) -> None:
         self.output: list[Record] = []
         self.timers = InternalTimerService(self, keyed=keyed)
+        self.firing: Slot | None = None
         self._counters = Counters()
+
+    @property
+    def running(self) -> tuple[Any, Any, Millis | None]:
+        """Key, namespace and timer of the call of user code that is running, or that raised an error.
+
+        An element's call has no timer, and its namespace is known only while a window fires.
+        """
+        for queue in (self.timers.event_time, self.timers.processing_time):
+            if queue.firing is not None:
+                time, (key, namespace) = queue.firing
+                return key, namespace, time
+        key, namespace = self.firing or (self.timers.current_key, None)
+        return key, namespace, None
 
     @property
     def counters(self) -> Counters:

@@ -1,9 +1,9 @@
-"""Erasure of a key: remove its rows from every table, snapshot and savepoint, and delete the files that held them.
+"""Erasure of keys: remove their rows from every table, snapshot and savepoint, and delete the files that held them.
 
 `forget` is a separate epoch: one commit changes state and manifest, and publishing changes the other tables. Source
-partitions named after the key are removed from the manifest, and its examples from checks. Then only the newest
-snapshot is kept, because every older one may hold the key. After an interruption, the user runs the command again. If
-nothing holds the key, nothing changes. `forget` does not change the source: a backfill brings back the rows that are
+partitions named after a key are removed from the manifest, and examples from checks. Then only the newest snapshot is
+kept, because every older one may hold the keys. After an interruption, the user runs the command again. If nothing
+holds any of the keys, nothing changes. `forget` does not change the source: a backfill brings back the rows that are
 still there.
 """
 
@@ -39,9 +39,8 @@ from tidegate.pipelines.ledger.tables.commits import commit
 from tidegate.pipelines.ledger.tables.files import add_action, check_written, held, remove_action, write_rows
 from tidegate.pipelines.ledger.tables.keys import (
     Key,
-    are_of_key,
+    are_of_keys,
     digest_of,
-    group_of,
     hash_of,
     is_forgotten,
     key_columns,
@@ -59,7 +58,7 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.time import Millis
 
-_IN_BRANCHES = "each of them may hold the key"
+_IN_BRANCHES = "each of them may hold a key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +74,16 @@ class Forgotten:
     rows: dict[str, int]
 
 
-def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: Millis) -> Forgotten:
-    """Erase a key. The caller holds the lease.
+def forget(tables: PipelineTables, pipeline: Pipeline, keys: Sequence[Sequence[str]], now: Millis) -> Forgotten:
+    """Erase keys, each given by the texts of its values, in one epoch. The caller holds the lease.
 
     Raises:
-        UsageError: the strings are not a key of this pipeline.
+        UsageError: the strings are not keys of this pipeline.
         Refused: late or rejected rows don't have the key columns, or somebody commits at the same time.
     """
     head = required(tables, trusted_head(tables))
-    value = key_of_texts(head.key, key)
-    shown = texts_of_key(value, key)
+    values = [key_of_texts(head.key, key) for key in keys]
+    shown = [texts_of_key(value, key) for value, key in zip(values, keys, strict=True)]
     check_no_branches(tables.warehouse, tables.pipeline, f"{_IN_BRANCHES}: nothing was erased")
     if broken := broken_savepoints(tables):
         raise Refused(
@@ -96,19 +95,19 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     head = required(tables, recover(tables))
     # An epoch that recovery published may have brought late rows.
     _check_key_columns(tables, pipeline, head)
-    rows = _published_rows(tables, head, value)
+    rows = _published_rows(tables, head, values)
     tables.warehouse.delete_folder(tables.path(REQUESTS))
-    if not any(rows.values()) and not _Traces(tables, pipeline, head.key.names, value).are_left:
+    if not any(rows.values()) and not _Traces(tables, pipeline, head.key.names, values).are_left:
         forget_examples(tables, shown, only_if_named=True)
         savepoints = [f"savepoint {entry.name}" for entry in list_savepoints(tables)]
         return Forgotten(None, {**rows, **dict.fromkeys((state.NAME, *savepoints), 0)})
-    rest = _without(tables, head, value, f"state-{head.manifest.epoch + 1:06d}-forget")
-    forgotten = Publish(forgotten=(mark_of_forgotten(value),))
-    erased = _erased(head.manifest, pipeline, value, rest)
+    rest = _without(tables, head, values, f"state-{head.manifest.epoch + 1:06d}-forget")
+    forgotten = Publish(forgotten=tuple(map(mark_of_forgotten, values)))
+    erased = _erased(head.manifest, pipeline, values, rest)
     manifest = manifest_without_input(erased, "forget", dict.fromkeys(PUBLISHED, forgotten), now)
     commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), rest.added, rest.kept)
     publish(tables, manifest)
-    rows[state.NAME] = rest.gone
+    rows[state.NAME] = len(rest.removed)
     forget_examples(tables, shown)
     keep_newest_only(tables)
     # Savepoints come last: from here on, no file that holds the key can be copied. A command that was killed earlier
@@ -117,8 +116,8 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
     for entry in list_savepoints(tables):
         try:
             snapshot = read_savepoint(tables, entry.name)
-            rest = _without(tables, snapshot, value, "state-forget")
-            erased = _erased(snapshot.manifest, pipeline, value, rest)
+            rest = _without(tables, snapshot, values, "state-forget")
+            erased = _erased(snapshot.manifest, pipeline, values, rest)
             _rewrite_savepoint(tables, entry.name, snapshot, rest, erased)
         except (DeltaError, OSError, TidegateError):
             if tables.warehouse.exists(entry.path):
@@ -126,7 +125,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, key: Sequence[str], now: 
             # Another command has deleted the savepoint. If it ended halfway, remaining files may hold the key.
             remove_rests(tables)
             continue
-        rows[f"savepoint {entry.name}"] = rest.gone
+        rows[f"savepoint {entry.name}"] = len(rest.removed)
     # A branch's folder exists before the tables are read, so a branch that is being created is seen here.
     check_no_branches(tables.warehouse, tables.pipeline, f"{_IN_BRANCHES}. From {tables.pipeline} it is erased")
     return Forgotten(manifest.epoch, rows)
@@ -146,87 +145,92 @@ def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapsho
             )
 
 
-def _published_rows(tables: PipelineTables, head: Snapshot, value: Key) -> dict[str, int]:
+def _published_rows(tables: PipelineTables, head: Snapshot, values: Sequence[Key]) -> dict[str, int]:
     counts = {}
     for table in (results.NAME, late.NAME, rejects.NAME):
         handle = tables.open(table)
         key = key_columns(table, arrow_schema(handle), head.key.names)
         if key:
             rows = read_table(tables.warehouse, handle, list(key))
-            counts[table] = pc.sum(are_of_key(rows, key, value)).as_py() or 0
+            counts[table] = pc.sum(are_of_keys(rows, key, values)).as_py() or 0
     return counts
 
 
 class _Rest(NamedTuple):
-    """The state files of a snapshot without a key.
+    """The state files of a snapshot without some keys.
 
-    `group` is the key's group, `gone` the number of removed rows, `open_windows` the number of removed open windows,
-    `added` the new files, and `kept` the paths of unchanged files. A file with the manifest is never kept, because the
-    manifest changes.
+    `removed` has the removed rows, `key` names the key columns, `added` are the new files, and `kept` the paths of
+    unchanged files. A file with the manifest is never kept, because the manifest changes.
     """
 
-    group: int
-    gone: int
-    open_windows: int
+    removed: pa.Table
+    key: tuple[str, ...]
     added: list[DataFile]
     kept: set[str]
 
 
-def _without(tables: PipelineTables, snapshot: Snapshot, key: Key, prefix: str) -> _Rest:
+def _without(tables: PipelineTables, snapshot: Snapshot, keys: Sequence[Key], prefix: str) -> _Rest:
     names, schema = snapshot.key.names, arrow_schema(snapshot.handle)
     with_manifest = {file["path"] for file in snapshot.manifest_files}
     of_keys, added, kept = list[pa.Table](), list[DataFile](), set[str]()
     for file in snapshot.files:
         rows = tables.warehouse.read_files(snapshot.path, [file["path"]], schema)
         rows = rows.filter(pc.not_equal(rows["key_group"], state.MANIFEST_KEY_GROUP))
-        holds = are_of_key(rows, names, key)
+        holds = are_of_keys(rows, names, keys)
         of_key = rows.filter(holds)
         if not len(of_key) and file["path"] not in with_manifest:
             kept.add(file["path"])
             continue
         of_keys.append(of_key)
         added += write_rows(tables.warehouse, snapshot.path, prefix, rows.filter(pc.invert(holds)))
-    group = group_of(key, snapshot.manifest.max_parallelism)
     removed = held(pa.concat_tables(of_keys)) if of_keys else schema.empty_table()
-    return _Rest(group, len(removed), len(open_windows(removed, names)), added, kept)
+    return _Rest(removed, names, added, kept)
 
 
-def _erased(manifest: Manifest, pipeline: Pipeline, key: Key, rest: _Rest) -> Manifest:
-    """Return the manifest of a snapshot without the key's counts, source partitions and digests."""
-    shards = [_smaller(shard, rest) if shard.first <= rest.group <= shard.last else shard for shard in manifest.shards]
-    named = _partitions_of(manifest, pipeline, key)
+def _erased(manifest: Manifest, pipeline: Pipeline, keys: Sequence[Key], rest: _Rest) -> Manifest:
+    """Return the manifest of a snapshot without the keys' counts, source partitions and digests."""
+    named = {name for key in keys for name in _partitions_of(manifest, pipeline, key)}
     partitions = {name: partition for name, partition in manifest.partitions.items() if name not in named}
-    next_panes = tuple(item for item in manifest.next_panes if not _is_of(item, key))
-    publish = {table: _without_names(work, key) for table, work in manifest.publish.items()}
+    next_panes = tuple(item for item in manifest.next_panes if not any(_is_of(item, key) for key in keys))
+    publish = {table: _without_names(work, keys) for table, work in manifest.publish.items()}
     return manifest.model_copy(
-        update={"shards": tuple(shards), "partitions": partitions, "next_panes": next_panes, "publish": publish}
+        update={
+            "shards": tuple(_smaller(shard, rest) for shard in manifest.shards),
+            "partitions": partitions,
+            "next_panes": next_panes,
+            "publish": publish,
+        }
     )
 
 
-def _without_names(work: Publish, key: Key) -> Publish:
+def _without_names(work: Publish, keys: Sequence[Key]) -> Publish:
     """Return the changes to a table without entries that name a key, whose reopened late rows are already deleted."""
     # Only older versions of tidegate identified keys by their hashes.
-    digest, hashed = digest_of(key), hash_of(key)
+    of_keys, hashed = set(map(digest_of, keys)), set(map(hash_of, keys))
     reopened = tuple(
         each.model_copy(
             update={
-                "spans": tuple(span for span in each.spans if span[0] != digest),
-                "also": tuple(span for span in each.also if span[0] != hashed),
+                "spans": tuple(span for span in each.spans if span[0] not in of_keys),
+                "also": tuple(span for span in each.also if span[0] not in hashed),
             }
         )
         for each in work.reopened
-        if each.digest != digest and each.key != hashed
+        if each.digest not in of_keys and each.key not in hashed
     )
-    forgotten = tuple(mark for mark in work.forgotten if not is_forgotten(key, mark))
-    hashes = tuple(each for each in work.forget_keys if each != hashed)
+    forgotten = tuple(mark for mark in work.forgotten if not any(is_forgotten(key, mark) for key in keys))
+    hashes = tuple(each for each in work.forget_keys if each not in hashed)
     return work.model_copy(update={"reopened": reopened, "forgotten": forgotten, "forget_keys": hashes})
 
 
 def _smaller(shard: Shard, rest: _Rest) -> Shard:
+    groups = rest.removed["key_group"]
+    gone = rest.removed.filter(pc.and_(pc.greater_equal(groups, shard.first), pc.less_equal(groups, shard.last)))
+    if not len(gone):
+        return shard
+    open_now = len(open_windows(gone, rest.key))
     # Older versions of tidegate did not count the windows of joins.
-    open_windows = max(0, shard.counters.get("open_windows", rest.open_windows) - rest.open_windows)
-    counters = {**shard.counters, "open_windows": open_windows}
-    return shard.model_copy(update={"rows": shard.rows - rest.gone, "counters": counters})
+    counters = {**shard.counters, "open_windows": max(0, shard.counters.get("open_windows", open_now) - open_now)}
+    return shard.model_copy(update={"rows": shard.rows - len(gone), "counters": counters})
 
 
 def _rewrite_savepoint(tables: PipelineTables, name: str, snapshot: Snapshot, rest: _Rest, erased: Manifest) -> None:
@@ -234,7 +238,7 @@ def _rewrite_savepoint(tables: PipelineTables, name: str, snapshot: Snapshot, re
     table = f"{SAVEPOINTS}/{name}"
     record = newest_record(tables.warehouse, snapshot.handle)["tidegate"]
     added, removes = list[DataFile](), list[RemoveAction]()
-    if rest.gone or erased != snapshot.manifest:
+    if len(rest.removed) or erased != snapshot.manifest:
         row = state.manifest_row(erased.model_dump_json(), arrow_schema(snapshot.handle))
         added = [*rest.added, *write_rows(tables.warehouse, snapshot.path, "manifest-forget", row)]
         check_written(tables.warehouse, snapshot.path, added)
@@ -252,19 +256,19 @@ _WITH_KEYS = (state.NAME, results.NAME, late.NAME, rejects.NAME)
 
 @dataclass(frozen=True, slots=True)
 class _Traces:
-    """Search for a key in the files and manifests of a pipeline, including those that no snapshot refers to.
+    """Search for keys in the files and manifests of a pipeline, including those that no snapshot refers to.
 
-    If a key has no trace, there is nothing to forget. A file that can't be read may hold any key.
+    If no key has a trace, there is nothing to forget. A file that can't be read may hold any key.
     """
 
     tables: PipelineTables
     pipeline: Pipeline
     names: tuple[str, ...]
-    key: Key
+    keys: Sequence[Key]
 
     @property
     def are_left(self) -> bool:
-        """True if a file or a manifest may hold the key, or if the snapshot of an epoch that forgot it is retained.
+        """True if a file or a manifest may hold a key, or if the snapshot of an epoch that forgot one is retained.
 
         Every file in the folders counts: older snapshots refer to files that the newest one does not, and an
         interrupted `forget` leaves unreferenced files.
@@ -294,11 +298,11 @@ class _Traces:
     def _are_in_manifest(self, manifest: Manifest) -> bool:
         works = manifest.publish.values()
         return (
-            any(_is_of(item, self.key) for item in manifest.next_panes)
-            or any(is_forgotten(self.key, mark) for mark in {mark for work in works for mark in work.forgotten})
+            any(_is_of(item, key) for item in manifest.next_panes for key in self.keys)
+            or any(is_forgotten(key, mark) for work in works for mark in {*work.forgotten} for key in self.keys)
             # Only older versions of tidegate identified keys by their hashes.
-            or any(hash_of(self.key) in work.forget_keys for work in works)
-            or bool(_partitions_of(manifest, self.pipeline, self.key))
+            or any(hash_of(key) in work.forget_keys for work in works for key in self.keys)
+            or any(_partitions_of(manifest, self.pipeline, key) for key in self.keys)
         )
 
     def _are_in_table(self, table: str) -> bool:
@@ -323,7 +327,7 @@ class _Traces:
             rows = self.tables.warehouse.read_files(path, [name], schema, [*columns, *group])
             if is_state:
                 rows = rows.filter(pc.not_equal(rows["key_group"], state.MANIFEST_KEY_GROUP))
-            if pc.any(are_of_key(rows, columns, self.key)).as_py():
+            if pc.any(are_of_keys(rows, columns, self.keys)).as_py():
                 return True
         return False
 

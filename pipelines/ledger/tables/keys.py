@@ -121,6 +121,17 @@ def are_of_key(rows: pa.Table, names: Sequence[str], key: Key) -> pa.ChunkedArra
     return are
 
 
+def are_of_keys(rows: pa.Table, names: Sequence[str], keys: Sequence[Key]) -> pa.ChunkedArray:
+    """Return a flag for each row: whether its columns `names` have the values of one of the keys."""
+    if len(names) == 1 and len(keys) > 1:
+        values = pa.array([key[0].as_py() for key in keys], keys[0][0].type)
+        return pc.is_in(rows[names[0]], value_set=values)
+    are = pa.chunked_array([pa.repeat(pa.scalar(False), len(rows))])
+    for key in keys:
+        are = pc.or_(are, are_of_key(rows, names, key))
+    return are
+
+
 def rows_of_key(rows: pa.Table, names: Sequence[str], texts: Sequence[str]) -> pa.Table:
     """Return the rows of a key, given by the texts of its values; see `key_of_texts`. Without key columns: all rows."""
     if not names and not texts:

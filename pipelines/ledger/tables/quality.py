@@ -411,13 +411,15 @@ _EXAMPLE = ", such as "
 """Text before an example in `observed`, in rows of older tidegate versions. Newer rows have `examples` instead."""
 
 
-def forget_examples(tables: PipelineTables, key: KeyTexts, only_if_named: bool = False) -> None:
+def forget_examples(tables: PipelineTables, keys: Sequence[KeyTexts], only_if_named: bool = False) -> None:
     """Remove the examples of all checks, including those in files of killed checks.
 
-    Any other text that contains a part of the key is emptied. `only_if_named` leaves the table unchanged unless a file
-    contains all parts of the key.
+    Any other text that contains a part of one of the keys is emptied. `only_if_named` leaves the table unchanged unless
+    a file contains all parts of a key.
     """
-    if not tables.warehouse.exists(tables.path(NAME)) or (only_if_named and not _are_named(tables, key)):
+    if not tables.warehouse.exists(tables.path(NAME)):
+        return
+    if only_if_named and not any(_are_named(tables, key) for key in keys):
         return
     mend(tables)
     listed: list[str] = []
@@ -427,7 +429,7 @@ def forget_examples(tables: PipelineTables, key: KeyTexts, only_if_named: bool =
         listed[:] = tables.warehouse.names(tables.path(NAME))
         rows = read_table(tables.warehouse, handle)
         schema = rows.schema
-        cleaned = pa.Table.from_pylist([_without_key(row, key) for row in rows.to_pylist()], schema=schema)
+        cleaned = pa.Table.from_pylist([_without_keys(row, keys) for row in rows.to_pylist()], schema=schema)
         if cleaned.equals(rows):
             return schema.empty_table(), []
         return cleaned, [remove_action(file) for file in active_files(handle)]
@@ -436,12 +438,12 @@ def forget_examples(tables: PipelineTables, key: KeyTexts, only_if_named: bool =
     leave_newest(tables, NAME, commit_change(tables, change), listed)
 
 
-def _without_key(row: dict[str, Any], key: KeyTexts) -> dict[str, Any]:
-    """Return a row of the table without examples, and without texts that contain a part of a key."""
+def _without_keys(row: dict[str, Any], keys: Sequence[KeyTexts]) -> dict[str, Any]:
+    """Return a row of the table without examples, and without texts that contain a part of one of the keys."""
     cleaned = row | {"examples": None} if "examples" in row else {**row}
     if row["suite"] != ACKNOWLEDGED:
         cleaned["observed"] = row["observed"] and row["observed"].partition(_EXAMPLE)[0]
-    named = [name for name in _TEXTS if cleaned.get(name) and names_part(cleaned[name], key)]
+    named = [name for name in _TEXTS if cleaned.get(name) and any(names_part(cleaned[name], key) for key in keys)]
     cleaned |= dict.fromkeys(named, "")
     if "observed" in named and "observed_number" in row:
         cleaned["observed_number"] = None

@@ -34,7 +34,7 @@ from tidegate.pipelines.epoch.file_slices import of_added, of_version, parts_of
 from tidegate.pipelines.epoch.open_input import OpenInput, choices_of
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commits, steps_of
 from tidegate.pipelines.epoch.recompute_rows import FirstRun, without_skipped
-from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.errors import Refused, SourceFileMissing
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, of_line
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot
 from tidegate.pipelines.ledger.snapshots.line import forgotten_marks
@@ -42,7 +42,6 @@ from tidegate.pipelines.ledger.snapshots.published import require_settled
 from tidegate.pipelines.ledger.tables.keys import Key, is_forgotten
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Identity, Life, Step
-from tidegate.pipelines.sources.base import SourceFileMissing
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import EvaluatedRows

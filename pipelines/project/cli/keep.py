@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -35,6 +35,7 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> Answer:
 )
 @click.option("--start", help="Only late rows whose window begins at this time or later; without a zone, it is in UTC.")
 @click.option("--end", help="Only late rows whose window begins before this time.")
+@click.option("--strict", is_flag=True, help="Reopen nothing, and end with exit code 3, if a row can't be reopened.")
 @click.option("--ask-stream", is_flag=True, hidden=True)
 @patience_option("Seconds to wait for a running stream with --available-now, which ends on its own.")
 @engine_option
@@ -43,6 +44,9 @@ def reopen(screen: Screen, pipeline: str, key: tuple[str, ...], ask_stream: bool
 
     Only the windows that they belong to are recomputed from the source; their old panes are retracted and new panes
     published, in one epoch. Sessions that a late row connects become one. No row is reopened twice.
+
+    Rows that can't be reopened, for example because source files of their time are missing, stay in table late and are
+    listed with the reasons; the others are reopened, in several epochs if need be.
 
     A continuous stream holds the lease and reopens late rows itself, on the reopen_schedule of tidegate.toml.
     """
@@ -69,21 +73,61 @@ def prune(screen: Screen, pipeline: str, days: int) -> Answer:
 
 
 @command()
-@click.argument("key", nargs=-1, required=True)
+@click.argument("key", nargs=-1)
+@click.option(
+    "--keys",
+    "keys_file",
+    type=click.File(encoding="utf-8"),
+    help="Erase the keys in this file (- for standard input): one on each line, with tabs between key columns.",
+)
+@click.option(
+    "--where",
+    help="Erase the keys of which every row meets this condition on columns of the tables or the source: user_id = 7.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the keys that --where selects; change nothing.")
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
-def forget(screen: Screen, pipeline: str, key: tuple[str, ...], yes: bool) -> Answer:
+def forget(
+    screen: Screen,
+    pipeline: str,
+    key: tuple[str, ...],
+    keys_file: TextIO | None,
+    where: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> Answer:
     r"""Erase KEY (one value for each key column) from state, results, late, rejects and savepoints of PIPELINE.
 
-    In a key, \N is a null. Older snapshots are removed too, because they may hold the key. If nothing ever held the
-    key, nothing changes. Erase the key from the source yourself: a backfill would read any remaining rows again.
+    Instead of KEY, give several keys with --keys, or select them with --where; they are erased in one epoch. In a key,
+    \N is a null. Older snapshots are removed too, because they may hold the keys. If nothing ever held a key, nothing
+    changes. Erase the rows from the source yourself: a backfill would read any remaining rows again. With --where, list
+    the keys with --dry-run before you do that, because the source's rows tell which keys belong to a person.
     """
     project = screen.project()
+    lines = [] if keys_file is None else [line.rstrip("\n") for line in keys_file]
+    keys = [tuple(line.split("\t")) for line in lines if line]
+    if sum((bool(key), keys_file is not None, where is not None)) != 1:
+        raise UsageError("give a KEY, --keys or --where")
+    if keys_file is not None and not keys:
+        raise UsageError("--keys: the file has no key")
+    if dry_run:
+        return project.forget(pipeline, key_of(key), keys=keys or None, where=where, dry_run=True)
     if not yes:
-        from tidegate.pipelines.project.forget import check_key
+        from tidegate.pipelines.project.forget import check_keys, selected_keys
 
-        check_key(project.config, pipeline, key)
-        _ask(f"erase {', '.join(key)} and every older snapshot of {pipeline}?")
-    return project.forget(pipeline, key_of(key) or ())
+        if where is None:
+            check_keys(project.config, pipeline, keys or [key])
+        chosen = (keys or [key]) if where is None else selected_keys(project.config, pipeline, where).keys
+        if chosen:
+            named = "; ".join(map(", ".join, chosen[:_SHOWN]))
+            more = f" and {len(chosen) - _SHOWN} more keys" if len(chosen) > _SHOWN else ""
+            _ask(f"erase {named}{more} and every older snapshot of {pipeline}?")
+    if where is not None:
+        return project.forget(pipeline, where=where)
+    return project.forget(pipeline, keys=[of_texts for each in keys or [key] if (of_texts := key_of(each)) is not None])
+
+
+_SHOWN = 20
+"""Number of keys that the question names."""
 
 
 def _ask(question: str) -> None:

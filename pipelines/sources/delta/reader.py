@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.errors import Refused, SourceFileMissing
 from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.delta.deletion_vectors import DeletionVector
@@ -133,7 +133,7 @@ class DeltaReader:
         try:
             return DeletionVector.of(described).rows(self.warehouse, self.table, rows)
         except FileNotFoundError as error:
-            raise Refused(
+            raise SourceFileMissing(
                 f"source table {self.table}: the deletion vector of file {part.path} is missing ({in_words(error)}): a "
                 "VACUUM removed it before this pipeline read it. Start a new pipeline with a backfill of the table as "
                 "it is now"

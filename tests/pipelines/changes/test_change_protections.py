@@ -47,7 +47,7 @@ def lake(tmp_path: Path) -> Lake:
 
 def erased(lake: Lake, pipeline: Pipeline, user: str) -> Forgotten:
     with Lease(lake.tables(pipeline), "forget", lake.clock):
-        return forget(lake.tables(pipeline), pipeline, (user,), NOW)
+        return forget(lake.tables(pipeline), pipeline, [(user,)], NOW)
 
 
 def bytes_of(lake: Lake, pipeline: Pipeline) -> bytes:

@@ -207,7 +207,7 @@ def test_a_key_leaves_the_files_with_rows_that_left_when_it_is_forgotten(lake: L
     folder = Path(lake.path(HOURS.name), "late")
     assert any(b"bob" in path.read_bytes() for path in folder.glob("*departed*.parquet"))
     with Lease(lake.tables(HOURS), "forget", lake.clock):
-        forget(lake.tables(HOURS), HOURS, ("bob",), lake.clock() + DAY)
+        forget(lake.tables(HOURS), HOURS, [("bob",)], lake.clock() + DAY)
     assert not any(b"bob" in path.read_bytes() for path in Path(lake.path(HOURS.name)).rglob("*.parquet"))
 
 

@@ -77,7 +77,7 @@ def test_one_key_is_forgotten_and_its_neighbours_stay(lake: Lake, pipeline: Pipe
     arrive(lake, pipeline, kind, *((account, at("01:10")) for account in accounts), (accounts[0], at("09:00")))
     arrive(lake, pipeline, kind, *((account, at(time)) for account in accounts for time in ("01:20", "08:50")))
     with Lease(lake.tables(pipeline), "forget", lake.clock):
-        forget(lake.tables(pipeline), pipeline, [str(accounts[2])], lake.clock())
+        forget(lake.tables(pipeline), pipeline, [[str(accounts[2])]], lake.clock())
     for table in ("results", "late", "state"):
         users = {user for user in lake.rows(pipeline, table)["user"].to_pylist() if user is not None}
         assert users <= {*accounts[:2]}

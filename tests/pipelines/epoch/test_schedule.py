@@ -114,7 +114,7 @@ def test_a_stream_whose_lease_went_to_another_driver_ends(late: Lake, monkeypatc
     def lost(*given: Any) -> tuple[None, int]:
         raise LeaseHeld("lost")
 
-    monkeypatch.setattr(stream_module, "reopen", lost)
+    monkeypatch.setattr(stream_module, "reopen_possible", lost)
     with pytest.raises(LeaseHeld, match="lost"):
         run(late, ticking(late, 3), until=6)
 

@@ -224,7 +224,9 @@ class WindowOperator(KeyedOperator):
     ) -> None:
         purge = result.is_purge
         if result.is_fire and cell.contents is not None:
+            self.firing = slot
             self._firing.fire(slot, cell, timer, event_timer)
+            self.firing = None
             cell.unseen = 0
             purge = purge or self._discard
         if purge:

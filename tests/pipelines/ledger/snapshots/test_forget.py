@@ -45,7 +45,7 @@ def lived_in(by_hand: ByHand) -> None:
 
 def erase(by_hand: ByHand, *key: str) -> Forgotten:
     with Lease(by_hand.tables, "forget", Clock()):
-        return forget(by_hand.tables, by_hand.pipeline, key, NOW)
+        return forget(by_hand.tables, by_hand.pipeline, [key], NOW)
 
 
 def bytes_on_disk(by_hand: ByHand) -> bytes:
@@ -203,7 +203,7 @@ def test_a_key_that_never_existed_costs_no_snapshot_and_no_commit(by_hand: ByHan
     disk = bytes_on_disk(by_hand)
     with Lease(by_hand.tables, "forget", Clock()):
         disk_with_lease = bytes_on_disk(by_hand)
-        forgotten = forget(by_hand.tables, by_hand.pipeline, ("nobody",), NOW)
+        forgotten = forget(by_hand.tables, by_hand.pipeline, [("nobody",)], NOW)
         assert bytes_on_disk(by_hand) == disk_with_lease != disk
     assert forgotten == Forgotten(None, dict.fromkeys(("results", "late", "rejects", "state", "savepoint before"), 0))
     assert (list_snapshots(by_hand.tables), versions(by_hand)) == (snapshots, before)

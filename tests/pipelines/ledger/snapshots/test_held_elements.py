@@ -105,7 +105,7 @@ def test_rows_out_counts_what_a_function_put_out(run: ByHand) -> None:
 def test_forget_erases_them(run: ByHand) -> None:
     run.epoch(("ann", at("10:00"), 2), ("zoe", at("10:00"), 1), watermark=at("08:00"))
     with Lease(run.tables, "forget", Clock()):
-        forget(run.tables, run.pipeline, ("zoe",), 2_000_000_000_000)
+        forget(run.tables, run.pipeline, [("zoe",)], 2_000_000_000_000)
     assert [row["user"] for row in run.rows("state").to_pylist() if row["user"] is not None] == ["ann"]
     assert b"zoe" not in b"".join(path.read_bytes() for path in run.folder.rglob("*.parquet"))
 

@@ -54,7 +54,7 @@ def lived_in(by_hand: ByHand) -> None:
 
 def erase(by_hand: ByHand, key: str = KEY, now: int | None = None) -> Forgotten:
     with Lease(by_hand.tables, "forget", Clock()):
-        return forget(by_hand.tables, by_hand.pipeline, (key,), present() if now is None else now)
+        return forget(by_hand.tables, by_hand.pipeline, [(key,)], present() if now is None else now)
 
 
 def found(by_hand: ByHand) -> list[str]:
@@ -283,7 +283,7 @@ def steps_of_an_erasure(folder: Path) -> int:
     example(by_hand)
     with Lease(by_hand.tables, "forget", Clock()), pytest.MonkeyPatch.context() as planted:
         done = ends_before(planted, -1)
-        forget(by_hand.tables, by_hand.pipeline, (KEY,), present())
+        forget(by_hand.tables, by_hand.pipeline, [(KEY,)], present())
     return done[0]
 
 
@@ -300,7 +300,7 @@ def test_an_erasure_that_was_killed_at_any_step_is_finished_by_repeating_it(tmp_
         with Lease(by_hand.tables, "forget", Clock()), pytest.MonkeyPatch.context() as planted:
             ends_before(planted, step)
             with pytest.raises(KeyboardInterrupt):
-                forget(by_hand.tables, by_hand.pipeline, (KEY,), present())
+                forget(by_hand.tables, by_hand.pipeline, [(KEY,)], present())
         erase(by_hand)
         assert found(by_hand) == [], step
         assert sorted(set(by_hand.rows("results")["user"].to_pylist())) == ["ann"], step

@@ -158,7 +158,7 @@ def test_one_that_can_not_be_read_hides_no_other_and_can_be_deleted(by_hand: ByH
     with pytest.raises(Refused, match="nothing was removed: savepoint 'cut' can't be read"):
         copy_tables(by_hand.tables, PipelineTables(by_hand.warehouse, "other"))
     with pytest.raises(Refused, match="savepoint 'cut' can't be read, so it may hold the key"):
-        forget(by_hand.tables, by_hand.pipeline, ["ann"], 1_800_000_000_000)
+        forget(by_hand.tables, by_hand.pipeline, [["ann"]], 1_800_000_000_000)
     for name in ("cut", "emptied", "torn"):
         delete_savepoint(by_hand.tables, name)
     assert broken_savepoints(by_hand.tables) == []

@@ -77,7 +77,7 @@ def test_every_reader_of_the_state_finds_the_same_windows(tmp_path: Path, seed: 
         same(*hands)
     for hand in hands:
         with Lease(hand.tables, "forget", Clock()):
-            forget(hand.tables, hand.pipeline, ("ann",), to_millis(at("12:00")))
+            forget(hand.tables, hand.pipeline, [("ann",)], to_millis(at("12:00")))
     same(*hands)
 
 

@@ -52,7 +52,7 @@ KINDS: dict[str, Callable[[ByHand], object]] = {
     "compaction": lambda by_hand: [compact(by_hand.tables, table) for table in ALL[1:]],
     "old epochs": lambda by_hand: drop_old_epochs(by_hand.tables, NOW, 3, NOW),
     "clean-up": lambda by_hand: vacuum(by_hand.tables, Retention(1, timedelta(0)), NOW),
-    "forget": lambda by_hand: forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW),
+    "forget": lambda by_hand: forget(by_hand.tables, by_hand.pipeline, [["ann"]], NOW),
     "put back": set_back,
     "columns": widened,
 }

@@ -90,8 +90,8 @@ def test_who_hangs_while_it_tidies_loses_nothing_to_an_erasure_that_changes_no_r
     """The erasure removes files that no version lists, such as one that is not committed yet."""
     for number in range(1, 21):
         check(by_hand, number)
-    forget_examples(by_hand.tables, texts("ann"))
-    over_another(monkeypatch, lambda: forget_examples(by_hand.tables, texts("ann")))
+    forget_examples(by_hand.tables, [texts("ann")])
+    over_another(monkeypatch, lambda: forget_examples(by_hand.tables, [texts("ann")]))
     assert tidied(by_hand, days=0)
     assert checks(by_hand) == [f"check-{number}" for number in range(1, 21)]
 

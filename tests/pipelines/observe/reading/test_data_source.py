@@ -172,7 +172,7 @@ def test_a_stream_of_some_keys_has_their_corrections(visits: ByHand) -> None:
 def erase(made: ByHand, key: str) -> int:
     """Forget a key, as the command does, and return the number of its epoch."""
     with Lease(made.tables, "forget", Clock()):
-        epoch = forget(made.tables, made.pipeline, [key], to_millis(at("20:00"))).epoch
+        epoch = forget(made.tables, made.pipeline, [[key]], to_millis(at("20:00"))).epoch
     assert epoch is not None
     return epoch
 

@@ -183,10 +183,10 @@ def test_a_key_is_forgotten_after_the_rows_of_others_are_back(project: Project) 
         hour(number)(by_hand)
     late_deleted(by_hand)
     with Lease(by_hand.tables, "forget", lambda: NOW), pytest.raises(Refused, match="restore sessions latest") as told:
-        forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
+        forget(by_hand.tables, by_hand.pipeline, [["ann"]], NOW)
     assert heed(project, str(told.value)) == ["restore sessions latest"]
     with Lease(by_hand.tables, "forget", lambda: NOW):
-        forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
+        forget(by_hand.tables, by_hand.pipeline, [["ann"]], NOW)
     for table in ("results", "late", "state"):
         assert "ann" not in by_hand.rows(table)["user"].to_pylist()
         assert not any("ann" in str(file) for file in active_files(by_hand.tables.open(table)))
