@@ -76,7 +76,6 @@ def prune(screen: Screen, pipeline: str, days: int) -> Answer:
 @click.argument("key", nargs=-1)
 @click.option(
     "--keys",
-    "keys_file",
     type=click.File(encoding="utf-8"),
     help="Erase the keys in this file (- for standard input): one on each line, with tabs between key columns.",
 )
@@ -90,7 +89,7 @@ def forget(
     screen: Screen,
     pipeline: str,
     key: tuple[str, ...],
-    keys_file: TextIO | None,
+    keys: TextIO | None,
     where: str | None,
     dry_run: bool,
     yes: bool,
@@ -103,27 +102,27 @@ def forget(
     the keys with --dry-run before you do that, because the source's rows tell which keys belong to a person.
     """
     project = screen.project()
-    lines = [] if keys_file is None else [line.rstrip("\n") for line in keys_file]
-    keys = [tuple(line.split("\t")) for line in lines if line]
-    if sum((bool(key), keys_file is not None, where is not None)) != 1:
+    if sum((bool(key), keys is not None, where is not None)) != 1:
         raise UsageError("give a KEY, --keys or --where")
-    if keys_file is not None and not keys:
+    lines = [] if keys is None else [line.rstrip("\n") for line in keys]
+    named = [tuple(line.split("\t")) for line in lines if line] or [key]
+    if keys is not None and named == [()]:
         raise UsageError("--keys: the file has no key")
     if dry_run:
-        return project.forget(pipeline, key_of(key), keys=keys or None, where=where, dry_run=True)
+        return project.forget(pipeline, key_of(key), keys=None if keys is None else named, where=where, dry_run=True)
     if not yes:
         from tidegate.pipelines.project.forget import check_keys, selected_keys
 
         if where is None:
-            check_keys(project.config, pipeline, keys or [key])
-        chosen = (keys or [key]) if where is None else selected_keys(project.config, pipeline, where).keys
+            check_keys(project.config, pipeline, named)
+        chosen = named if where is None else selected_keys(project.config, pipeline, where).keys
         if chosen:
-            named = "; ".join(map(", ".join, chosen[:_SHOWN]))
+            shown = "; ".join(map(", ".join, chosen[:_SHOWN]))
             more = f" and {len(chosen) - _SHOWN} more keys" if len(chosen) > _SHOWN else ""
-            _ask(f"erase {named}{more} and every older snapshot of {pipeline}?")
+            _ask(f"erase {shown}{more} and every older snapshot of {pipeline}?")
     if where is not None:
         return project.forget(pipeline, where=where)
-    return project.forget(pipeline, keys=[of_texts for each in keys or [key] if (of_texts := key_of(each)) is not None])
+    return project.forget(pipeline, keys=[of_texts for each in named if (of_texts := key_of(each)) is not None])
 
 
 _SHOWN = 20

@@ -289,7 +289,7 @@ def test_the_hashes_by_which_an_older_tidegate_named_a_key_go(by_hand: ByHand) -
         Reopening(epoch=3),
     )
     work = Publish(forget_keys=(zoe, ann), reopened=reopened)
-    rest = step._without_names(work, key_of_texts(schema, ("zoe",)))
+    rest = step._without_names(work, [key_of_texts(schema, ("zoe",))])
     kept = (Reopening(epoch=2, key=ann, also=((ann, 1, 2),)), Reopening(epoch=3))
     assert rest == Publish(forget_keys=(ann,), reopened=kept)
 
