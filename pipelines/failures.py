@@ -15,7 +15,6 @@ from contextlib import contextmanager
 import tidegate
 from tidegate.pipelines import errors
 from tidegate.pipelines.errors import TidegateError
-from tidegate.windowing.errors import WindowingError
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSE = "↳"
@@ -155,9 +154,7 @@ def line_of_user(trace: str) -> str | None:
 
 
 def is_of_user(error: BaseException) -> bool:
-    """Return True if code of the user raised an error that was caught in Tidegate's code, or returned a wrong value."""
-    if isinstance(error, WindowingError):
-        return True
+    """Return True if code of the user raised an error that was caught in Tidegate's code."""
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     return any(not _OURS.search(file) and not _LIBRARY.search(file) for file in files)
 

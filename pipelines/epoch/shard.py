@@ -44,6 +44,7 @@ from tidegate.windowing.compute import WindowJoin, Windows
 from tidegate.windowing.epochs import Elements, Outcome
 from tidegate.windowing.epochs.elements import KEY_PREFIX, VALUE_PREFIX
 from tidegate.windowing.epochs.row_operator import RowOperator
+from tidegate.windowing.errors import WindowingError
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 from tidegate.windowing.timestamps import in_schema, timestamps_of
 
@@ -266,7 +267,8 @@ def raise_named(job: ShardJob, events: pa.Table, rows: pa.Table, error: Exceptio
     Raises:
         UserCodeFailed: user code raised it, and a retry would fail in the same way.
     """
-    if isinstance(error, TidegateError) or not is_of_user(error):
+    # The library itself refuses a value that user code returned.
+    if isinstance(error, TidegateError) or not (isinstance(error, WindowingError) or is_of_user(error)):
         raise error
     call = failed_call(job, events, rows, result_type(job))
     if call is None:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import sqlglot
-from sqlglot import exp
 
 from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.config import Config
@@ -28,7 +26,7 @@ from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import key_columns, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.reading.filters import condition
+from tidegate.pipelines.observe.reading.filters import columns_of, condition
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.operators.two_inputs import SIDES
 
@@ -61,7 +59,8 @@ def keys_where(config: Config, tables: PipelineTables, pipeline: Pipeline, head:
         UsageError: the text is not a condition, or no table has its columns.
     """
     selected, found = SelectedKeys(), dict[_Texts, list[bool]]()
-    names = _columns_of(where)
+    if not (names := columns_of(where)):
+        raise UsageError(f"where = {where!r} names no column: every key would be erased")
     for table, rows, key in _tables(config, tables, pipeline, head, names, selected):
         if table not in selected.searched:
             selected.searched.append(table)
@@ -78,17 +77,6 @@ def keys_where(config: Config, tables: PipelineTables, pipeline: Pipeline, head:
         if met:
             (selected.shared if unmet else selected.keys).append(texts)
     return selected
-
-
-def _columns_of(where: str) -> list[str]:
-    try:
-        tree = sqlglot.parse_one(where, read="spark")
-    except sqlglot.errors.SqlglotError as error:
-        raise UsageError(f"where = {where!r} is not a condition: {str(error).splitlines()[0]}") from None
-    names = dict.fromkeys(column.name for column in tree.find_all(exp.Column))
-    if not names:
-        raise UsageError(f"where = {where!r} names no column: every key would be erased")
-    return list(names)
 
 
 def _tables(

@@ -42,11 +42,23 @@ def condition(text: str, schema: pa.Schema) -> pc.Expression:
     Raises:
         UsageError: the text is anything else, or names an unknown column.
     """
+    return _expression(_parsed(text), text, schema)
+
+
+def columns_of(text: str) -> list[str]:
+    """Return the names of the columns in a condition, each once.
+
+    Raises:
+        UsageError: the text is not a condition.
+    """
+    return list(dict.fromkeys(column.name for column in _parsed(text).find_all(exp.Column)))
+
+
+def _parsed(text: str) -> exp.Expr:
     try:
-        tree = sqlglot.parse_one(text, read="spark")
+        return sqlglot.parse_one(text, read="spark")
     except sqlglot.errors.SqlglotError as error:
         raise UsageError(f"where = {text!r} is not a condition: {str(error).splitlines()[0]}") from None
-    return _expression(tree, text, schema)
 
 
 def expression_of(where: str | pc.Expression, schema: pa.Schema) -> pc.Expression:
