@@ -20,6 +20,7 @@ from tidegate.pipelines.definition import state
 from tidegate.pipelines.ledger.snapshots.foreign_changes import PUT_BACK
 from tidegate.pipelines.ledger.tables.checksum import add_up, checksum_of
 from tidegate.pipelines.ledger.tables.compaction import COMPACTION
+from tidegate.pipelines.ledger.tables.damaged_footers import damaged_footers
 from tidegate.pipelines.ledger.tables.files import CHECKSUM, CHECKSUM_OF_VALUES, epoch_of
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
@@ -193,11 +194,14 @@ class _Trail:
         active = {file["path"]: file for file in active_files(handle)}
         # One listing finds a missing file, however many files the table has.
         sizes = self.tables.warehouse.names(self.tables.path(self.table))
+        damaged = damaged_footers(self.tables, self.table, handle)
         for path in sorted(active.keys() | self.expected.keys()):
             if path not in self.expected:
                 yield FollowedFile(self.table, path, UNKNOWN, self.blamed.get(path, ""))
             elif path not in active:
                 yield FollowedFile(self.table, path, LOST, self.blamed.get(path, ""))
+            elif path in damaged:
+                yield FollowedFile(self.table, path, UNREADABLE, "its footer is damaged")
             else:
                 yield self._with_fault(active[path], sizes, read=read_all or path in self.new)
         yield from (file for file in self.rewritten if file.file in active)
@@ -222,7 +226,7 @@ class _Trail:
             sums = [
                 [self._checksum(path, action, as_text) for path, action in side.items()] for side in (before, added)
             ]
-        except OSError:
+        except (OSError, pa.ArrowException, UnicodeDecodeError):
             # A cleanup removed the old files, so only the row counts can be compared.
             return moves
         return add_up(sums[0]) == add_up(sums[1])
@@ -245,7 +249,7 @@ class _Trail:
                 # Pages have their own checksums, so reading finds damage even in a file whose commit recorded none.
                 checksum = self._read_checksum(path, is_older)
                 fault = "" if recorded == checksum or (recorded is None and is_as_long) else CHANGED
-            except (OSError, pa.ArrowException) as error:
+            except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
                 fault, by = UNREADABLE, str(error)
         return FollowedFile(self.table, path, fault, by)
 

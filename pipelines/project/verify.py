@@ -24,6 +24,7 @@ from tidegate.pipelines.ledger.manifest import Manifest, is_on, of_line
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot
 from tidegate.pipelines.ledger.snapshots.published import require_settled
 from tidegate.pipelines.ledger.tables import quality
+from tidegate.pipelines.ledger.tables.damaged_footers import check_footers
 from tidegate.pipelines.ledger.tables.keys import named_key
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.faults import (
@@ -153,6 +154,7 @@ def verify(
     """
     began = process_time()
     tables = PipelineTables.of(config, pipeline)
+    check_footers(tables)
     snapshot = newest = require_settled(tables)
     manifest = newest.manifest
     seed = manifest.epoch if seed is None else seed

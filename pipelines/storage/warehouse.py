@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ from tidegate.pipelines.storage.delta_log import (
     entry_name,
     version_of,
 )
+from tidegate.pipelines.storage.footers import footer_checksum
 from tidegate.pipelines.storage.links import check_no_link, delete_below, link_or_copy, replacing
 from tidegate.pipelines.storage.object_files import ObjectFiles, is_without_bucket, object_files, store_failed
 from tidegate.pipelines.storage.options import check
@@ -62,6 +63,17 @@ def _check_in_folder(path: str, name: str) -> None:
 def _joined(root: str, name: str) -> str:
     # A table may be a whole bucket.
     return f"{root}/{name}" if root else name
+
+
+class WrittenParquet(NamedTuple):
+    """A file that was written: its size in bytes, and the checksum of its footer."""
+
+    size: int
+    footer: str
+
+
+_UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError)
+"""Errors of reading a damaged file."""
 
 
 @dataclass(frozen=True)
@@ -158,8 +170,10 @@ class Warehouse:
             content: bytes = stream.read()
             return content
 
-    def write_parquet(self, path: str, name: str, table: pa.Table, *, compression: str = "zstd", **options: Any) -> int:
-        """Write a Parquet file into a table's folder, and return its size in bytes. The file is not committed."""
+    def write_parquet(
+        self, path: str, name: str, table: pa.Table, *, compression: str = "zstd", **options: Any
+    ) -> WrittenParquet:
+        """Write a Parquet file into a table's folder. The file is not committed."""
         import pyarrow.parquet as pq
 
         filesystem, root = self.filesystem(path)
@@ -186,10 +200,11 @@ class Warehouse:
         if not is_folder:
             content = target.getvalue()
             self._put(path, name, content)
-            return int(content.size)
+            return WrittenParquet(int(content.size), footer_checksum(pa.BufferReader(content)))
         # The folder is synced once for all files, before they are committed.
         self.make_durable(path, [name], folder=False)
-        return int(filesystem.get_file_info(target).size)
+        with filesystem.open_input_file(target) as file:
+            return WrittenParquet(int(file.size()), footer_checksum(file))
 
     def replace_file(self, path: str, name: str, content: bytes | pa.Buffer) -> None:
         """Write a file of a folder atomically: a reader sees the old content or the new, never a part."""
@@ -392,7 +407,7 @@ class Warehouse:
             return self._dataset(path, names, schema).to_table(
                 columns=columns, filter=where, use_threads=is_local(path)
             )
-        except (OSError, pa.ArrowInvalid) as error:
+        except _UNREADABLE as error:
             raise unreadable(path, error) from error
 
     def read_batches(
@@ -415,7 +430,7 @@ class Warehouse:
                 fragment_readahead=1,
                 use_threads=False,
             )
-        except (OSError, pa.ArrowInvalid) as error:
+        except _UNREADABLE as error:
             raise unreadable(path, error) from error
 
     def open_parquet(self, path: str, name: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
@@ -439,7 +454,7 @@ class Warehouse:
                 pre_buffer=not is_local(path),
                 page_checksum_verification=True,
             )
-        except (OSError, pa.ArrowInvalid) as error:
+        except _UNREADABLE as error:
             raise unreadable(path, error) from error
 
     def _dataset(self, path: str, names: Sequence[str], schema: pa.Schema) -> ds.Dataset:

@@ -30,6 +30,7 @@ from tidegate.pipelines.ledger.snapshots.recovery import recover, trusted_head
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import FOLDER as SAVEPOINTS
 from tidegate.pipelines.ledger.snapshots.savepoint import broken_savepoints, find_snapshot
+from tidegate.pipelines.ledger.tables.files import FOOTER
 from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, REQUESTS, PipelineTables
 from tidegate.pipelines.storage.delta_log import SIDECARS, Action, actions_in, is_entry, statistics_in
 from tidegate.windowing.time import Millis
@@ -211,7 +212,7 @@ class _WithName:
         texts = [text and _json(self._record(json.loads(text))) for text in rows["manifest"].to_pylist()]
         renamed = with_values(rows, "manifest", pa.array(texts, rows["manifest"].type))
         self.check_lease()
-        return self.new.warehouse.write_parquet(self.new.path(self.table.name), file, renamed)
+        return self.new.warehouse.write_parquet(self.new.path(self.table.name), file, renamed).size
 
     def _record(self, record: dict[str, Any]) -> dict[str, Any]:
         """Return a manifest, or its short form, with the new name, unless it is another pipeline's savepoint."""
@@ -228,7 +229,10 @@ class _WithName:
             renamed["commitInfo"] = {**info, "tidegate": self._record(record)}
         for kind in ("add", "remove"):
             if (file := row.get(kind)) and (size := sizes.get(unquote(file["path"]))) is not None:
-                renamed[kind] = {**file, "size": size}
+                # The file was written again, so it has another footer.
+                stats = statistics_in(file)
+                stats.pop(FOOTER, None)
+                renamed[kind] = {**file, "size": size, **({"stats": json.dumps(stats)} if stats else {})}
         if sidecar := row.get("sidecar"):
             renamed["sidecar"] = {**sidecar, "sizeInBytes": len(sidecars[f"{SIDECARS}/{sidecar['path']}"])}
         return renamed

@@ -30,6 +30,7 @@ from tidegate.pipelines.ledger.snapshots.head import (
 )
 from tidegate.pipelines.ledger.snapshots.publish import epoch_row
 from tidegate.pipelines.ledger.snapshots.savepoint import origin_of
+from tidegate.pipelines.ledger.tables.damaged_footers import damaged_footers
 from tidegate.pipelines.ledger.tables.files import epoch_of, write_rows
 from tidegate.pipelines.ledger.tables.late_rows import with_marks
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
@@ -101,10 +102,14 @@ class Losses:
 
 def damaged_files(tables: PipelineTables) -> dict[str, list[dict[str, Any]]]:
     """Return the active files that can't be read, by published table. This reads every active file."""
-    return {
-        table: [file for file in active_files(tables.open(table)) if _fault(tables, table, file["path"])]
-        for table in PUBLISHED
-    }
+    damaged = {}
+    for table in PUBLISHED:
+        handle = tables.open(table)
+        footers = damaged_footers(tables, table, handle)
+        damaged[table] = [
+            file for file in active_files(handle) if file["path"] in footers or _fault(tables, table, file["path"])
+        ]
+    return damaged
 
 
 def _fault(tables: PipelineTables, table: str, file: str) -> str | None:

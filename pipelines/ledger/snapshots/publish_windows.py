@@ -32,6 +32,7 @@ from tidegate.pipelines.ledger.tables.files import (
     copied,
     partition_of,
     remove_action,
+    with_footers,
     write_rows,
 )
 from tidegate.pipelines.ledger.tables.pipeline_tables import Handles, PipelineTables
@@ -293,7 +294,7 @@ class _Step:
         """Return copies of files that have one row per window. Files with windows of several partitions are split."""
         warehouse, path, unit = self.tables.warehouse, self.tables.path(windows.NAME), _unit(self.handle)
         source, columns = self.tables.path(results.NAME), stored_schema(self.handle).names
-        adds, copies = list[AddAction](), dict[str, DataFile]()
+        adds, copies, partitions = list[AddAction](), dict[str, DataFile](), list[dict[str, str | None]]()
         for file in files:
             if (partition := windows.partition_of_all(file, unit)) is None:
                 for rows in self._read([file]):
@@ -301,10 +302,12 @@ class _Step:
                 continue
             copy = copied(file, f"{windows.NAME}-{uuid.uuid4().hex}.parquet", columns)
             copies[file["path"]] = copy
-            adds.append(add_action(copy, partition=partition))
+            partitions.append(partition)
         warehouse.copy_files((source, name, path, copy.path) for name, copy in copies.items())
         check_written(warehouse, path, list(copies.values()))
-        return adds
+        described = with_footers(warehouse, path, list(copies.values()))
+        of_copies = zip(described, partitions, strict=True)
+        return [*adds, *(add_action(copy, partition=partition) for copy, partition in of_copies)]
 
     def _read(self, files: Sequence[dict[str, Any]]) -> Iterator[pa.Table]:
         """Yield the rows of files of `results`, all panes of a window together, in parts that fit into memory."""

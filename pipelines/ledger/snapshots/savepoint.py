@@ -31,7 +31,7 @@ from tidegate.pipelines.ledger.snapshots.head import (
     snapshots_by_epoch,
 )
 from tidegate.pipelines.ledger.tables.commits import Outrun, create
-from tidegate.pipelines.ledger.tables.files import add_action, check_written, copied
+from tidegate.pipelines.ledger.tables.files import add_action, check_written, copied, with_footers
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.storage.delta_log import FOLDER as LOG
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, path_of
@@ -275,7 +275,7 @@ def copy_files(
         for number, (path, file) in enumerate(listed.items())
     }
     tables.warehouse.copy_files(((snapshot.path, path, target, copy.path) for path, copy in copies.items()), share)
-    return list(copies.values())
+    return with_footers(tables.warehouse, target, list(copies.values()))
 
 
 def _path(tables: PipelineTables, name: str) -> str:

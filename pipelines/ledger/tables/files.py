@@ -26,6 +26,7 @@ from tidegate.pipelines.definition import state
 from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.errors import FilesMissing
 from tidegate.pipelines.ledger.manifest import DataFile
+from tidegate.pipelines.storage.footers import footer_checksum
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import Millis, from_millis, to_millis
 
@@ -44,6 +45,9 @@ CHECKSUM = "tidegateChecksum"
 
 CHECKSUM_OF_VALUES = "tidegateValuesChecksum"
 """Name of the checksum of a file with nested columns. Under the other name, such columns had a different rule."""
+
+FOOTER = "tidegateFooter"
+"""Name of the checksum of a file's footer among its statistics, like `CHECKSUM`."""
 
 _OF_A_GROUP = 65_536
 """Number of rows in a row group of results. Rows are roughly in the order of their windows, so a search for the windows
@@ -79,14 +83,14 @@ def write_rows(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
     elif state.HASH.name in rows.column_names and state.MARK.name not in rows.column_names:
         # Zstandard takes longer to start than to decompress so few values.
         options |= {"row_group_size": _OF_A_BASE, "compression": "lz4"}
-    size = warehouse.write_parquet(path, name, rows, **options)
-    described = statistics(table)
+    written = warehouse.write_parquet(path, name, rows, **options)
+    described = {**statistics(table), FOOTER: written.footer}
     if is_result:
         # Commands that write nothing should not wait for this import.
         from tidegate.pipelines.ledger.tables.checksum import checksum_of
 
         described[CHECKSUM_OF_VALUES if _has_nested(table.schema) else CHECKSUM] = f"{checksum_of(table):016x}"
-    return (DataFile(path=name, size=size, rows=len(table), stats=json.dumps(described)),)
+    return (DataFile(path=name, size=written.size, rows=len(table), stats=json.dumps(described)),)
 
 
 def _has_nested(schema: pa.Schema) -> bool:
@@ -154,6 +158,16 @@ def copied(file: dict[str, Any], name: str, columns: Collection[str] = state.BOU
         "nullCount": bounds["null_count"],
     }
     return DataFile(path=name, size=file["size_bytes"], rows=file["num_records"], stats=json.dumps(stats))
+
+
+def with_footers(warehouse: Warehouse, path: str, files: Sequence[DataFile]) -> list[DataFile]:
+    """Return files that were copied into a table's folder, with the checksums of their footers."""
+    described = []
+    for file in files:
+        with warehouse.open_file(path, file.path) as opened:
+            stats = json.loads(file.stats) | {FOOTER: footer_checksum(opened)}
+        described.append(file.model_copy(update={"stats": json.dumps(stats)}))
+    return described
 
 
 def _iso(millis: Millis) -> str:
