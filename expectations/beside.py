@@ -233,8 +233,7 @@ class NewWindows:
         newest = results.latest(rows, tuple(pinned.key))
         if not self.shown:
             final = results.final(newest, pinned.manifest.final_through)
-            by_clock = bool(pinned.manifest.ends_by_clock)
-            return _Windows(final, are_fresh(final, pinned.scope.pinned.epochs, pinned.since, by_clock))
+            return _Windows(final, are_fresh(final, pinned.scope.pinned.epochs, pinned.since))
         rows = self._listed(newest)
         return _Windows(rows, rows["epoch"].to_numpy() > (0 if pinned.since is None else pinned.since))
 
@@ -293,7 +292,7 @@ class NewWindows:
         pinned = self.pinned
         if pinned.since is None:
             return MIN_TIMESTAMP
-        return final_through(pinned.scope.pinned.epochs, pinned.since, bool(pinned.manifest.ends_by_clock))
+        return final_through(pinned.scope.pinned.epochs, pinned.since)
 
     def _longest(self, rows: pa.Table) -> Millis:
         """Return an upper bound of the time from a window's start until it is final."""

@@ -218,7 +218,6 @@ class Pinned:
                 final_windows(rows, self.manifest),
                 self.scope.pinned.epochs,
                 self.since,
-                bool(self.manifest.ends_by_clock),
             )
             for rows in self.slices
         ]

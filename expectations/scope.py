@@ -26,7 +26,7 @@ from tidegate.expectations.ledger import Taken
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.columns import TIMESTAMP
-from tidegate.pipelines.definition.epochs import has_ended
+from tidegate.pipelines.definition.epochs import FINAL_THROUGH, has_ended
 from tidegate.pipelines.definition.window_shape import window_shape
 from tidegate.pipelines.ledger.manifest import is_on
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
@@ -243,31 +243,26 @@ def since_of(tables: PipelineTables, pinned: PinnedEpoch) -> int | None:
     return quality.newest_passed(tables, numbers.filter(pc.less(numbers, pinned.snapshot.manifest.epoch)).to_pylist())
 
 
-def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None, by_clock: bool = False) -> pa.Table:
-    """Select the windows that became final after an epoch, or that got a new pane after it.
-
-    `by_clock` is True if the clock ends the windows, False if the watermark does.
-    """
-    return windows.filter(pa.array(are_fresh(windows, epochs, since, by_clock)))
+def fresh_windows(windows: pa.Table, epochs: pa.Table, since: int | None) -> pa.Table:
+    """Select the windows that became final after an epoch, or that got a new pane after it."""
+    return windows.filter(pa.array(are_fresh(windows, epochs, since)))
 
 
-def are_fresh(windows: pa.Table, epochs: pa.Table, since: int | None, by_clock: bool) -> npt.NDArray[np.bool_]:
+def are_fresh(windows: pa.Table, epochs: pa.Table, since: int | None) -> npt.NDArray[np.bool_]:
     """Return a flag for each window that `fresh_windows` selects."""
     if since is None:
         return np.ones(len(windows), np.bool_)
     is_new: npt.NDArray[np.bool_] = windows["epoch"].to_numpy() > since
     if results.has_panes(windows.schema):
-        is_new = is_new | ~results.are_final(windows, final_through(epochs, since, by_clock))
+        is_new = is_new | ~results.are_final(windows, final_through(epochs, since))
     return is_new
 
 
-def final_through(epochs: pa.Table, epoch: int, by_clock: bool) -> Millis:
+def final_through(epochs: pa.Table, epoch: int) -> Millis:
     """Return the time through which windows were final after an epoch, int64 epoch milliseconds."""
     (row,) = epochs.filter(pc.equal(epochs["epoch"], epoch)).slice(0, 1).to_pylist()
-    if by_clock:
-        return to_millis(row["processing_time"]) - 1
-    if row["watermark"] is not None:
-        return to_millis(row["watermark"])
+    if row[FINAL_THROUGH] is not None:
+        return to_millis(row[FINAL_THROUGH])
     began = pc.min(epochs.filter(epochs["watermark"].is_valid())["epoch"]).as_py()
     return MAX_TIMESTAMP if has_ended(row, began) else MIN_TIMESTAMP
 

@@ -205,7 +205,7 @@ def pass_over(tables: PipelineTables, scope: Scope, shape: WindowShape | None, s
     for rows in slices:
         share_ids |= len(with_one_id(rows, manifest)) > 0
         windows = final_windows(rows, manifest)
-        fresh += len(fresh_windows(windows, scope.pinned.epochs, scope.since, bool(manifest.ends_by_clock)))
+        fresh += len(fresh_windows(windows, scope.pinned.epochs, scope.since))
         lateness = max(lateness, _longest_wait(rows))
         if count is None:
             continue

@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -39,12 +40,14 @@ class ListedFiles:
         timestamp: column of the event time.
         zone: time zone of a wall-clock event time.
         unit: unit of an integer event time.
+        not_before: earliest event time of a row.
     """
 
     table: str
     timestamp: str
     zone: str | None = None
     unit: TimeUnit | None = None
+    not_before: datetime | None = None
 
     def open(self, warehouse: Warehouse) -> OpenList:
         """Open the list with its current lines."""

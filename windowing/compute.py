@@ -22,11 +22,9 @@ from tidegate.windowing.functions import (
 )
 from tidegate.windowing.functions.process import ProcessFunction
 from tidegate.windowing.panes import Accumulation
-from tidegate.windowing.time import MAX_TIMESTAMP, Duration, Millis, millis, non_negative_millis
+from tidegate.windowing.time import Duration, Millis, millis, non_negative_millis
 from tidegate.windowing.triggers import CountTrigger, PurgingTrigger, Trigger
 from tidegate.windowing.windows import TimeWindow
-
-_FOR_EVER = MAX_TIMESTAMP // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +131,15 @@ class Windows:
 
     def _warn_if_never_cleaned(self) -> None:
         """Warn about contents that no time, trigger, evictor or accumulation mode ever removes."""
-        if self.assigner.is_global:
-            kept = "the global window never ends"
-        elif self.lateness >= _FOR_EVER:
-            kept = f"allowed_lateness = {self.lateness} ms is beyond the end of time"
-        else:
+        if not self.assigner.is_global:
             return
         trigger = self.effective_trigger
         evicted = self.evictor is not None and self.evictor.bounds_state
         if evicted or trigger.bounds_state or self.accumulation is Accumulation.DISCARDING:
             return
         warnings.warn(
-            f"nothing ever cleans these windows: {kept}, and {trigger!r} does not purge. The state of every key stays "
-            "forever: use PurgingTrigger.of(...), Accumulation.DISCARDING, an evictor, or "
+            f"nothing ever cleans these windows: the global window never ends, and {trigger!r} does not purge. The "
+            "state of every key stays forever: use PurgingTrigger.of(...), Accumulation.DISCARDING, an evictor, or "
             "windows that end",
             UnboundedStateWarning,
             stacklevel=4,

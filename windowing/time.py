@@ -1,14 +1,17 @@
 """Arithmetic with times. Inside `windowing`, every time is int64 milliseconds since the epoch, in UTC.
 
-Python integers are unbounded. So this module defines the smallest and the largest int64, and clamps sums that could
-exceed them. In Flink, those sums overflow.
+Every time of a row, a window and a timer lies in one range, and every duration has one limit. Each is checked where it
+enters: a row when it is read, a duration when the pipeline is created, a window or timer of user code when the operator
+gets it. So each time that a table or a manifest holds is a valid `datetime` and TIMESTAMP, in every time zone.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import TypeAlias
+from math import isfinite
+from operator import index
+from typing import Any, TypeAlias
 
 from tidegate.windowing.errors import IllegalArgument
 
@@ -20,6 +23,17 @@ MIN_TIMESTAMP: Millis = -(2**63)
 
 MAX_TIMESTAMP: Millis = 2**63 - 1
 """Watermark at the end of input, and last timestamp of the global window (Java's `Long.MAX_VALUE`)."""
+
+FIRST_TIME: Millis = -62_135_510_400_000
+LAST_TIME: Millis = 253_402_214_400_000
+"""Range of times: from 2 January of the year 1 to the end of 30 December 9999 in UTC, the end exclusive.
+
+A Python datetime and Delta's TIMESTAMP also have the day before and the day after. So a time of the range is a valid
+local time in every time zone.
+"""
+
+LONGEST_DURATION: Millis = 365_000 * 86_400_000
+"""Longest duration: 365,000 days, almost 1,000 years. A present time plus several durations stays in the range."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
@@ -33,16 +47,71 @@ def millis(value: Duration, field: str) -> Millis:
         field: name of the value in the error.
 
     Raises:
-        IllegalArgument: `value` has another type, or a part below one millisecond.
+        IllegalArgument: `value` has another type, is longer than `LONGEST_DURATION`, or has a part below one
+            millisecond.
     """
-    if isinstance(value, timedelta):
-        whole, rest = divmod(value, _MILLISECOND)
-        if rest:
-            raise IllegalArgument(field, value, "give a whole number of milliseconds")
-        return whole
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, timedelta | int):
         raise IllegalArgument(field, value, "give a datetime.timedelta, or an int of milliseconds")
-    return value
+    whole, rest = divmod(value, _MILLISECOND) if isinstance(value, timedelta) else (value, None)
+    if abs(whole) > LONGEST_DURATION:
+        raise IllegalArgument(field, value, f"a duration is at most {show_duration(LONGEST_DURATION)}")
+    if rest:
+        raise IllegalArgument(field, value, "give a whole number of milliseconds")
+    return whole
+
+
+def in_range(timestamp: Millis) -> bool:
+    """Return True if a time is in the range of times, which begins at `FIRST_TIME` and ends before `LAST_TIME`."""
+    return FIRST_TIME <= timestamp < LAST_TIME
+
+
+def checked_time(value: Any, field: str) -> Millis:
+    """Return a time of user code as int64 epoch milliseconds.
+
+    `MAX_TIMESTAMP`, the end of input, is allowed too.
+
+    Args:
+        value: the time: an int, or a NumPy integer.
+        field: name of the value in the error.
+
+    Raises:
+        IllegalArgument: `value` is not a whole number, or lies outside the range of times.
+    """
+    if type(value) is not int:
+        try:
+            if isinstance(value, bool):
+                raise TypeError
+            value = index(value)
+        except TypeError:
+            raise IllegalArgument(field, value, f"give epoch milliseconds as an int{_as_millis(value)}") from None
+    if not FIRST_TIME <= value < LAST_TIME and value != MAX_TIMESTAMP:
+        raise IllegalArgument(
+            field,
+            value,
+            f"give epoch milliseconds from {show_millis(FIRST_TIME)} to {show_millis(LAST_TIME - 1)} UTC "
+            f"({FIRST_TIME} to {LAST_TIME - 1}), or MAX_TIMESTAMP for the end of input",
+        )
+    return value  # type: ignore[no-any-return]
+
+
+def checked_watermark(value: Any) -> Millis:
+    """Return a watermark that a generator emitted. One before the range of times becomes `MIN_TIMESTAMP`.
+
+    Raises:
+        IllegalArgument: `value` is not a whole number, or lies after the range of times.
+    """
+    if type(value) is int and value < FIRST_TIME:
+        return MIN_TIMESTAMP
+    return checked_time(value, "watermark of a generator")
+
+
+def _as_millis(value: Any) -> str:
+    """Return advice on converting a value to epoch milliseconds; empty for most values."""
+    if isinstance(value, datetime):
+        return f": to_millis of tidegate.windowing.time returns {to_millis(value)} for this one"
+    if isinstance(value, float) and isfinite(value):
+        return f", such as {round(value)}"
+    return ""
 
 
 def positive_millis(value: Duration, field: str) -> Millis:
@@ -62,8 +131,13 @@ def non_negative_millis(value: Duration, field: str) -> Millis:
 
 
 def saturating_add(timestamp: Millis, duration: Millis) -> Millis:
-    """Return `timestamp + duration`, clamped to int64."""
-    return max(MIN_TIMESTAMP, min(MAX_TIMESTAMP, timestamp + duration))
+    """Return `timestamp + duration`, or `MIN_TIMESTAMP` or `MAX_TIMESTAMP` if the sum is outside the range of times.
+
+    A watermark before the range fires nothing and makes no element late, as if there were none. A timer after the range
+    fires at the end of input.
+    """
+    total = timestamp + duration
+    return total if FIRST_TIME <= total < LAST_TIME else MIN_TIMESTAMP if total < FIRST_TIME else MAX_TIMESTAMP
 
 
 def window_start(timestamp: Millis, offset: Millis, size: Millis) -> Millis:

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
 
 from tidegate.windowing.errors import UnsupportedOperation
-from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, checked_time
 
 Slot: TypeAlias = tuple[Any, Any]
 """The owner of a timer: (key, namespace)."""
@@ -251,13 +251,18 @@ class InternalTimerService:
 
 @dataclass(frozen=True, slots=True)
 class TimerService:
-    """Timers of the current key for user functions, without namespaces.
+    """Timers of the current key for user functions, without namespaces. Times are int64 epoch milliseconds.
+
+    Args:
+        owner: the function, which errors name.
 
     Raises:
         UnsupportedOperation: a timer is set or deleted on a non-keyed stream.
+        IllegalArgument: the time of a timer is not a whole number of milliseconds, or is outside the range of times.
     """
 
     _internal: InternalTimerService
+    owner: object = None
 
     def current_processing_time(self) -> Millis:
         """Return processing time, int64 epoch milliseconds."""
@@ -269,19 +274,22 @@ class TimerService:
 
     def register_processing_time_timer(self, time: Millis) -> None:
         """Register a call of `on_timer` when the clock reaches `time`."""
-        self._keyed().register_processing_time_timer(VOID_NAMESPACE, time)
+        self._keyed().register_processing_time_timer(VOID_NAMESPACE, self._checked(time))
 
     def register_event_time_timer(self, time: Millis) -> None:
         """Register a call of `on_timer` when the watermark reaches `time`."""
-        self._keyed().register_event_time_timer(VOID_NAMESPACE, time)
+        self._keyed().register_event_time_timer(VOID_NAMESPACE, self._checked(time))
 
     def delete_processing_time_timer(self, time: Millis) -> None:
         """Delete a processing-time timer of the current key."""
-        self._keyed().delete_processing_time_timer(VOID_NAMESPACE, time)
+        self._keyed().delete_processing_time_timer(VOID_NAMESPACE, self._checked(time))
 
     def delete_event_time_timer(self, time: Millis) -> None:
         """Delete an event-time timer of the current key."""
-        self._keyed().delete_event_time_timer(VOID_NAMESPACE, time)
+        self._keyed().delete_event_time_timer(VOID_NAMESPACE, self._checked(time))
+
+    def _checked(self, time: Millis) -> Millis:
+        return checked_time(time, f"time of a timer of {type(self.owner).__name__}")
 
     def _keyed(self) -> InternalTimerService:
         if not self._internal.keyed:

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from tidegate.windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.errors import IllegalArgument
+from tidegate.windowing.time import FIRST_TIME, LAST_TIME, MAX_TIMESTAMP, Millis, in_range, show_millis
 
 
 class TimeWindow(NamedTuple):
@@ -50,6 +51,26 @@ Window: TypeAlias = TimeWindow | GlobalWindow
 def start_and_end(window: Window | None) -> tuple[Millis | None, Millis | None]:
     """Return the bounds of a window; (None, None) for the global window and for None."""
     return (window.start, window.end) if isinstance(window, TimeWindow) else (None, None)
+
+
+def check_window(window: Window, owner: object) -> None:
+    """Check a window that an assigner returned.
+
+    Args:
+        window: the window.
+        owner: the assigner, which the error names.
+
+    Raises:
+        IllegalArgument: a bound of the window is not an int, or is outside the range of times.
+    """
+    for bound in window:
+        if type(bound) is not int or not in_range(bound):
+            raise IllegalArgument(
+                f"window of {type(owner).__name__}",
+                window,
+                f"give bounds in epoch milliseconds, ints from {show_millis(FIRST_TIME)} to "
+                f"{show_millis(LAST_TIME - 1)} UTC ({FIRST_TIME} to {LAST_TIME - 1})",
+            )
 
 
 @lru_cache(maxsize=4096)

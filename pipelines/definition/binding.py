@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.pipelines.definition import epochs, late, rejects, results, state
+from tidegate.pipelines.definition.accepted_times import not_before_of
 from tidegate.pipelines.definition.bound_input import (
     BoundInput,
     UnsuitableColumn,
@@ -152,6 +153,8 @@ class BoundPipeline:
             pipeline.max_ahead_millis,
             self._format,
             *pipeline.inputs[1:],
+            # A source without a bound of its own has the fingerprint that it had before the field existed.
+            *([] if pipeline.source.not_before is None else [not_before_of(pipeline.source)]),
             *self._own_aggregates,
         )
 

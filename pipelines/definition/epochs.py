@@ -26,11 +26,15 @@ _SHAPE = pa.struct([(name, pa.int64()) for name in Shape.model_fields])
 
 FINGERPRINT = "fingerprint"
 
+FINAL_THROUGH = "final_through"
+
 _COUNTED = {
     counter.name: column(counter.name, pa.int64(), counter.meaning, counter.is_younger) for counter in counters.KEPT
 }
 
-YOUNGER = frozenset({SHAPE, FINGERPRINT, *(counter.name for counter in counters.KEPT if counter.is_younger)})
+YOUNGER = frozenset(
+    {SHAPE, FINGERPRINT, FINAL_THROUGH, *(counter.name for counter in counters.KEPT if counter.is_younger)}
+)
 """Columns that tables of older versions lack."""
 
 SCHEMA = pa.schema(
@@ -67,6 +71,12 @@ SCHEMA = pa.schema(
         column(DEPARTED, pa.list_(_DEPARTED), "rows removed from late and rejects, by the epoch that had counted them"),
         column(SHAPE, _SHAPE, "size, slide, offset, gap and allowed lateness of windows in the code that ran, ms"),
         column(FINGERPRINT, pa.string(), "identifies the code that ran; null in epochs of older versions"),
+        column(
+            FINAL_THROUGH,
+            TIMESTAMP,
+            "a window is final if its final_at is at or before this time; null before the first watermark and after "
+            "the end of input",
+        ),
     ]
 )
 

@@ -6,6 +6,8 @@ import pyarrow as pa
 
 from tidegate.windowing.epochs.elements import KEY_PREFIX as KEY_PREFIX
 from tidegate.windowing.epochs.elements import VALUE_PREFIX as VALUE_PREFIX
+from tidegate.windowing.time import FIRST_TIME as FIRST_TIME
+from tidegate.windowing.time import LAST_TIME as LAST_TIME
 
 OURS = "tidegate:"
 """Prefix of names added to the columns of a source; no column of a source may start with it."""
@@ -43,10 +45,6 @@ ONLY_PARTITION = ""
 OK = "ok"
 DROPPED = "dropped"
 """Status of a row for which `where` is not true. `OK` and `DROPPED` are the statuses that don't reject a row."""
-
-FIRST_TIME = 0
-LAST_TIME = 253_402_300_800_000
-"""Bounds of accepted times, int64 epoch milliseconds: the start of 1970 and the end of 9999."""
 
 
 def key_type(kind: pa.DataType) -> pa.DataType:

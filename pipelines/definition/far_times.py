@@ -82,7 +82,10 @@ def _far(array: pa.Array) -> Bools:
     if not holds_times(kind):
         return far
     if pa.types.is_timestamp(kind):
-        return ~within(array.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64()), *MICROS)
+        times = array.cast(pa.timestamp("us", tz=kind.tz))
+        # A time in another zone is shown as its wall-clock time there.
+        shown = times if kind.tz in (None, "UTC") else pc.local_timestamp(times)
+        return ~within(shown.cast(pa.int64()), *MICROS)
     if pa.types.is_date(kind):
         return ~within(array.cast(pa.date32()).cast(pa.int32()), *DAYS)
     if pa.types.is_struct(kind):

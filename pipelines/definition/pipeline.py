@@ -10,7 +10,7 @@ import posixpath
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
 
 from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
@@ -59,6 +59,10 @@ class SourceDescription(Protocol):
     @property
     def unit(self) -> TimeUnit | None:
         """Unit of an integer event time; None for other event times."""
+
+    @property
+    def not_before(self) -> datetime | None:
+        """Earliest event time that a row may have; None for one millisecond after the beginning of 1970."""
 
     def open(self, warehouse: Warehouse) -> object:
         """Open the source at its newest version: return a `tidegate.pipelines.sources.base.Source`.

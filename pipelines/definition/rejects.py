@@ -15,12 +15,23 @@ NAME = "rejects"
 NULL_KEY = "null_key"
 NULL_TIMESTAMP = "null_timestamp"
 OUT_OF_RANGE = "timestamp_out_of_range"
+BEFORE = "timestamp_before_not_before"
 AHEAD = "timestamp_ahead_of_commit"
 NULL_GAP = "null_gap"
 GAP_OUT_OF_RANGE = "gap_out_of_range"
 VALUE_OUT_OF_RANGE = "value_out_of_range"
 KEY_TOO_LONG = "key_too_long"
-REASONS = (NULL_KEY, NULL_TIMESTAMP, OUT_OF_RANGE, AHEAD, NULL_GAP, GAP_OUT_OF_RANGE, VALUE_OUT_OF_RANGE, KEY_TOO_LONG)
+REASONS = (
+    NULL_KEY,
+    NULL_TIMESTAMP,
+    OUT_OF_RANGE,
+    BEFORE,
+    AHEAD,
+    NULL_GAP,
+    GAP_OUT_OF_RANGE,
+    VALUE_OUT_OF_RANGE,
+    KEY_TOO_LONG,
+)
 """Reasons for which a row is rejected. If several apply, the row gets the first of them."""
 
 LONGEST_KEY = 2**20

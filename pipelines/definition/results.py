@@ -42,7 +42,7 @@ LEADING = (
     column("pane", pa.int32(), "number of the firing, from 0; skipped only after a merge", False),
     column("timing", pa.string(), "early, on_time or late", False),
     column("op", pa.string(), "+ for a result, - where that pane and every pane before it are retracted", False),
-    column("final_at", TIMESTAMP, "the window is final once the watermark reaches this time, or the clock passes it"),
+    column("final_at", TIMESTAMP, "the window is final once final_through of table epochs reaches this time"),
     column(
         "watermark", TIMESTAMP, "watermark at the firing; null before the first watermark and after the end of input"
     ),

@@ -12,11 +12,12 @@ from deltalake import DeltaTable
 from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.definition.counters import OF_TASKS, ROWS_GONE, ROWS_OUT, VERSIONS_SKIPPED
 from tidegate.pipelines.definition.window_shape import kept_facts, kept_shape
-from tidegate.pipelines.epoch.closed import closed_through_of
+from tidegate.pipelines.epoch.closed import closed_through_of, raised_lateness_of
 from tidegate.pipelines.epoch.event_times import sides_of
 from tidegate.pipelines.epoch.next_panes import still_needed
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard, library_version, line_after
 from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, outrun
 from tidegate.pipelines.ledger.snapshots.line import erasing_epochs
@@ -44,6 +45,11 @@ def commit(
     if plan.head is None and handle.transaction_version(tables.application) is not None:
         raise outrun(tables, plan.epoch, "no snapshot")
     manifest = _manifest(plan, outcomes, phases, engine)
+    if (wrong := manifest.outside_range) is not None:
+        raise Refused(
+            f"epoch {plan.epoch} of {tables.pipeline} was not committed: its {wrong} is outside the years 1 to 9999. "
+            "Correct the clock that dates the source's commits, or this machine's"
+        )
     check_files(tables, manifest)
     written = [outcome.files[state.NAME] for outcome in outcomes if state.NAME in outcome.files]
     kept, returning = _of_parent(plan, outcomes, handle)
@@ -131,6 +137,7 @@ def _manifest(
         counters=counters,
         stale=plan.stale,
         closed_through=closed_through_of(bound, plan.parent, plan.closed_through, plan.watermark),
+        raised_lateness=raised_lateness_of(bound, plan.tables, plan.parent, plan.watermark),
         shape=kept_shape(bound.pipeline, plan.stagger_offset),
         **kept_facts(bound.pipeline),
         ends_by_clock=True if isinstance(bound.compute, Windows) and bound.compute.ends_by_clock else None,

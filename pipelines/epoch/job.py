@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.epochs import Elements, Timeline
+from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.migration import StateFormat
@@ -29,11 +31,12 @@ from tidegate.windowing.timestamps import as_type
 class ShardJob:
     """Everything that each task of an epoch needs; this value is sent to the executors.
 
-    `old_format` is the format of the state rows if they must be migrated, otherwise None. `next_panes` has pane numbers
-    of sessions that reappear; see `epoch.next_panes`. `files` is the slice that the events were read from. `pipeline`
-    is the name, for errors.
+    `pipeline` is the name with which errors about values of its code begin. `old_format` is the format of the state
+    rows if they must be migrated, otherwise None. `next_panes` has pane numbers of sessions that reappear; see
+    `epoch.next_panes`. `files` is the slice that the events were read from.
     """
 
+    pipeline: str
     warehouse: Warehouse
     paths: Mapping[str, str]
     schemas: Mapping[str, pa.Schema]
@@ -56,7 +59,6 @@ class ShardJob:
     left_behind: frozenset[str] = frozenset()
     files: FileSlice | None = None
     next_panes: tuple[NextPane, ...] = ()
-    pipeline: str = ""
 
     @property
     def placing(self) -> Placing:
@@ -68,6 +70,15 @@ class ShardJob:
         """The computation, which must be windows."""
         assert isinstance(self.compute, Windows)
         return self.compute
+
+
+@contextmanager
+def naming(pipeline: str) -> Iterator[None]:
+    """Add the name of the pipeline to an error about a value of its code, which a run evaluates."""
+    try:
+        yield
+    except IllegalArgument as error:
+        raise IllegalArgument(f"pipeline {pipeline}: {error.field}", error.value, error.remedy) from error
 
 
 def elements_of(job: ShardJob, events: pa.Table) -> Elements:

@@ -131,6 +131,7 @@ def job_of(plan: EpochPlan) -> ShardJob:
     bound, tables = plan.bound, plan.tables
     schemas = plan.table_schemas
     return ShardJob(
+        pipeline=bound.pipeline.name,
         warehouse=tables.warehouse,
         paths={name: tables.path(name) for name in schemas},
         schemas=schemas,
@@ -152,7 +153,6 @@ def job_of(plan: EpochPlan) -> ShardJob:
         now=plan.started_at,
         old_format=None if plan.parent is None else migration_of(bound, plan.parent.manifest),
         left_behind=left_behind(bound.pipeline),
-        pipeline=bound.pipeline.name,
         # A correction numbers its panes itself.
         next_panes=() if plan.parent is None or plan.kind in ("reopen", "change") else plan.parent.manifest.next_panes,
     )

@@ -20,6 +20,7 @@ from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.closed import closed_by
 from tidegate.pipelines.epoch.event_times import CommitStep, SeenEvents, step_of, step_until, times_of
 from tidegate.pipelines.epoch.file_slices import may_be_late, rejecting
+from tidegate.pipelines.epoch.job import naming
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceRows
 from tidegate.pipelines.errors import Refused
@@ -121,9 +122,13 @@ def plan_commits(basis: Basis, commits: Sequence[ReadCommit]) -> EpochPlan:
         for input_ in source.inputs
         if input_.input.reads_events and any(commit.number == input_.number for commit in commits)
     }
-    steps = steps_of(
-        commits, times, measures.largest, lambda read: seen[read.number].of(read.step) if read.number in seen else ()
-    )
+    with naming(pipeline.name):
+        steps = steps_of(
+            commits,
+            times,
+            measures.largest,
+            lambda read: seen[read.number].of(read.step) if read.number in seen else (),
+        )
     closed = MIN_TIMESTAMP if manifest is None else closed_by(basis.tables, source.bound, manifest)
     late = may_be_late(measures, [before, *(step.watermark for step in steps)], source.bound.lateness, closed)
     positions = {input_.table: _position(input_, commits, manifest) for input_ in source.inputs}
@@ -151,7 +156,8 @@ def plan_clock(basis: Basis) -> EpochPlan | None:
         input_.position_of(manifest)
     clock = max(basis.now, manifest.processing_time)
     times = times_of(pipeline, manifest)
-    watermark = times.advance(clock)
+    with naming(pipeline.name):
+        watermark = times.advance(clock)
     positions = {input_.table: input_.passed(manifest.position_in(input_.table)) for input_ in source.inputs}
     recorded = clock - manifest.processing_time < millis(pipeline.checkpoint_interval, "checkpoint_interval")
     must_pass = _must_pass(source, manifest, positions, clock) or source.skipped(manifest, positions) > 0

@@ -17,6 +17,7 @@ from dataclasses import replace
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, SeenEvents, restored_times
 from tidegate.pipelines.epoch.file_measure import SliceCounts
 from tidegate.pipelines.epoch.file_slices import of_added, of_interval, of_version
+from tidegate.pipelines.epoch.job import naming
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceRows, clock_of
 from tidegate.pipelines.errors import Refused
@@ -117,7 +118,9 @@ def plan_hand_over(basis: Basis) -> EpochPlan:
         for input_, rest in zip(source.inputs, rests, strict=True)
     ]
     parts = [part for rest, measured in zip(rests, measures, strict=True) if measured.usable for part in rest.parts]
-    step = CommitStep(clock, times.read_together([measured.largest.get(0, {}) for measured in measures], clock, seen))
+    with naming(pipeline.name):
+        largest = [measured.largest.get(0, {}) for measured in measures]
+        step = CommitStep(clock, times.read_together(largest, clock, seen))
     positions = {
         input_.table: input_.position(input_.passed_version(manifest.position_in(input_.table).version))
         for input_ in source.inputs

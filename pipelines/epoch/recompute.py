@@ -17,7 +17,7 @@ from tidegate.pipelines.definition.event_columns import STATUS
 from tidegate.pipelines.definition.window_shape import kept_facts, kept_shape
 from tidegate.pipelines.epoch.affected import plan_recompute
 from tidegate.pipelines.epoch.changed_rows import ChangedRows
-from tidegate.pipelines.epoch.closed import closed_through_of
+from tidegate.pipelines.epoch.closed import closed_through_of, raised_lateness_of
 from tidegate.pipelines.epoch.correct import BEYOND
 from tidegate.pipelines.epoch.panes import UNTIL
 from tidegate.pipelines.epoch.plan import EpochPlan
@@ -124,6 +124,7 @@ def commit_recomputed(
             "closed_through": closed_through_of(
                 epoch.bound, head, epoch.closed_through, head.manifest.watermark, passed=False
             ),
+            "raised_lateness": raised_lateness_of(epoch.bound, epoch.tables, head, head.manifest.watermark),
             "next_panes": _next_panes(plan, outcomes),
             "shape": kept_shape(epoch.bound.pipeline, head.manifest.stagger_offset),
             **kept_facts(epoch.bound.pipeline),

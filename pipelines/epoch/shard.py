@@ -23,7 +23,7 @@ from tidegate.pipelines.definition.counters import CHANGES
 from tidegate.pipelines.definition.event_columns import COMMIT, FILE, LAST_TIME, PLACE, ROW, TIME
 from tidegate.pipelines.epoch import pieces
 from tidegate.pipelines.epoch.exchange import joined
-from tidegate.pipelines.epoch.job import ShardJob, elements_of, timeline_of
+from tidegate.pipelines.epoch.job import ShardJob, elements_of, naming, timeline_of
 from tidegate.pipelines.epoch.next_panes import Numbers, numbers_of_new, renumbered, renumbered_state
 from tidegate.pipelines.epoch.shard_state import Split, TouchedState, WholeState, is_read_in_part
 from tidegate.pipelines.epoch.user_code import error_of, failed_call
@@ -277,7 +277,16 @@ def raise_named(job: ShardJob, events: pa.Table, rows: pa.Table, error: Exceptio
 
 
 def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows:
-    """Run the operator of a shard, whose events may be in any order."""
+    """Run the operator of a shard, whose events may be in any order.
+
+    Raises:
+        IllegalArgument: the pipeline's code gave a value that is not valid; the message names the pipeline.
+    """
+    with naming(job.pipeline):
+        return _run(job, events, rows)
+
+
+def _run(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows:
     elements, timeline, numbers = elements_of(job, events), timeline_of(job), numbers_of_new(job, rows)
     if choose_operator(job.compute).columnar:
         if isinstance(job.compute, WindowJoin):
@@ -291,12 +300,8 @@ def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows
 
 def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Return times, int64 epoch milliseconds, as TIMESTAMPs. The smallest and the largest event time become null."""
-    bounds = pc.min_max(times)
-    first, last = bounds["min"].as_py(), bounds["max"].as_py()
-    if first is None or (first > MIN_TIMESTAMP and last < LAST_TIME):
-        return timestamps_of(times)
-    fits = pc.and_(pc.greater(times, MIN_TIMESTAMP), pc.less(times, LAST_TIME))
-    return timestamps_of(pc.if_else(fits, times, None))
+    has_none = pc.or_(pc.equal(times, MIN_TIMESTAMP), pc.equal(times, MAX_TIMESTAMP))
+    return timestamps_of(pc.if_else(has_none, None, times) if pc.any(has_none).as_py() else times)
 
 
 def source_rows(events: pa.Table, files: FileSlice | None, rows: Sequence[int] | pa.ChunkedArray) -> list[pa.Array]:
@@ -406,9 +411,9 @@ class OutcomeRows:
 
     def _final_at(self, ends: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return the watermark at which each window becomes final; null for the global window, which never ends."""
-        lateness = self._job.windows.lateness
-        latest = pa.scalar(max(MAX_TIMESTAMP - lateness, 0), pa.int64())
-        return pc.add(pc.min_element_wise(pc.subtract(ends, 1), latest, skip_nulls=False), lateness)
+        # Code with more lateness may have the windows of a snapshot wait beyond the range of times.
+        waited = pc.add(pc.subtract(ends, 1), self._job.windows.lateness)
+        return pc.min_element_wise(waited, pa.scalar(LAST_TIME - 1, pa.int64()), skip_nulls=False)
 
     def _keys_and_values(self, rows: pa.Table) -> dict[str, pa.ChunkedArray]:
         columns = {name: rows[f"{KEY_PREFIX}{name}"] for name in self._job.key.names}

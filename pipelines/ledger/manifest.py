@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, Valid
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition.recorded import Position, Schemas, Shape
 from tidegate.pipelines.errors import Refused
-from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, in_range
 
 FORMAT_VERSION: Literal[1] = 1
 
@@ -197,6 +197,22 @@ class PartitionWatermark(_Value):
         return self.aligned
 
 
+class RaisedLateness(_Value):
+    """A raise of the allowed lateness, while windows that were published before it may still change.
+
+    Their `final_at` was computed with the shorter lateness, so it is up to `by` milliseconds too early.
+
+    Args:
+        since: time through which windows were final, by `final_at`, when the lateness was raised.
+        by: difference of the two values, milliseconds.
+        until: watermark at which no such window accepts elements any more.
+    """
+
+    since: Millis
+    by: Millis
+    until: Millis
+
+
 class Manifest(_Grown):
     """The manifest of one snapshot.
 
@@ -204,8 +220,9 @@ class Manifest(_Grown):
     it. `watermark_by` names, by side (`""` for a single input), the column whose values are the partitions of an input;
     inputs without such a column and older manifests lack it. Windows whose last millisecond is `closed_through` or
     earlier stay closed, whatever lateness later code allows; it is None if no lateness was ever allowed, and in older
-    manifests. `shape` is None without windows, and in older manifests. `ends_by_clock` is True if processing time ends
-    the windows, otherwise None; older manifests don't have it. `engine` names the engine that ran the epoch; None means
+    manifests. `raised_lateness` is None unless windows that were published under a shorter lateness may still change.
+    `shape` is None without windows, and in older manifests. `ends_by_clock` is True if processing time ends the
+    windows, otherwise None; older manifests don't have it. `engine` names the engine that ran the epoch; None means
     Spark. `slices` is True if the state may hold window slices, which older versions of tidegate can't read, otherwise
     None. `state_version` is 2 if the state may have deltas, otherwise None: older versions of tidegate refuse the
     field. `accumulation` names the relation between the panes of a window, which can't change; it is None without
@@ -216,6 +233,7 @@ class Manifest(_Grown):
         {
             "watermark_by",
             "closed_through",
+            "raised_lateness",
             "next_panes",
             "shape",
             "ends_by_clock",
@@ -252,6 +270,7 @@ class Manifest(_Grown):
     publish: dict[str, Publish]
     phases: dict[str, float] = {}
     closed_through: int | None = None
+    raised_lateness: RaisedLateness | None = None
     next_panes: tuple[NextPane, ...] = ()
     shape: Shape | None = None
     ends_by_clock: bool | None = None
@@ -278,12 +297,35 @@ class Manifest(_Grown):
         return "backfill" if any(each.frontier is not None for each in self.positions.values()) else "stream"
 
     @property
-    def final_through(self) -> Millis:
-        """Time up to which windows are final, by `final_at`, int64 epoch milliseconds.
+    def outside_range(self) -> str | None:
+        """Description of a time that no table can hold, such as `watermark -86398290619200001`; None if there is none.
+
+        Code checks each time before a commit, so only a faulty version of tidegate commits such a time.
+        """
+        times = {"watermark": self.watermark, "processing_time": self.processing_time}
+        no_time = (MIN_TIMESTAMP, MAX_TIMESTAMP)
+        wrong = (f"{name} {time}" for name, time in times.items() if not in_range(time) and time not in no_time)
+        return next(wrong, None)
+
+    @property
+    def ended_through(self) -> Millis:
+        """Time up to which windows have ended, int64 epoch milliseconds.
 
         It is the watermark, or, for windows that the clock ends, the last millisecond that the clock has reached.
         """
         return self.processing_time - 1 if self.ends_by_clock else self.watermark
+
+    @property
+    def final_through(self) -> Millis:
+        """Time up to which windows are final, by `final_at`, int64 epoch milliseconds.
+
+        It is `ended_through`, except after a raise of the allowed lateness: then it stays behind the watermark until
+        the windows from before the raise have closed.
+        """
+        raised = self.raised_lateness
+        if raised is None or self.watermark >= raised.until:
+            return self.ended_through
+        return max(raised.since, self.watermark - raised.by)
 
     @property
     def watermark_lag(self) -> Millis | None:

@@ -40,7 +40,7 @@ from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.local import order_by
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, partitions_of, restored_times, watermarks_of
-from tidegate.pipelines.epoch.job import ShardJob
+from tidegate.pipelines.epoch.job import ShardJob, naming
 from tidegate.pipelines.epoch.plan import cut_shards
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, steps_of
 from tidegate.pipelines.epoch.shard import no_events, run_operator
@@ -154,12 +154,13 @@ class PipelineHarness:
             rows.add(FilePart("", None, read.step, commit.time, input=number), commit.rows)
         self._count(rows)
         seen = {input_: rows.seen(input_) for input_, part in enumerate(self.bound.inputs) if part.reads_events}
-        steps = steps_of(
-            reads,
-            times,
-            rows.measures.largest,
-            lambda read: seen[read.number].of(read.step) if read.number in seen else (),
-        )
+        with naming(self.bound.pipeline.name):
+            steps = steps_of(
+                reads,
+                times,
+                rows.measures.largest,
+                lambda read: seen[read.number].of(read.step) if read.number in seen else (),
+            )
         self._epoch(rows, steps, None, parallelism)
         self._keep(times)
 
@@ -314,6 +315,7 @@ class PipelineHarness:
     def _job(self, steps: Sequence[CommitStep], order: EventOrder | None, shards: tuple[Shard, ...]) -> ShardJob:
         bound = self.bound
         return ShardJob(
+            pipeline=self.bound.pipeline.name,
             warehouse=Warehouse("."),
             paths={},
             schemas=bound.table_schemas,

@@ -159,7 +159,6 @@ def results_sql(config: Config, pipeline: str, view: View, dialect: str, schema:
         tuple(stand.columns.names),
         stand.has_panes,
         spelling,
-        bool(stand.snapshot.manifest.ends_by_clock),
     ).of(view)
 
 
@@ -338,7 +337,6 @@ class ResultQueries:
         results: table `results`, as SQL.
         epochs: table `epochs`, as SQL.
         columns: names of the columns of table results.
-        by_clock: True if the clock ends the windows, False if the watermark does.
     """
 
     results: str
@@ -347,7 +345,6 @@ class ResultQueries:
     columns: tuple[str, ...]
     panes: bool = True
     dialect: Dialect = DIALECTS["spark"]
-    by_clock: bool = False
 
     def of(self, view: str) -> str:
         """Return the query of a view: `final`, `latest` or `all`."""
@@ -364,7 +361,7 @@ class ResultQueries:
         return f"SELECT {self._columns} FROM ({self._numbered()}) AS panes WHERE {self._is_newest}"
 
     def final(self) -> str:
-        """Return the query for the windows that no later event can change, by the newest watermark when it runs."""
+        """Return the query for the windows that no later event can change, by the newest epoch when it runs."""
         if not self.panes:
             return self.latest()
         final_at, timing, watermark = map(self.dialect.name, ("final_at", "timing", "watermark"))
@@ -373,8 +370,6 @@ class ResultQueries:
         now, before = self._named(_WATERMARK), self._named(_BEFORE)
         has_ended = f"({before} > 0 OR {timing} <> 'early' OR {watermark} IS NOT NULL)"
         is_final = f"({final_at} <= {now} OR ({now} IS NULL AND {has_ended}))"
-        if self.by_clock:
-            is_final = f"{final_at} < {now}"
         return (
             f"SELECT {self._columns} FROM ({self._numbered()}) AS panes CROSS JOIN ({self._event_time()}) AS times "
             f"WHERE {self._is_newest} AND {is_final}"
@@ -389,16 +384,15 @@ class ResultQueries:
         return f"SELECT {self._columns}, {number} AS {self._named(_NEWEST)} FROM {self.results} WHERE {self._holds}"
 
     def _event_time(self) -> str:
-        """Return the query for the watermark, or the clock, of the newest epoch that is not stale: one row."""
-        time = "processing_time" if self.by_clock else "watermark"
-        epoch, watermark, stale = map(self.dialect.name, ("epoch", time, "stale"))
-        epochs = (
+        """Return the query for the time through which the newest epoch that is not stale is final: one row."""
+        epoch, watermark, stale = map(self.dialect.name, ("epoch", epochs.FINAL_THROUGH, "stale"))
+        numbered = (
             f"SELECT {watermark}, row_number() OVER (ORDER BY {epoch} DESC) AS {self._named(_NEWEST)} "
             f"FROM {self.epochs} WHERE NOT {stale}"
         )
         return (
             f"SELECT max(CASE WHEN {self._named(_NEWEST)} = 1 THEN {watermark} END) AS {self._named(_WATERMARK)}, "
-            f"count({watermark}) AS {self._named(_BEFORE)} FROM ({epochs}) AS epochs"
+            f"count({watermark}) AS {self._named(_BEFORE)} FROM ({numbered}) AS epochs"
         )
 
     @property

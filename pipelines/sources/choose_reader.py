@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from tidegate.pipelines.definition.accepted_times import AcceptedTimes
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.columns import quoted
@@ -254,6 +255,7 @@ def columns_to_read(pipeline: Pipeline, part: BoundInput, choice: Choice, by_spa
         unit=described.unit if is_number(part.derived.field(described.timestamp).type) else None,
         key=part.input.key,
         used=part.used,
+        accepted=AcceptedTimes.of(described, pipeline.compute),
         reject_null_keys=pipeline.null_keys == "reject",
         max_ahead=pipeline.max_ahead_millis,
         gap=gap_column(pipeline),

@@ -28,7 +28,7 @@ from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.rules import Bools, Int64s
 from tidegate.pipelines.sources.source_table import EvaluatedRows, SourceTable
 from tidegate.windowing.operators.two_inputs import value_column
-from tidegate.windowing.time import Millis
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 _MANY = 1_000_000
 
@@ -95,7 +95,7 @@ class FileSlice:
             events[FILE] = pa.repeat(pa.scalar(judged.number, pa.int32()), rows)
             events[PLACE] = pa.array(judged.places)
             if judged.rows is not None:
-                late = pa.array(wanted & (judged.times <= self.late.get(part.commit, -1)))
+                late = pa.array(wanted & (judged.times <= self.late.get(part.commit, MIN_TIMESTAMP)))
                 whole = self.as_rows(judged, np.ones(rows, np.bool_)).to_struct_array().combine_chunks()
                 events[ROW] = pc.if_else(late, whole, pa.scalar(None, whole.type))
         table_of_events = pa.table(events)

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import rejects
-from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
+from tidegate.pipelines.definition.accepted_times import AcceptedTimes
 from tidegate.pipelines.definition.far_times import far_rows, within
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.time import Millis
+from tidegate.windowing.time import LONGEST_DURATION, Millis
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -30,6 +30,7 @@ class RuleSettings:
     """Settings of the rules of an input.
 
     Args:
+        accepted: event times that the pipeline accepts.
         key: columns in which a null makes a row unusable.
         keys: key columns of text or bytes, whose values must not be too long.
         max_ahead: how far an event time may be after its commit, milliseconds.
@@ -37,6 +38,7 @@ class RuleSettings:
         times: columns that the computation reads and that contain timestamps or dates at any depth.
     """
 
+    accepted: AcceptedTimes
     key: tuple[str, ...]
     keys: tuple[str, ...]
     max_ahead: Millis
@@ -76,17 +78,23 @@ def _broken(
             yield rejects.NULL_KEY, flags_of(columns[name].is_null())
     if valid is not None:
         yield rejects.NULL_TIMESTAMP, ~valid
+    accepted = settings.accepted
     if len(times):
         smallest, largest = int(times.min()), int(times.max())
-        if smallest < FIRST_TIME or largest >= LAST_TIME:
-            yield rejects.OUT_OF_RANGE, (times < FIRST_TIME) | (times >= LAST_TIME)
+        if smallest < accepted.first or largest >= accepted.end:
+            yield rejects.OUT_OF_RANGE, (times < accepted.first) | (times >= accepted.end)
+        if smallest < accepted.not_before:
+            yield rejects.BEFORE, times < accepted.not_before
         if committed is not None and largest > committed + settings.max_ahead:
             yield rejects.AHEAD, times > committed + settings.max_ahead
     if settings.gap in columns:
         gaps = columns[settings.gap].cast(pa.int64())
         if gaps.null_count:
             yield rejects.NULL_GAP, flags_of(gaps.is_null())
-        yield rejects.GAP_OUT_OF_RANGE, ~within(gaps, 1, LONGEST_GAP + 1)
+        yield rejects.GAP_OUT_OF_RANGE, ~within(gaps, 1, LONGEST_DURATION + 1)
+        # Only rows whose time and gap break no rule above are left, so the sum fits int64.
+        ends = np.asarray(gaps.fill_null(0).to_numpy()) + np.clip(times, accepted.first, accepted.end)
+        yield rejects.OUT_OF_RANGE, ends >= accepted.end
     for name in settings.times:
         if name in columns:
             yield rejects.VALUE_OUT_OF_RANGE, far_rows(columns[name])
@@ -122,10 +130,6 @@ def are_times_usable(settings: RuleSettings, smallest: Millis, largest: Millis, 
 def flags_of(column: pa.ChunkedArray) -> Bools:
     """Return a column of booleans without nulls as an array."""
     return np.asarray(column.to_numpy())
-
-
-LONGEST_GAP = 2**60
-"""Longest accepted gap in milliseconds. With it, the end of a session always fits int64."""
 
 
 def gap_column(pipeline: Pipeline) -> str | None:

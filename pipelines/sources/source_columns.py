@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tidegate.pipelines.definition.accepted_times import AcceptedTimes
 from tidegate.pipelines.definition.event_columns import LAST_TIME, ONLY_PARTITION, PARTITION, key_type, plain
 from tidegate.pipelines.definition.far_times import holds_times
 from tidegate.pipelines.definition.rejects import is_text
@@ -34,6 +35,7 @@ class SourceColumns:
         unit: unit of an integer timestamp, "s" or "ms"; None for a TIMESTAMP.
         key: key columns.
         used: columns that the computation reads.
+        accepted: event times that the pipeline accepts.
         reject_null_keys: True if a null in a key makes a row unusable.
         max_ahead: how far an event time may be after its commit, milliseconds.
         gap: column of session gaps; None if there is none.
@@ -49,6 +51,7 @@ class SourceColumns:
     unit: str | None
     key: tuple[str, ...]
     used: tuple[str, ...]
+    accepted: AcceptedTimes
     reject_null_keys: bool
     max_ahead: Millis
     gap: str | None = None
@@ -151,6 +154,7 @@ class SourceColumns:
         """Settings of the rules that reject a row."""
         kinds = {name: self.of_events.field(name).type for name in dict.fromkeys((*self.key, *self.used))}
         return RuleSettings(
+            accepted=self.accepted,
             key=self.key if self.reject_null_keys else (),
             keys=tuple(name for name in self.key if is_text(kinds[name])),
             max_ahead=self.max_ahead,

@@ -71,7 +71,8 @@ class Groups:
 
     def sum(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:
         """Return the sum of each group, in the type of `values`. Integers wrap."""
-        with np.errstate(invalid="ignore"):  # inf - inf is NaN, as for single values
+        # As for single values, inf - inf is NaN, and a sum that is too large is inf.
+        with np.errstate(invalid="ignore", over="ignore"):
             return np.add.reduceat(values, self.starts) if len(self) else values[:0]
 
     def min(self, values: npt.NDArray[_T]) -> npt.NDArray[_T]:

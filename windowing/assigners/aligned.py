@@ -113,6 +113,10 @@ class TumblingWindows(InTimeDomain):
         return None if self._is_undrawn or self.domain is not EVENT_TIME else self.window_grid.assign
 
     @property
+    def longest_window(self) -> Millis:
+        return self.size
+
+    @property
     def window_grid(self) -> WindowGrid:
         return WindowGrid(self.size, self.size, self.offset + (self.stagger_offset or 0))
 
@@ -182,6 +186,10 @@ class SlidingWindows(InTimeDomain):
         return [aligned_window(start, size) for start in range(last, time - size, -slide)]
 
     @property
+    def longest_window(self) -> Millis:
+        return self.size
+
+    @property
     def window_grid(self) -> WindowGrid:
         return WindowGrid(self.size, self.slide, self.offset)
 
@@ -242,6 +250,10 @@ class CumulateWindows(InTimeDomain):
         time = self.time_of(timestamp, ctx)
         start = time - (time - self.offset) % self.max_size
         return [TimeWindow(start, end) for end in range(start + self.max_size, time, -self.step)]
+
+    @property
+    def longest_window(self) -> Millis:
+        return self.max_size
 
     @property
     def window_grid(self) -> WindowGrid:

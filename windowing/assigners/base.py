@@ -162,6 +162,15 @@ class WindowAssigner(HasFacts, ABC):
 
     @property
     @fact
+    def longest_window(self) -> Millis | None:
+        """Length of the longest window that an element opens, milliseconds; None if an element decides it.
+
+        Each window of an element contains its time. If this is None, the operator checks each window of an element.
+        """
+        return None
+
+    @property
+    @fact
     def gap_of_every_element(self) -> Millis | None:
         """Session gap, milliseconds, if it is the same for all elements; otherwise None."""
         return None
@@ -284,3 +293,7 @@ class GlobalWindows(WindowAssigner):
     @property
     def is_global(self) -> bool:
         return True
+
+    @property
+    def longest_window(self) -> Millis:
+        return 0

@@ -30,7 +30,7 @@ from tidegate.windowing.aggregates.vectorised import Int64s
 from tidegate.windowing.assigners.arrays import Assigned, Assignment
 from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain
 from tidegate.windowing.errors import IllegalArgument
-from tidegate.windowing.time import EVENT_TIME, PROCESSING_TIME, Millis, from_millis, to_millis
+from tidegate.windowing.time import EVENT_TIME, LONGEST_DURATION, PROCESSING_TIME, Millis, from_millis, to_millis
 from tidegate.windowing.windows import TimeWindow
 
 _DAY = 86_400_000
@@ -50,6 +50,12 @@ class CalendarUnit(Enum):
     DAY = "day"
     WEEK = "week"
     MONTH = "month"
+
+
+_DAYS_OF = {CalendarUnit.DAY: 1, CalendarUnit.WEEK: 7, CalendarUnit.MONTH: 31}
+"""Largest number of days of each unit."""
+_SHIFT = 2 * _DAY
+"""More than a change of a zone's offset: zones have skipped and repeated whole days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +85,16 @@ class Calendar:
             raise IllegalArgument("zone", self.zone, "give a time zone such as 'Europe/Berlin'") from error
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
             raise IllegalArgument("count", self.count, "give a whole number of units, 1 or more")
+        if self.longest > LONGEST_DURATION:
+            most = (LONGEST_DURATION - _SHIFT) // (_DAYS_OF[self.unit] * _DAY)
+            raise IllegalArgument("count", self.count, f"give at most {most} {self.unit.value}s")
         if self.first_day not in range(7):
             raise IllegalArgument("first_day", self.first_day, "give 0 (Monday) to 6 (Sunday)")
+
+    @property
+    def longest(self) -> Millis:
+        """An upper bound of the length of a period, milliseconds."""
+        return self.count * _DAYS_OF[self.unit] * _DAY + _SHIFT
 
     def window_at(self, timestamp: Millis) -> TimeWindow:
         """Return the period that contains an instant, int64 epoch milliseconds.
@@ -198,6 +212,10 @@ class CalendarWindows(InTimeDomain):
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
         time = self.time_of(timestamp, ctx)
         return (self.calendar.window_at(time),)
+
+    @property
+    def longest_window(self) -> Millis:
+        return self.calendar.longest
 
     @property
     def array_assignment(self) -> Assignment | None:

@@ -8,7 +8,15 @@ from typing import Any, Self
 
 from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain, MergingWindowAssigner
 from tidegate.windowing.errors import IllegalArgument
-from tidegate.windowing.time import EVENT_TIME, PROCESSING_TIME, Duration, Millis, positive_millis
+from tidegate.windowing.time import (
+    EVENT_TIME,
+    LONGEST_DURATION,
+    PROCESSING_TIME,
+    Duration,
+    Millis,
+    positive_millis,
+    show_duration,
+)
 from tidegate.windowing.windows import TimeWindow
 
 GapExtractor = Callable[[Any], Millis]
@@ -44,6 +52,10 @@ class SessionWindows(InTimeDomain, MergingWindowAssigner):
         return self.domain is EVENT_TIME
 
     @property
+    def longest_window(self) -> Millis:
+        return self.gap
+
+    @property
     def gap_of_every_element(self) -> Millis:
         return self.gap
 
@@ -53,7 +65,7 @@ class DynamicSessionWindows(InTimeDomain, MergingWindowAssigner):
     """Sessions of a time domain with a gap for each element.
 
     Args:
-        gap_of: function from an element to its gap, an int of milliseconds above zero.
+        gap_of: function from an element to its gap, an int of milliseconds above zero and at most 365,000 days.
     """
 
     gap_of: GapExtractor
@@ -61,9 +73,12 @@ class DynamicSessionWindows(InTimeDomain, MergingWindowAssigner):
     def assign_windows(self, element: Any, timestamp: Millis | None, ctx: AssignerContext) -> Sequence[TimeWindow]:
         time = self.time_of(timestamp, ctx)
         gap = self.gap_of(element)
-        if isinstance(gap, bool) or not isinstance(gap, int) or gap <= 0:
+        if isinstance(gap, bool) or not isinstance(gap, int) or not 0 < gap <= LONGEST_DURATION:
             raise IllegalArgument(
-                "gap", gap, f"the dynamic gap of {element!r} must be an int of milliseconds above zero"
+                "gap",
+                gap,
+                f"the dynamic gap of {element!r} must be an int of milliseconds, above zero and at most "
+                f"{show_duration(LONGEST_DURATION)}",
             )
         return (TimeWindow(time, time + gap),)
 

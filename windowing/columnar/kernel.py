@@ -18,7 +18,7 @@ from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.panes import Accumulation, Timing
 from tidegate.windowing.state.rows import emitted_type
-from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.time import LAST_TIME, MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 TIMINGS = tuple(timing.value for timing in Timing)
 EARLY, ON_TIME, LATE = (TIMINGS.index(timing.value) for timing in (Timing.EARLY, Timing.ON_TIME, Timing.LATE))
@@ -160,19 +160,15 @@ class Rules:
         return self.is_window_late(times + 1, watermarks)
 
     def cleanups(self, ends: Int64s) -> Int64s:
-        """Return the time at which each window is cleaned up, at most the end of time."""
+        """Return the time at which each window is cleaned up; see `cleanup_times`."""
         return cleanup_times(ends - 1, self.lateness)
 
 
 def cleanup_times(lasts: Int64s, lateness: Millis) -> Int64s:
-    """Return the time at which each window is cleaned up, at most the end of time."""
+    """Return the time at which each window is cleaned up, at most the last time of the range."""
     if lateness == 0:
         return lasts
-    if lateness >= MAX_TIMESTAMP:
-        return np.full(len(lasts), MAX_TIMESTAMP)
-    if not len(lasts) or int(lasts.max()) <= MAX_TIMESTAMP - lateness:
-        return lasts + lateness
-    return np.where(lasts > MAX_TIMESTAMP - lateness, MAX_TIMESTAMP, lasts + lateness)
+    return np.maximum(np.minimum(lasts + lateness, LAST_TIME - 1), lasts)
 
 
 @dataclass(frozen=True, kw_only=True)

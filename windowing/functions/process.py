@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.state.descriptors import StateDescriptor, ValueStateDescriptor
-from tidegate.windowing.time import Duration, Millis, TimeDomain, positive_millis
+from tidegate.windowing.time import Duration, Millis, TimeDomain, positive_millis, saturating_add
 from tidegate.windowing.timers import TimerService
 
 
@@ -151,7 +151,9 @@ class KeepFirst(KeyedProcessFunction):
         first.update(0 if ctx.timestamp is None else ctx.timestamp)
         if self.within is not None and ctx.timestamp is not None:
             # Elements of the timer's millisecond come before it, so the timer precedes the next first element.
-            ctx.timer_service().register_event_time_timer(ctx.timestamp + positive_millis(self.within, "within") - 1)
+            ctx.timer_service().register_event_time_timer(
+                saturating_add(ctx.timestamp, positive_millis(self.within, "within") - 1)
+            )
         return [{name: value[name] for name in self.result_type.names}]
 
     def on_timer(self, timestamp: Millis, ctx: OnTimerContext) -> None:

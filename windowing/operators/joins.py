@@ -34,7 +34,7 @@ from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES, TwoInput
 from tidegate.windowing.state.rows import BUCKET, WINDOW, StateRow, StateSchema
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add
 from tidegate.windowing.timers import Slot
-from tidegate.windowing.windows import TimeWindow, Window
+from tidegate.windowing.windows import TimeWindow, Window, check_window
 
 WINDOW_JOIN = "window_join"
 """Kind of a snapshot that holds the state rows of a window join, which are rows of windows."""
@@ -163,7 +163,7 @@ class IntervalJoinOperator(JoinOperator):
                     yield StateRow(
                         key,
                         BUCKET,
-                        TimeWindow(time, saturating_add(time, 1)),
+                        TimeWindow(time, time + 1),
                         side=side,
                         event_time_timers=(timers.get((key, (side, time))) or ([], []))[0],
                         contents=contents,
@@ -210,6 +210,9 @@ class WindowJoinOperator(JoinOperator):
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
         timestamp, side = self._added(timestamp, side)
         windows = self._assigner.assign_windows(value, timestamp, self.timers)
+        if self._assigner.longest_window is None:
+            for window in windows:
+                check_window(window, self._assigner)
         open_windows = [window for window in windows if not self._is_late(window.max_timestamp)]
         for window in open_windows:
             self._sides(key, window)[side].append(value)

@@ -38,7 +38,7 @@ class HookContext:
             tag: row_checker(kind, function, f"side output {tag!r}") for tag, kind in function.side_outputs.items()
         }
         self._timers = timers
-        self._timer_service = TimerService(timers)
+        self._timer_service = TimerService(timers, function)
         self._emit = emit
         self._domain: TimeDomain | None = None
         self.cells: dict[Any, Cell] = {}

@@ -23,6 +23,7 @@ from tidegate.windowing.time import (
     TimeDomain,
     aligned_before,
     positive_millis,
+    saturating_add,
 )
 from tidegate.windowing.triggers.base import (
     CONTINUE,
@@ -222,7 +223,7 @@ class ContinuousTrigger(BuiltIn):
         return True
 
     def _schedule(self, after: Millis, window: Window, ctx: TriggerContext) -> None:
-        firing = min(after + self.interval, window.max_timestamp)
+        firing = min(saturating_add(after, self.interval), window.max_timestamp)
         ctx.get_partitioned_state(_NEXT_FIRING).add(firing)
         register_timer(self.domain is EVENT_TIME, firing, ctx)
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from tidegate.windowing.errors import IllegalArgument, IllegalState, IncompatibleSnapshot
-from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, checked_watermark
 from tidegate.windowing.watermarks.generator import WatermarkOutput
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot, flag_in, millis_in
 
@@ -20,6 +20,9 @@ class ChannelStatus:
     """Watermark (int64 epoch milliseconds) and status of an input. It is also the output of the input.
 
     Its changes take effect when the inputs are combined. Only a `StatusWatermarkValve` uses `aligned`.
+
+    Raises:
+        IllegalArgument: a generator emitted a watermark that is not a time; see `checked_watermark`.
     """
 
     watermark: Millis = MIN_TIMESTAMP
@@ -28,7 +31,7 @@ class ChannelStatus:
 
     def emit_watermark(self, timestamp: Millis) -> None:
         self.idle = False
-        self.watermark = max(self.watermark, timestamp)
+        self.watermark = max(self.watermark, checked_watermark(timestamp))
 
     def mark_idle(self) -> None:
         self.idle, self.aligned = True, False

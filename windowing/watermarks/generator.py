@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from tidegate.windowing.facts import HasFacts, fact
 from tidegate.windowing.time import (
-    MAX_TIMESTAMP,
+    LAST_TIME,
     MIN_TIMESTAMP,
     Duration,
     Millis,
@@ -209,8 +209,8 @@ class NoWatermarks(WatermarkGenerator):
 
 
 def watermark_behind(largest: Millis | None, delay: Millis) -> Millis:
-    """Return the watermark for a largest timestamp and an out-of-orderness bound, clamped to int64."""
-    return MIN_TIMESTAMP if largest is None else max(MIN_TIMESTAMP, largest - delay - 1)
+    """Return the watermark for a largest timestamp and an out-of-orderness bound; see `saturating_add`."""
+    return MIN_TIMESTAMP if largest is None else saturating_add(largest, -delay - 1)
 
 
 class BoundedOutOfOrdernessWithIdleAdvance(WatermarkGenerator):
@@ -262,7 +262,7 @@ class BoundedOutOfOrdernessWithIdleAdvance(WatermarkGenerator):
             return
         if self._logical is not None and self._last_event is not None:
             # MAX_TIMESTAMP is reserved for the end of input.
-            self._logical = min(saturating_add(self._logical, calls * self._interval), MAX_TIMESTAMP - 1)
+            self._logical = min(saturating_add(self._logical, calls * self._interval), LAST_TIME - 1)
             if self._logical - self._last_event > self._wait:
                 self._largest = self._logical
         output.emit_watermark(watermark_behind(self._largest, self._delay))

@@ -31,7 +31,7 @@ from tidegate.pipelines.ledger.tables.keys import are_forgotten, key_columns, ke
 from tidegate.pipelines.ledger.tables.late_rows import Departing, marks_of, read_departed, with_marks
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, Handles, PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
-from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 from tidegate.windowing.timestamps import timestamps_of
 
 _ATTEMPTS = 10
@@ -42,7 +42,7 @@ def publish(tables: PipelineTables, manifest: Manifest) -> None:
 
     Raises:
         FilesMissing: a file that the manifest lists is missing.
-        Refused: the table's commits keep failing.
+        Refused: the table's commits keep failing, or the manifest has a time that no table can hold.
     """
     for table in PUBLISHED:
         if table == epochs.NAME:
@@ -87,6 +87,12 @@ def is_published(handle: DeltaTable, application: str, epoch: int) -> bool:
 
 def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable) -> None:
     work = manifest.publish[table]
+    if (wrong := manifest.outside_range) is not None:
+        raise Refused(
+            f"epoch {manifest.epoch} of {tables.pipeline} can't be published: its {wrong} is outside the years 1 to "
+            f"9999. A setting or generator of its watermark is wrong: correct the code, {_way_back(tables, manifest)}, "
+            "and run again"
+        )
     try:
         check_written(tables.warehouse, tables.path(table), (*work.files, *(each.file for each in work.departed)))
     except FilesMissing as error:
@@ -264,6 +270,10 @@ def _departed(manifest: Manifest) -> list[dict[str, int]] | None:
     return [counted[epoch] for epoch in sorted(counted)] or None
 
 
+def _moment(time: Millis) -> Millis | None:
+    return time if MIN_TIMESTAMP < time < MAX_TIMESTAMP else None
+
+
 def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
     """Return the row that an epoch adds to table epochs."""
     position = next(iter(manifest.positions.values()))
@@ -276,7 +286,7 @@ def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
         "interval_start": manifest.interval.start if manifest.interval else None,
         "interval_end": manifest.interval.end if manifest.interval else None,
         "source_version": position.version,
-        "watermark": manifest.watermark if MIN_TIMESTAMP < manifest.watermark < MAX_TIMESTAMP else None,
+        "watermark": _moment(manifest.watermark),
         "watermark_lag_ms": manifest.watermark_lag,
         "processing_time": manifest.processing_time,
         "shards": [{"first": shard.first, "last": shard.last, **shard.counters} for shard in manifest.shards],
@@ -287,6 +297,7 @@ def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
         epochs.DEPARTED: _departed(manifest),
         epochs.SHAPE: None if manifest.shape is None else manifest.shape.model_dump(),
         epochs.FINGERPRINT: manifest.fingerprint,
+        epochs.FINAL_THROUGH: _moment(manifest.final_through),
     }
     columns = []
     for column in schema:

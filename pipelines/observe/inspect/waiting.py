@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import rows_of_key
@@ -26,8 +25,8 @@ from tidegate.windowing.time import (
     saturating_add,
     show_duration,
     show_millis,
+    to_millis,
 )
-from tidegate.windowing.timestamps import epoch_millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +167,6 @@ def open_windows(
     rows = _elements(rows) if kind == BUCKET else as_windows(rows, names)
     # Nulls sort last, so windows without an end come last.
     first = rows.sort_by([(name, "ascending") for name in ("window_end", "key_group")]).slice(0, limit)
-    for place, column in enumerate(first.schema):
-        # A window of the year 9999 may end after it, where Python's datetime ends.
-        if column.type == TIMESTAMP and column.name not in names:
-            first = first.set_column(place, column.name, epoch_millis(first[column.name]))
     waiting = [_waiting(row, names, manifest, lateness, waits_for) for row in first.to_pylist()]
     return sorted(waiting, key=lambda window: (window.end is None, window.end or 0, str(window.key))), len(rows)
 
@@ -186,11 +181,11 @@ def _elements(rows: pa.Table) -> pa.Table:
 def _waiting(
     row: dict[str, Any], names: tuple[str, ...], manifest: Manifest, lateness: Millis, blocked: str
 ) -> Waiting:
-    end = row["window_end"]
+    end = None if row["window_end"] is None else to_millis(row["window_end"])
     held = () if HELD in names else row.get(HELD) or ()
     event_timer = min((*(row["event_time_timers"] or ()), *held), default=None)
     clock_timer = min(row["processing_time_timers"] or (), default=None)
-    through = manifest.final_through
+    through = manifest.ended_through
     due = clock_timer if manifest.ends_by_clock else event_timer
     missing = None if due is None else max(0, due - through)
     fired = int(row["pane"])
@@ -218,7 +213,7 @@ def _waiting(
         reason = "its trigger has not set a timer: only more elements can make it fire"
     return Waiting(
         {name: row[name] for name in names},
-        row["window_start"],
+        None if row["window_start"] is None else to_millis(row["window_start"]),
         end,
         fired,
         event_timer,

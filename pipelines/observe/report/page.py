@@ -75,7 +75,7 @@ def render(
         run=run,
         epoch=row,
         time="Clock" if manifest.ends_by_clock else "Watermark",
-        reached=(show_millis if manifest.ends_by_clock else show_watermark)(manifest.final_through),
+        reached=(show_millis if manifest.ends_by_clock else show_watermark)(manifest.ended_through),
         # If the clock ends the windows, the watermark is irrelevant to them.
         lag=show_duration(None if manifest.ends_by_clock else lag(row)),
         interval=_interval(run),

@@ -60,7 +60,7 @@ def plots(run: RunReport) -> dict[str, str]:
     ]
     drawn = {title: draw(drawing) for title, has_data, drawing in drawings if has_data}
     if run.timeline:
-        reached = from_millis(run.manifest.final_through) if by_clock else run.epoch["watermark"]
+        reached = from_millis(run.manifest.ended_through) if by_clock else run.epoch["watermark"]
         drawn[f"Windows of {run.key}"] = draw(lambda axes: _timeline(axes, run, reached))
     return drawn
 
@@ -183,7 +183,7 @@ def _timeline(axes: Axes, run: RunReport, reached: datetime | None) -> None:
 
 
 def show_dates(axis: Axis) -> None:
-    """Use dates as the ticks of an axis in `days`, and cut it at the years that have dates."""
+    """Use dates as the ticks of an axis in `days`, and cut its margins at the years that have dates."""
     first, last = axis.get_view_interval()
     axis.set_view_interval(max(first, DAYS[0]), min(last, DAYS[1] - 1), ignore=True)
     # With 3 to 7 ticks, the locator finds an interval for every span; with other bounds, it may find none.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from tidegate.pipelines.definition.accepted_times import check_not_before
 from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
 from tidegate.pipelines.definition.names import check_address
 from tidegate.pipelines.definition.pipeline import TimeUnit
@@ -31,12 +33,15 @@ class DeltaSource:
         timestamp: column of the event time: TIMESTAMP, TIMESTAMP_NTZ with `zone`, or an integer with `unit`.
         zone: time zone of a TIMESTAMP_NTZ column, such as "America/New_York".
         unit: unit of an integer column, counted from the epoch: "s" or "ms".
+        not_before: earliest event time of a row, in UTC if it has no zone; earlier rows go to table rejects. None for
+            one millisecond after the beginning of 1970, in `zone` if there is one.
         reader: "auto" lets the tasks read the files of a plain table with Arrow; "spark" lets Spark read every table.
         changes: treatment of versions that removed or changed rows, such as an UPDATE: "refuse" ends the run, "ignore"
             skips the whole version, "correct" corrects the windows that it touches.
 
     Raises:
-        IllegalArgument: an empty name, an unknown zone, unit, reader or treatment of changes.
+        IllegalArgument: an empty name, an unknown zone, unit, reader or treatment of changes, or a `not_before` that is
+            not a time.
     """
 
     table: str
@@ -45,6 +50,7 @@ class DeltaSource:
     unit: TimeUnit | None = None
     reader: Reader = "auto"
     changes: Changes = field(default="refuse", metadata={LEFT_OUT_AT_DEFAULT: True})
+    not_before: datetime | None = field(default=None, metadata={LEFT_OUT_AT_DEFAULT: True})
 
     def __post_init__(self) -> None:
         for name in ("table", "timestamp"):
@@ -67,6 +73,7 @@ class DeltaSource:
                 "give 's' or 'ms'. For microseconds, derive a time from the column, columns={'at': "
                 "'timestamp_micros(COLUMN)'}, and use it instead of the number: timestamp='at'",
             )
+        check_not_before(self.not_before)
         if self.reader not in ("auto", "spark"):
             raise IllegalArgument("source.reader", self.reader, "give 'auto' or 'spark'")
         if self.changes not in get_args(Changes):

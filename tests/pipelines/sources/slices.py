@@ -11,6 +11,7 @@ import pyarrow as pa
 from tests.hand_made import HandMade
 from tests.lake import at, hourly_pipeline
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.definition.accepted_times import AcceptedTimes
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.event_columns import FILE, PLACE
 from tidegate.pipelines.sources.choose_reader import InputColumns, choose_reader, slice_of
@@ -22,7 +23,10 @@ from tidegate.pipelines.sources.source_columns import SourceColumns, without_met
 from tidegate.pipelines.sources.source_table import SourceTable
 from tidegate.pipelines.sources.stored_fields import fields_of
 from tidegate.pipelines.storage.warehouse import Warehouse
-from tidegate.windowing.time import to_millis
+from tidegate.windowing.time import FIRST_TIME, LAST_TIME, to_millis
+
+ACCEPTED = AcceptedTimes(not_before=1, first=FIRST_TIME, end=LAST_TIME)
+"""Event times that a pipeline accepts by default, without room for windows."""
 
 
 def slice_at(table: HandMade, pipeline: Any = None, warehouse: Warehouse | None = None) -> FileSlice:

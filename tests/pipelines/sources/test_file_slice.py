@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.pipelines.sources.slices import slice_in
+from tests.pipelines.sources.slices import ACCEPTED, slice_in
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import COMMIT, FILE, OK, PACK, PLACE, TIME
 from tidegate.pipelines.epoch.exchange import Placing, unpacked
@@ -27,7 +27,7 @@ from tidegate.pipelines.sources.commits import FilePart, in_order
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.time import to_millis
+from tidegate.windowing.time import LAST_TIME, to_millis
 
 SCHEMA = pa.schema(
     [("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("value", pa.int64()), ("part", pa.string())]
@@ -57,6 +57,7 @@ def files_of(folder: Path, *names: str, **columns: Any) -> FileSlice:
             "unit": None,
             "key": ("user",),
             "used": ("value",),
+            "accepted": ACCEPTED,
             "reject_null_keys": True,
             "max_ahead": 86_400_000,
             **columns,
@@ -72,7 +73,7 @@ def events(files: FileSlice) -> pa.Table:
 BAD: dict[str, tuple[Any, ...]] = {
     rejects.NULL_KEY: (None, minutes(0), 1, "a"),
     rejects.NULL_TIMESTAMP: ("u", None, 1, "a"),
-    rejects.OUT_OF_RANGE: ("u", datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), 1, "a"),
+    rejects.BEFORE: ("u", datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), 1, "a"),
     rejects.AHEAD: ("u", NOON + timedelta(days=2), 1, "a"),
 }
 
@@ -228,7 +229,7 @@ def test_integers_are_times_in_their_unit(tmp_path: Path, unit: str, value: int,
 
 
 def test_integers_beyond_all_time_are_out_of_range_and_do_not_wrap(tmp_path: Path) -> None:
-    rows = [("u", None, value, "a") for value in (2**62, -(2**62), -1)]
+    rows = [("u", None, value, "a") for value in (2**62, -(2**62), LAST_TIME // 1000)]
     files = files_of(tmp_path, write(tmp_path, "a.parquet", *rows), timestamp="value", unit="s")
     assert measure_files(files).counts == {rejects.OUT_OF_RANGE: 3}
 

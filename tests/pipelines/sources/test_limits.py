@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.lake import hourly_pipeline
-from tests.pipelines.sources.slices import slice_in
+from tests.pipelines.sources.slices import ACCEPTED, slice_in
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import OK, TIME
 from tidegate.pipelines.definition.far_times import DAYS, MICROS, as_text
@@ -20,12 +20,11 @@ from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.parquet_reader import FileColumns, SourceParquet
-from tidegate.pipelines.sources.rules import LONGEST_GAP
 from tidegate.pipelines.sources.source_columns import SourceColumns
 from tidegate.pipelines.sources.stored_fields import fields_of
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import Count, EventTimeSessionWindows, GapColumn, WatermarkStrategy, Windows
-from tidegate.windowing.time import to_millis
+from tidegate.windowing.time import LONGEST_DURATION, to_millis
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 MOMENT = pa.timestamp("us", tz="UTC")
@@ -47,7 +46,9 @@ def files(folder: Path, rows: list[dict[str, Any]], **options: Any) -> FileSlice
     raw[0] = SCHEMA.field("user")
     table = pa.Table.from_pylist([GOOD | row for row in rows], schema=pa.schema(raw)).cast(SCHEMA)
     pq.write_table(table, folder / "a.parquet", **options)
-    columns = SourceColumns(SCHEMA, "at", None, ("user",), ("gap", "until", "wall", "day"), True, 86_400_000, gap="gap")
+    columns = SourceColumns(
+        SCHEMA, "at", None, ("user",), ("gap", "until", "wall", "day"), ACCEPTED, True, 86_400_000, gap="gap"
+    )
     part = FilePart("a.parquet", None, 0, to_millis(NOON))
     return slice_in(folder, columns, part)
 
@@ -56,7 +57,7 @@ BAD = [
     ({"gap": None}, rejects.NULL_GAP),
     ({"gap": 0}, rejects.GAP_OUT_OF_RANGE),
     ({"gap": -1}, rejects.GAP_OUT_OF_RANGE),
-    ({"gap": LONGEST_GAP + 1}, rejects.GAP_OUT_OF_RANGE),
+    ({"gap": LONGEST_DURATION + 1}, rejects.GAP_OUT_OF_RANGE),
     ({"until": MICROS[1]}, rejects.VALUE_OUT_OF_RANGE),
     ({"until": MICROS[0] - 1}, rejects.VALUE_OUT_OF_RANGE),
     ({"wall": MICROS[1]}, rejects.VALUE_OUT_OF_RANGE),
@@ -80,7 +81,7 @@ def test_such_a_row_is_counted_and_is_no_event(
 def test_the_first_and_the_last_that_python_holds_are_used(tmp_path: Path) -> None:
     rows = [
         {"gap": 1, "until": MICROS[0], "wall": MICROS[0], "day": DAYS[0]},
-        {"gap": LONGEST_GAP, "until": MICROS[1] - 1, "wall": MICROS[1] - 1, "day": DAYS[1] - 1},
+        {"gap": LONGEST_DURATION, "until": MICROS[1] - 1, "wall": MICROS[1] - 1, "day": DAYS[1] - 1},
         {"until": None, "wall": None, "day": None},
     ]
     found = files(tmp_path, rows)
@@ -90,7 +91,7 @@ def test_the_first_and_the_last_that_python_holds_are_used(tmp_path: Path) -> No
     assert values[1]["value_until"] == datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("gap", [None, 0, -5, LONGEST_GAP + 1])
+@pytest.mark.parametrize("gap", [None, 0, -5, LONGEST_DURATION + 1])
 def test_a_pipeline_of_sessions_goes_on_over_a_gap_that_is_none(gap: int | None) -> None:
     pipeline = hourly_pipeline(
         "p",
@@ -147,7 +148,7 @@ def test_a_time_within_a_value_is_judged_as_one_of_its_own(tmp_path: Path, name:
     schema = pa.schema([("user", pa.string()), ("at", MOMENT), ("value", value.type), ("value.a.b", pa.int64())])
     table = pa.table([pa.array(["a", "b", "c"]), moments(NEAR, NEAR, NEAR), value, pa.array([1, 2, 3])], schema=schema)
     pq.write_table(table, tmp_path / "a.parquet", write_statistics=statistics)
-    columns = SourceColumns(schema, "at", None, ("user",), ("value", "value.a.b"), True, 86_400_000)
+    columns = SourceColumns(schema, "at", None, ("user",), ("value", "value.a.b"), ACCEPTED, True, 86_400_000)
     source = slice_in(tmp_path, columns, FilePart("a.parquet", 3, 0, to_millis(NOON)))
     assert measure_files(source).counts == {OK: 2, rejects.VALUE_OUT_OF_RANGE: 1}
     (events,) = source.events()

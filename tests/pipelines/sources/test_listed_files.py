@@ -271,6 +271,7 @@ class OpensNothing:
     timestamp: str = "at"
     zone: None = None
     unit: None = None
+    not_before: None = None
 
     def open(self, warehouse: Warehouse) -> object:
         return warehouse
@@ -285,7 +286,7 @@ def test_what_describes_no_source_is_refused(value: Any) -> None:
 
 
 def test_a_description_that_lacks_something_is_told_what() -> None:
-    with pytest.raises(IllegalArgument, match="your own kind of source also needs open, unit, zone"):
+    with pytest.raises(IllegalArgument, match="your own kind of source also needs not_before, open, unit, zone"):
         replace(LISTED, source=cast("Any", HalfDescribed()))
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pipelines.sources.slices import slice_in
+from tests.pipelines.sources.slices import ACCEPTED, slice_in
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import DROPPED, FILE, OK, PLACE, TIME
@@ -48,9 +48,14 @@ def files_of(folder: Path, rows: list[tuple[Any, ...]], sql: SourceSql, **option
     """Return the slice of a file with these rows; used columns are `value` and those of `options`."""
     table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
     pq.write_table(table, folder / "a.parquet", row_group_size=2)
-    settings = {"timestamp": "at", "key": ("user",), "used": ("value",), **options}
+    settings = {"timestamp": "at", "key": ("user",), "used": ("value",), "accepted": ACCEPTED, **options}
     columns = SourceColumns(
-        schema=SCHEMA, unit=settings.pop("unit", None), reject_null_keys=True, max_ahead=3_600_000, sql=sql, **settings
+        schema=SCHEMA,
+        unit=settings.pop("unit", None),
+        reject_null_keys=True,
+        max_ahead=3_600_000,
+        sql=sql,
+        **settings,
     )
     return slice_in(folder, columns, FilePart("a.parquet", None, 0, millis(NOON)))
 

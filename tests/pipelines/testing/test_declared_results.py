@@ -80,7 +80,8 @@ def test_an_error_names_column_value_and_the_type_as_it_was_declared() -> None:
     with pytest.raises(IllegalArgument) as refused:
         made.run()
     assert str(refused.value).startswith(
-        "Told: result column 'since' = 'noon': its declared type is timestamp[ms, tz=UTC]: give a datetime, or epoch "
+        "pipeline told: Told: result column 'since' = 'noon': its declared type is timestamp[ms, tz=UTC]: give a "
+        "datetime, or epoch "
     )
 
 

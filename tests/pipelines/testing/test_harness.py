@@ -203,7 +203,7 @@ def test_rows_that_can_not_be_used_are_rejected_with_the_reason() -> None:
     harness.commit([row(None, 0), row("ann", None), ancient, row("ann", 60 * 25), row("ann", 0)], NOON)
     harness.run()
     reasons = [rejected["reason"] for rejected in harness.rejected()]
-    assert reasons == [rejects.NULL_KEY, rejects.NULL_TIMESTAMP, rejects.OUT_OF_RANGE, rejects.AHEAD]
+    assert reasons == [rejects.NULL_KEY, rejects.NULL_TIMESTAMP, rejects.BEFORE, rejects.AHEAD]
     assert (harness.counters["rejected"], harness.counters["usable"]) == (4, 1)
 
 

@@ -76,6 +76,7 @@ SAFE: dict[type, dict[str, Any]] = {
         "array_assignment": None,
         "window_grid": None,
         "forms_sessions": False,
+        "longest_window": None,
         "gap_of_every_element": None,
     },
     Trigger: OF_TRIGGERS,

@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.windowing.errors import IncompatibleSnapshot, MissingTimestamp
 from tidegate.windowing.testing import ManualClock, RecordingOutput
-from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.windowing.time import LAST_TIME, MIN_TIMESTAMP
 from tidegate.windowing.watermarks import (
     AscendingTimestampsWatermarks,
     BoundedOutOfOrdernessWatermarks,
@@ -81,7 +81,7 @@ def test_the_watermark_of_very_early_events_stays_in_int64(timestamp: int) -> No
 
 
 def test_the_last_timestamp_does_not_end_the_input() -> None:
-    assert emitted(AscendingTimestampsWatermarks(), MAX_TIMESTAMP) == [MAX_TIMESTAMP - 1]
+    assert emitted(AscendingTimestampsWatermarks(), LAST_TIME - 1) == [LAST_TIME - 2]
 
 
 def test_a_snapshot_goes_on_with_another_delay() -> None:
@@ -127,7 +127,7 @@ def test_time_goes_on_once_the_wait_is_over(steps: list[int | None], watermarks:
 
 def test_going_on_never_reaches_the_end_of_input() -> None:
     generator = BoundedOutOfOrdernessWithIdleAdvance(0, 0, 1000)
-    assert run(generator, MAX_TIMESTAMP - 10, CALL, CALL) == [MAX_TIMESTAMP - 2] * 2
+    assert run(generator, LAST_TIME - 10, CALL, CALL) == [LAST_TIME - 2] * 2
 
 
 def with_idleness(clock: ManualClock) -> WatermarksWithIdleness:

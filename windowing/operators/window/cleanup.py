@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.windowing.panes import EmittedPane
-from tidegate.windowing.time import MAX_TIMESTAMP, Millis
+from tidegate.windowing.time import LAST_TIME, MAX_TIMESTAMP, Millis
 from tidegate.windowing.timers import InternalTimerService, Slot, TimerQueue, Timers
 from tidegate.windowing.triggers import Trigger
 from tidegate.windowing.windows import Window
@@ -64,9 +64,12 @@ class Cleanup:
         self.timers = timers.event_time if event_time else timers.processing_time
 
     def time(self, window: Window) -> Millis:
-        """Return the time at which a window is cleaned up, at most the end of time."""
+        """Return the time at which a window is cleaned up, at most the last time of the range.
+
+        A window that waits for that time is cleaned up at the end of input. Only the global window ends later.
+        """
         cleanup = window.max_timestamp + self._lateness
-        return cleanup if cleanup < MAX_TIMESTAMP else MAX_TIMESTAMP
+        return cleanup if cleanup < LAST_TIME else max(LAST_TIME - 1, window.max_timestamp)
 
     def is_due(self, cell: WindowCell) -> bool:
         """Return True if a window past its cleanup time has not been cleaned up.

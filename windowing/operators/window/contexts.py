@@ -13,7 +13,7 @@ from tidegate.windowing.operators.records import Record, SideOutput
 from tidegate.windowing.operators.window.cleanup import Cleanup, WindowCell
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.descriptors import StateDescriptor
-from tidegate.windowing.time import MIN_TIMESTAMP, Millis
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, checked_time, in_range
 from tidegate.windowing.timers import InternalTimerService, Slot, TimerQueue
 from tidegate.windowing.windows import GLOBAL_WINDOW, Window
 
@@ -21,11 +21,13 @@ from tidegate.windowing.windows import GLOBAL_WINDOW, Window
 class WindowTriggerContext:
     """The context of a trigger, for the (key, window) in `slot`; evictors also read its watermark and clock.
 
-    Without `cleanup`, it serves only triggers, without windows.
+    Without `cleanup`, it serves only triggers, without windows. `owner` is the trigger, which errors name; without it,
+    times are not checked.
     """
 
-    def __init__(self, timers: InternalTimerService, cleanup: Cleanup | None = None) -> None:
+    def __init__(self, timers: InternalTimerService, cleanup: Cleanup | None = None, owner: object = None) -> None:
         self._cleanup = cleanup
+        self._owner = owner
         self._event_timers = timers.event_time
         self._processing_timers = timers.processing_time
         self.current_watermark: Millis = MIN_TIMESTAMP
@@ -35,13 +37,13 @@ class WindowTriggerContext:
         self.merged: list[WindowCell] = []
 
     def register_event_time_timer(self, time: Millis) -> None:
-        self._event_timers.add(time, self.slot)
+        self._event_timers.add(self._checked(time), self.slot)
 
     def delete_event_time_timer(self, time: Millis) -> None:
         self._delete(self._event_timers, time)
 
     def register_processing_time_timer(self, time: Millis) -> None:
-        self._processing_timers.add(time, self.slot)
+        self._processing_timers.add(self._checked(time), self.slot)
 
     def delete_processing_time_timer(self, time: Millis) -> None:
         self._delete(self._processing_timers, time)
@@ -60,7 +62,13 @@ class WindowTriggerContext:
             if source is not self.cell and source.trigger_state:
                 descriptor.merge(target, source.trigger_state)
 
+    def _checked(self, time: Millis) -> Millis:
+        if (type(time) is int and in_range(time)) or self._owner is None:
+            return time
+        return checked_time(time, f"time of a timer of {type(self._owner).__name__}")
+
     def _delete(self, timers: TimerQueue, time: Millis) -> None:
+        time = self._checked(time)
         if self._cleanup is None:
             timers.remove(time, self.slot)
         else:

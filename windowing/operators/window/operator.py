@@ -29,7 +29,7 @@ from tidegate.windowing.state.rows import StateRow
 from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 from tidegate.windowing.timers import Slot
 from tidegate.windowing.triggers import TriggerResult
-from tidegate.windowing.windows import TimeWindow, Window
+from tidegate.windowing.windows import TimeWindow, Window, check_window
 
 CONTINUE = TriggerResult.CONTINUE
 
@@ -65,6 +65,7 @@ class WindowOperator(KeyedOperator):
         self._assign = windows.assigner.assign_windows
         self._may_draw_stagger = True
         self.merging = windows.assigner.merges
+        self._checks_windows = windows.assigner.longest_window is None
         self._event_time = windows.assigner.is_event_time
         self._ends_by_clock = windows.ends_by_clock
         self._lateness = windows.lateness
@@ -74,7 +75,7 @@ class WindowOperator(KeyedOperator):
         self._late_output, self._account_for_all = late_output, account_for_all
         self._contents = contents_of(windows)
         self._add = self._contents.add
-        self._context = WindowTriggerContext(self.timers, self.cleanup)
+        self._context = WindowTriggerContext(self.timers, self.cleanup, self._trigger)
         self._function = windows.process if isinstance(windows.process, ProcessWindowFunction) else None
         self._function_context = (
             None
@@ -100,6 +101,8 @@ class WindowOperator(KeyedOperator):
         assigned = self._assign(value, timestamp, context)
         accepted, reason = False, LATE
         for window in assigned:
+            if self._checks_windows:
+                check_window(window, self.assigner)
             if self.merging:
                 merged = self._merge(key, window)
                 if merged is None:

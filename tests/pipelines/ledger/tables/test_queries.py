@@ -189,16 +189,23 @@ def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all(
     """
     began = ByHand(by_hand.folder, session_pipeline(name="began"))
     began.epoch(("ann", at("10:00"), 1), watermark=at("10:01"))
-    unset = pa.nulls(1, EPOCHS.field("watermark").type)
-    rows = began.rows("epochs").set_column(7, EPOCHS.field("watermark"), unset)
+    rows = without_watermark(began.rows("epochs"))
     write_deltalake(began.tables.path("epochs"), rows, mode="overwrite")
     assert not len(engine_of(began, dialect, request).rows(queries_of(began, dialect).of("final")))
     newest = by_hand.rows("epochs").sort_by("epoch").slice(3, 1)
-    ended = newest.set_column(1, "epoch", pa.array([5])).set_column(7, EPOCHS.field("watermark"), unset)
+    ended = without_watermark(newest.set_column(1, "epoch", pa.array([5])))
     latest = results.latest(by_hand.rows("results"), ("user",))
     for mode in ("append", "overwrite"):
         write_deltalake(by_hand.tables.path("epochs"), ended.cast(newest.schema), mode=mode)
         same(engine_of(by_hand, dialect, request).rows(queries_of(by_hand, dialect).of("final")), latest)
+
+
+def without_watermark(rows: pa.Table) -> pa.Table:
+    """Return rows of table epochs as they are before the first watermark and after the end of input."""
+    for name in ("watermark", "final_through"):
+        field = EPOCHS.field(name)
+        rows = rows.set_column(rows.column_names.index(name), field, pa.nulls(len(rows), field.type))
+    return rows
 
 
 def test_windows_that_only_fired_early_are_final_when_event_time_has_ended(tmp_path: Path) -> None:
@@ -208,7 +215,7 @@ def test_windows_that_only_fired_early_are_final_when_event_time_has_ended(tmp_p
     made.epoch(("ann", at("10:00"), 1), ("ann", at("10:10"), 2), ("bob", at("10:00"), 3), watermark=at("10:20"))
     latest = results.latest(made.rows("results"), ("user",))
     assert latest["timing"].to_pylist() == ["early", "early"]
-    ended = made.rows("epochs").set_column(7, EPOCHS.field("watermark"), pa.nulls(1, EPOCHS.field("watermark").type))
+    ended = without_watermark(made.rows("epochs"))
     write_deltalake(made.tables.path("epochs"), ended, mode="overwrite")
     same(Duck(made).rows(queries_of(made).of("final")), latest)
 
@@ -231,7 +238,7 @@ def test_a_result_may_have_the_name_of_a_column_or_a_table_of_a_subquery(name: s
     schema = results.schema(KeySchema.of(user=pa.string()), pa.struct([(name, pa.int64()), (f"{name}_", pa.int64())]))
     pane = {"user": "ann", "window_id": 1, "timing": "on_time", "op": "+", "final_at": at("11:00"), "timeline": 1}
     panes = [pane | {"pane": number, "epoch": 1, "stale": False, name: 7 + number} for number in range(2)]
-    known = {"timeline": 1, "epoch": 1, "stale": False, "watermark": at("12:00")}
+    known = {"timeline": 1, "epoch": 1, "stale": False, "final_through": at("12:00")}
     rows = {
         "results": pa.Table.from_pylist(panes, schema=pa.schema([field.with_nullable(True) for field in schema])),
         "epochs": pa.table({name: [value] for name, value in known.items()}),

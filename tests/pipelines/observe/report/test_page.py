@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.expectations.quality_lake import at, session_lake
-from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline, session_pipeline
+from tests.lake import DAY0, Lake, hourly_pipeline
 from tests.lake import at as lake_at
 from tidegate import expectations
 from tidegate.pipelines import DeltaSource, Input
@@ -50,17 +50,6 @@ def test_the_timeline_is_of_the_busiest_key_and_has_its_open_windows(tables: Pip
         (to_millis(at("12:00")), False),
         (to_millis(at("13:00")), True),
     ]
-
-
-def test_a_window_that_ends_after_the_year_9999_is_shown(lake: Lake) -> None:
-    """Python and Matplotlib have no such time."""
-    pipeline = session_pipeline(max_ahead=timedelta(days=10_000 * 365))
-    lake.append(("ann", lake_at("10:00"), 1), ("ann", datetime(9999, 12, 31, 23, 59, tzinfo=UTC), 2))
-    lake.stream(LOCAL, pipeline)
-    project = lake.project(pipeline)
-    (open_one,) = project.why("sessions").windows
-    assert open_one.end == 253_402_300_740_000 + 30 * 60_000
-    assert project.report("sessions").to_dict()
 
 
 def test_open_windows_are_counted_for_each_key_group(tables: PipelineTables) -> None:
