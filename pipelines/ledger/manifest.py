@@ -445,7 +445,9 @@ def _unreadable(text: str, error: ValidationError) -> str:
     else:
         reason = f"can't be read: {fault['msg']} at {place}"
     writer = raw.get("library_version", "of some version")
+    # Builds between two releases have the version of the next one, with a suffix.
+    this = f"this is {library_version()}" if writer != library_version() else "this is an older build of that version"
     return (
-        f"the manifest in table state {reason}. It was written by tidegate {writer}: install that version or a newer "
-        "one, or restore an earlier snapshot"
+        f"the manifest in table state {reason}. It was written by tidegate {writer}, and {this}: install the one that "
+        "wrote it, or a newer one, or restore an earlier snapshot"
     )

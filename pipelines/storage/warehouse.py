@@ -498,9 +498,10 @@ def unreadable(path: str, error: Exception) -> Refused:
     if remedy_for(error) is not None:
         raise error
     return Refused(
-        f"a file of table {path} can't be read: {in_words(error)}. Put the file back, or if it is of table state, "
-        "restore a savepoint or a snapshot whose files are complete; docs/operations/recovery.md says what to do for "
-        "each table"
+        f"a file of table {path} can't be read: {in_words(error)}. Put the file back. If it is of table state, "
+        "restore a savepoint, or a snapshot whose files are complete. If it has results, compute them again from the "
+        "source: `tidegate stream PIPELINE --restore none --available-now`. docs/operations/recovery.md says what to "
+        "do for each table"
     )
 
 

@@ -61,6 +61,24 @@ def find_change(tables: PipelineTables, table: str, newest: int | None = None) -
     return None if differs in whole else Change(table, good + 1, good)
 
 
+def from_source(tables: PipelineTables) -> str:
+    """Name the command that computes everything again from the source: it loses nothing that the source still has."""
+    name = tables.pipeline
+    return (
+        f"compute everything again from the source, which loses nothing: `tidegate stream {name} --restore none "
+        "--available-now`, or the backfills of all intervals with `--again`"
+    )
+
+
+def in_new_folder(tables: PipelineTables) -> str:
+    """Name the way to compute everything again where a table is missing, so that no command can continue."""
+    name = tables.pipeline
+    return (
+        f"compute everything again from the source: move the folder {tables.warehouse.path(name)} away, and run "
+        f"`tidegate stream {name} --available-now`, or the backfills of all intervals"
+    )
+
+
 def check_unchanged(tables: PipelineTables, table: str, newest: int | None = None) -> None:
     """Refuse a table whose rows somebody else changed. For the arguments, see `find_change`."""
     if (change := find_change(tables, table, newest)) is not None:
@@ -131,7 +149,8 @@ def _remedy(tables: PipelineTables, change: Change) -> str:
     if lost := lost_rows(tables, change):
         return (
             f"{'; '.join(lost)}. Put the files back from a copy and run `tidegate restore {name} latest`, restore a "
-            f"backup, or continue without these rows: `tidegate restore {name} latest {GIVE_UP}`"
+            f"backup, {from_source(tables)}, or continue without these rows, which are then lost: `tidegate restore "
+            f"{name} latest {GIVE_UP}`"
         )
     return f"`tidegate restore {name} latest` brings back those of version {change.good}"
 

@@ -17,7 +17,7 @@ from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.tables.files import deltas_of, read_state
 from tidegate.pipelines.ledger.tables.keys import key_schema
 from tidegate.pipelines.ledger.tables.newest import is_moved
-from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
 from tidegate.pipelines.storage.delta_log import commit_info
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, path_of
@@ -156,6 +156,14 @@ def newest_epochs(tables: PipelineTables, names: Sequence[str] = ALL) -> dict[st
 def no_snapshot_yet(tables: PipelineTables) -> Refused:
     """Return the error for a caller that needs a snapshot of a pipeline without one."""
     name = tables.pipeline
+    left = [table for table in PUBLISHED if tables.warehouse.exists(tables.path(table))]
+    if left and not tables.exist:
+        return Refused(
+            f"table {tables.path(state.NAME)} is gone, and {', '.join(left)} still exist: pipeline {name!r} has run. "
+            f"Put its folder back, restore a savepoint (`tidegate savepoint list {name}`), or compute everything again "
+            f"from the source: move the folder {tables.warehouse.path(name)} away, and run `tidegate stream {name} "
+            "--available-now`, or the backfills of all intervals"
+        )
     return Refused(
         f"pipeline {name!r} has no snapshot yet in warehouse {tables.warehouse.uri}: first run `tidegate backfill "
         f"{name}` with --start and --end, or `tidegate stream {name} --available-now`. If its tables are in another "

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition import epochs, rejects, state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Line, Manifest, Publish, fork_of, is_on
-from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, find_change
+from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, find_change, from_source, in_new_folder
 from tidegate.pipelines.ledger.snapshots.head import (
     OtherPipeline,
     Snapshot,
@@ -63,9 +63,10 @@ class Losses:
         if self._give_up is None and self.texts:
             epoch = self._target.manifest.epoch
             target = epoch if self._target.path == self._tables.path(state.NAME) else self._savepoint
+            way = in_new_folder(self._tables) if self._tables.missing else from_source(self._tables)
             raise Refused(
-                f"{'; '.join(self.texts)}. Put the missing files back, or continue without them: `tidegate restore "
-                f"{self._tables.pipeline} {target} {GIVE_UP}`"
+                f"{'; '.join(self.texts)}. Put the missing files back, or {way}. To continue "
+                f"without them: `tidegate restore {self._tables.pipeline} {target} {GIVE_UP}`"
             )
         if self._give_up is not None:
             for text in self.texts:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
-from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, check_unchanged
+from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, check_unchanged, in_new_folder
 from tidegate.pipelines.ledger.snapshots.head import (
     PublishedBy,
     Snapshot,
@@ -89,13 +89,12 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
     if state.NAME in gone and committed:
         raise Refused(
             f"table {tables.path(state.NAME)} is gone, but the rows that it published up to epoch {committed} exist. "
-            f"Put its folder back, or restore a savepoint (`tidegate savepoint list {name}`). To start from scratch, "
-            f"remove the folder {tables.warehouse.path(name)}"
+            f"Put its folder back, restore a savepoint (`tidegate savepoint list {name}`), or {in_new_folder(tables)}"
         )
     if head is not None and gone:
         raise Refused(
-            f"table {tables.path(gone[0])} is gone. Put its folder back and run again, or continue without its rows: "
-            f"`tidegate restore {name} latest {GIVE_UP}`"
+            f"table {tables.path(gone[0])} is gone. Put its folder back and run again, or {in_new_folder(tables)}. To "
+            f"continue without its rows, which are then lost: `tidegate restore {name} latest {GIVE_UP}`"
         )
     ahead = [table for table, at in newest.items() if at > epoch]
     if ahead:

@@ -133,8 +133,9 @@ class PipelineTables:
             reason = str(error).partition("\n")[0]
             if self._is_gone(table):
                 raise Refused(
-                    f"table {self.path(table)} is gone: put its folder back and run again, or see `tidegate restore "
-                    f"{self.pipeline} latest`"
+                    f"table {self.path(table)} is gone: put its folder back and run again, or compute everything again "
+                    f"from the source: move the folder {self.warehouse.path(self.pipeline)} away, and run `tidegate "
+                    f"stream {self.pipeline} --available-now`, or the backfills of all intervals"
                 ) from error
             raise Refused(
                 f"table {self.path(table)} can't be opened: {reason}. Only tidegate may change it. If an entry of its "

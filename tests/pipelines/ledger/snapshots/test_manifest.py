@@ -44,7 +44,9 @@ def test_a_manifest_that_this_version_does_not_know_is_refused(
     by_hand: ByHand, change: dict[str, object], named: str
 ) -> None:
     text = json.dumps({**two_epochs(by_hand).model_dump(), **change})
-    with pytest.raises(Refused, match=rf"{named}.*written by tidegate .*: install that version or a newer one"):
+    with pytest.raises(
+        Refused, match=rf"{named}.*written by tidegate .*, and this is .*: install the one that wrote it"
+    ):
         Manifest.parse(text)
 
 

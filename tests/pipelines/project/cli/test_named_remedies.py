@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,43 @@ def test_everything_is_run_again_with_new_code_after_rows_changed(project: Proje
     told = project.says(3, "", "backfill", "sessions", *DAYS[1], "--again")
     heeded(project, told, "backfill")
     assert totals(project) == {"2024-03-01T08:00": 16, "2024-03-02T08:00": 16}
+
+
+def lose_result_files(folder: Path) -> None:
+    for file in (folder / "results").glob("*.parquet"):
+        file.unlink()
+
+
+def lose_results(folder: Path) -> None:
+    shutil.rmtree(folder / "results")
+
+
+def lose_state(folder: Path) -> None:
+    shutil.rmtree(folder / "state")
+
+
+@pytest.mark.parametrize("lose", [lose_result_files, lose_results, lose_state])
+@pytest.mark.parametrize(
+    "command", [NOW, ("results", "sessions"), ("restore", "sessions", "latest")], ids=lambda it: it[0]
+)
+def test_what_was_lost_is_computed_again_from_the_source(
+    project: Project, lake: Lake, lose: Callable[[Path], None], command: tuple[str, ...]
+) -> None:
+    project.data(*NOW)
+    before = totals(project)
+    assert before
+    folder = Path(lake.path("sessions"))
+    lose(folder)
+    code, told = project.tidegate(*command)
+    if code == 0:
+        # A stream without new rows reads no file of the results, and a restore to the head changes nothing.
+        assert lose is lose_result_files
+        return
+    assert code == 3, told
+    words = " ".join(told.split())
+    assert "has no snapshot yet" not in words, "it has lost one"
+    if moved := re.search(r"move the folder (\S+) away", words):
+        assert Path(moved[1]) == folder
+        folder.rename(folder.with_name("lost"))
+    heeded(project, words.replace("PIPELINE", "sessions"), "stream")
+    assert totals(project) == before
