@@ -34,7 +34,7 @@ from tidegate.pipelines.sources.delta.changes import (
     removes_data,
 )
 from tidegate.pipelines.sources.delta.opening import OPENING, open_table, why_closed
-from tidegate.pipelines.sources.delta.reader import DETAILS, DeltaReader
+from tidegate.pipelines.sources.delta.reader import AS_IT_IS_NOW, DETAILS, DeltaReader
 from tidegate.pipelines.sources.delta.table_facts import TABLE_ID, TableFacts, details_of, unusual_columns
 from tidegate.pipelines.storage.delta_log import FOLDER, Action, entry_versions
 from tidegate.pipelines.storage.warehouse import Warehouse
@@ -228,8 +228,7 @@ class SourceLog:
                 self._check_present(
                     version,
                     files,
-                    "they were compacted and vacuumed before this pipeline read them. Start a new pipeline with a "
-                    "backfill of the table as it is now, and keep its files for longer than the pipeline may pause",
+                    f"they were compacted and vacuumed before this pipeline read them. {AS_IT_IS_NOW}",
                 )
                 yield SourceCommit(version, commit_time(actions), files, removes_data(actions))
 

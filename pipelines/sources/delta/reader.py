@@ -20,6 +20,13 @@ from tidegate.pipelines.sources.rules import Int64s
 from tidegate.pipelines.sources.stored_fields import StoredField, filled
 from tidegate.pipelines.storage.warehouse import Warehouse
 
+AS_IT_IS_NOW = (
+    "The rows that remain are in the table as it is now. To compute from them, move the pipeline's folder in the warehouse"
+    " away, and run `tidegate backfill PIPELINE` with --start and --end around all event times; a stream continues from "
+    "there. Or start a new pipeline with such a backfill. Keep the source's files for longer than a pipeline may pause"
+)
+"""Remedy for files of a source that were vacuumed before they were read."""
+
 PARTITION, DELETED = "partitionValues", "deletionVector"
 """Details of a file: fields of its add action in the log."""
 
@@ -61,8 +68,7 @@ class DeltaReader:
 
         remedies = Remedies(
             f"source table {self.table}",
-            "it was compacted and vacuumed before this pipeline read it. Start a new pipeline with a backfill of the "
-            "table as it is now",
+            f"it was compacted and vacuumed before this pipeline read it. {AS_IT_IS_NOW}",
             "If the table was replaced by one with other types, run a backfill again from the first interval, with "
             "--again --and-following, or start a new pipeline. If Spark can read the file, give the pipeline's "
             "DeltaSource reader='spark'",

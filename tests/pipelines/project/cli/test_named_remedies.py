@@ -170,3 +170,27 @@ def test_what_was_lost_is_computed_again_from_the_source(
         folder.rename(folder.with_name("lost"))
     heeded(project, words.replace("PIPELINE", "sessions"), "stream")
     assert totals(project) == before
+
+
+def test_rows_that_a_vacuum_left_are_computed_by_the_backfill_that_the_refusal_names(
+    project: Project, lake: Lake
+) -> None:
+    project.data(*NOW)
+    lake.append(("bob", at("10:00", 1), 5))
+    source = DeltaTable(lake.path("events"))
+    source.optimize.compact()
+    source.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    told = " ".join(project.says(3, "", *NOW).split())
+    assert "move the pipeline's folder in the warehouse away, and run `tidegate backfill PIPELINE` with" in told
+    folder = Path(lake.path("sessions"))
+    folder.rename(folder.with_name("before"))
+    project.data("backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-03", "--slice", "1d")
+    rows = {**totals(project)}
+    assert rows == {
+        "2024-03-01T08:00": 1,
+        "2024-03-01T12:00": 10,
+        "2024-03-02T08:00": 1,
+        "2024-03-02T10:00": 5,
+        "2024-03-02T12:00": 10,
+    }
+    project.data(*NOW)
