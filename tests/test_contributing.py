@@ -30,7 +30,12 @@ def test_the_version_has_its_section_in_the_changelog_and_the_newest_comes_first
     sections = re.findall(
         r"^## (\d+)\.(\d+)\.(\d+) \(\d{4}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
     )
-    assert ".".join(sections[0]) == version
+    if version.endswith(".dev0"):
+        # Between releases, the version is that of the next one, whose section is still called Unreleased.
+        assert version.removesuffix(".dev0") > ".".join(sections[0])
+        assert "\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text()
+    else:
+        assert ".".join(sections[0]) == version
     assert sorted(sections, key=lambda parts: [int(part) for part in parts], reverse=True) == sections
 
 

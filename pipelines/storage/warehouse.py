@@ -499,7 +499,7 @@ def unreadable(path: str, error: Exception) -> Refused:
         raise error
     return Refused(
         f"a file of table {path} can't be read: {in_words(error)}. Put the file back. If it is of table state, "
-        "restore a savepoint, or a snapshot whose files are complete. If it has results, compute them again from the "
+        "restore a savepoint or a snapshot whose files are complete. If it has results, compute them again from the "
         "source: `tidegate stream PIPELINE --restore none --available-now`. docs/operations/recovery.md says what to "
         "do for each table"
     )
