@@ -1,8 +1,8 @@
 """The event-time partitions whose final windows changed since consumers were last notified, for partitioned schedules.
 
-A partition is an hour, a day or a month in UTC, and a window belongs to the partition in which it starts. Rows of a
-process function or a join belong to the partition of their event time. If epochs only added rows, the new rows and the
-windows that became final name the partitions. If rows were removed (an interval was run again, a restore, an erasure),
+A partition is an hour, a day or a month in the pipeline's time zone, and a window belongs to the partition in which it
+starts. Rows of a process function or a join belong to the partition of their event time. If epochs only added rows, the
+new rows and the windows that became final name the partitions. If rows were removed (an interval was run again, a restore, an erasure),
 the removed files are compared with the added ones, so a partition whose windows reappeared unchanged has not changed.
 """
 
@@ -29,6 +29,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import is_on
 from tidegate.pipelines.ledger.tables.checksum import hashes_of_rows
 from tidegate.pipelines.ledger.tables.keys import digests
+from tidegate.pipelines.sources.zones import offsets_of_instants
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
@@ -41,6 +42,8 @@ _SALT: Final = secrets.token_bytes(16)
 
 _SEEN: Final = frozenset({"window_start", "window_end", "event_time", "output"})
 """Leading columns that matter to readers; the others describe how a result was computed."""
+
+Ints = npt.NDArray[Any]
 
 _ROWS: Final = pa.schema(
     {
@@ -62,8 +65,6 @@ see, and `plus` is false for a retraction. `came` is true for an added row and f
 `is_final` say whether the row's window was final at the mark, and whether it is final now.
 """
 
-Ints = npt.NDArray[Any]
-
 
 class Until(NamedTuple):
     """The results that readers know: those of epochs up to this one that are final at this watermark."""
@@ -72,7 +73,27 @@ class Until(NamedTuple):
     watermark: Millis
 
 
-def read_differences(pinned: Pinned, unit: str, since: Until | None, before: list[dict[str, Any]] | None) -> pa.Table:
+class Partitions(NamedTuple):
+    """Spans of the local clock of a time zone. A partition is a number of units since 1970 on that clock."""
+
+    unit: PartitionUnit
+    zone: str = "UTC"
+
+    def of(self, instants: Ints) -> Ints:
+        """Return the partitions of instants, as numpy's times of the unit."""
+        partitions: Ints = self.local(instants).astype(f"datetime64[{UNITS[self.unit]}]")
+        return partitions
+
+    def local(self, instants: Ints) -> Ints:
+        """Return what the clock shows at instants, both as numpy's times in milliseconds."""
+        times = instants.astype(np.int64)
+        shown: Ints = times + offsets_of_instants(np.floor_divide(times, 1000), self.zone) * 1000
+        return shown.astype("datetime64[ms]")
+
+
+def read_differences(
+    pinned: Pinned, unit: Partitions, since: Until | None, before: list[dict[str, Any]] | None
+) -> pa.Table:
     """Return the rows that differ, in the columns of `_ROWS`.
 
     `before` lists the files that the table had at the mark. It is None if no row has been removed since.
@@ -139,7 +160,7 @@ def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:
     )
 
 
-def _added(batch: pa.RecordBatch, unit: str, since: Until | None, watermark: Millis, is_new: bool) -> pa.Table:
+def _added(batch: pa.RecordBatch, unit: Partitions, since: Until | None, watermark: Millis, is_new: bool) -> pa.Table:
     """Return the rows of a current file that were added since the mark, or all of them if the file is new."""
     rows = _numbers(batch, unit)
     is_final = _final(rows, watermark)
@@ -156,7 +177,7 @@ def _added(batch: pa.RecordBatch, unit: str, since: Until | None, watermark: Mil
     return _with(rows, came=pc.invert(opened), was_final=was_final, is_final=is_final).filter(chosen)
 
 
-def _removed(batch: pa.RecordBatch, unit: str, since: Until) -> pa.Table:
+def _removed(batch: pa.RecordBatch, unit: Partitions, since: Until) -> pa.Table:
     """Return the rows of a removed file that readers knew."""
     rows = _numbers(batch, unit)
     gone = _with(rows, came=False, was_final=_final(rows, since.watermark), is_final=False)
@@ -195,7 +216,7 @@ def _batches(pinned: Pinned, path: str) -> Iterator[pa.RecordBatch]:
     return tables.warehouse.read_batches(tables.path(results.NAME), [path], schema, where=where)
 
 
-def _numbers(batch: pa.RecordBatch, unit: str) -> pa.Table:
+def _numbers(batch: pa.RecordBatch, unit: Partitions) -> pa.Table:
     """Return the columns of `_ROWS` that depend only on the rows, and `final_at`."""
     panes = results.has_panes(batch.schema)
     names, count = batch.schema.names, len(batch)
@@ -204,7 +225,7 @@ def _numbers(batch: pa.RecordBatch, unit: str) -> pa.Table:
     shown = batch.select([name for name in names if name in _SEEN or name not in leading])
     content = hashes_of_rows(shown) * np.uint64(31) + owners
     columns: dict[str, Any] = {
-        "partition": partitions_of(batch, unit),
+        "partition": _partitions(batch, unit),
         "window": np.zeros(count, np.uint64),
         "pane": np.zeros(count, np.int64),
         "content": content,
@@ -234,7 +255,7 @@ def _numbers_of_keys(batch: pa.RecordBatch, key: Sequence[str]) -> npt.NDArray[n
 
 
 def partitions_of(rows: pa.RecordBatch | pa.Table, unit: str) -> Ints:
-    """Return the partition of each row, or `NO_PARTITION` if it has no time or one that Python can't represent."""
+    """Return the partition of each row in UTC, or `NO_PARTITION` if it has no time or one that Python can't represent."""
     times = epoch_millis(rows[results.time_column(rows.schema)])
     return partitions_at(times.fill_null(NO_PARTITION).to_numpy(), unit)
 
@@ -255,6 +276,14 @@ def partition_bounds(partition: int, unit: str) -> tuple[Millis, Millis]:
     return start, end
 
 
+def _partitions(batch: pa.RecordBatch, unit: Partitions) -> Ints:
+    """Return the partition of each row on the clock of the zone, like `partitions_of` in UTC."""
+    moments = epoch_millis(batch[results.time_column(batch.schema)]).fill_null(NO_PARTITION).to_numpy()
+    is_named = partitions_at(moments, unit.unit) != NO_PARTITION
+    local = unit.local(np.where(is_named, moments, 0)).astype(np.int64)
+    return np.where(is_named, partitions_at(local, unit.unit), NO_PARTITION)
+
+
 MOST_KEYS: Final = 1000
 """Largest number of partitions that one event names. For each of them, Airflow creates a row and a run of each
 consumer.
@@ -273,6 +302,7 @@ class Mark:
         first, last: starts of the first and the last partition that were ever announced; None if there are none.
         held: starts of the changed partitions that were held back because windows in them fail.
         unit: length of these partitions.
+        zone: time zone of the partitions.
     """
 
     table: str
@@ -283,6 +313,7 @@ class Mark:
     last: Millis | None = None
     held: tuple[Millis, ...] = ()
     unit: PartitionUnit | None = None
+    zone: str = "UTC"
 
     @classmethod
     def parse(cls, text: str) -> Mark | None:
@@ -364,34 +395,40 @@ def _keys(starts: Ints) -> list[str]:
     return [str(text) for text in np.datetime_as_string(starts, unit="s")]
 
 
-def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None, failing: Ints | None = None) -> Changed:
+def changed_partitions(
+    pinned: Pinned, unit: PartitionUnit, since: Mark | None, failing: Ints | None = None, zone: str = "UTC"
+) -> Changed:
     """Return the partitions whose final windows changed.
 
     Windows without bounds belong to no partition. `since` describes the results that readers know. Without it, every
     partition counts as changed. If rows have been removed since then and their files no longer exist, every partition
     between the first and the last one that readers know counts. Partitions with a failing window are held back; they
-    count as changed as soon as none of their windows fails.
+    count as changed as soon as none of their windows fails. `zone` is the time zone of the partitions; those of another
+    zone were other partitions, so then every partition counts.
     """
+    spans = Partitions(unit, zone)
+    if since is not None and since.zone != zone:
+        since = None
     handle, manifest = pinned.scope.pinned.handles[results.NAME], pinned.manifest
-    mark = Mark(str(handle.metadata().id), handle.version(), manifest.epoch, manifest.final_through)
+    mark = Mark(str(handle.metadata().id), handle.version(), manifest.epoch, manifest.final_through, zone=zone)
     if since is not None and since.table == mark.table and since.epoch > mark.epoch:
         # This is a check of an older epoch, and readers already know newer results.
         return Changed(unit, _starts(np.empty(0, np.int64), unit), since, False, since.held_by(unit))
     starts: Ints | None = None
     is_any = True
     with suppress(Refused):
-        partitions, is_any = differing(_since(pinned, unit, since), pinned.shape)
+        partitions, is_any = differing(_since(pinned, spans, since), pinned.shape)
         starts = _starts(partitions, unit)
     earlier = [] if since is None else [moment for moment in (since.first, since.last) if moment is not None]
     earlier_starts = np.array(earlier, "datetime64[ms]").astype(f"datetime64[{UNITS[unit]}]")
     if starts is None:
-        present = _starts(differing(read_differences(pinned, unit, None, None), pinned.shape)[0], unit)
+        present = _starts(differing(read_differences(pinned, spans, None, None), pinned.shape)[0], unit)
         span = np.concatenate([present, earlier_starts])
         starts = np.arange(span.min(), span.max() + 1) if len(span) else span
     if since is not None:
         starts = np.union1d(starts, since.held_by(unit))
     bad = np.empty(0, "datetime64[ms]") if failing is None else failing
-    is_held = np.isin(starts, bad.astype(starts.dtype))
+    is_held = np.isin(starts, spans.of(bad.astype("datetime64[ms]")))
     starts, held = starts[~is_held], starts[is_held]
     named = np.concatenate([starts, earlier_starts]).astype("datetime64[ms]").astype(np.int64)
     if len(named):
@@ -402,7 +439,7 @@ def changed_partitions(pinned: Pinned, unit: PartitionUnit, since: Mark | None, 
     return Changed(unit, starts, mark, len(starts) > 0 or (is_any and not len(held)), held)
 
 
-def _since(pinned: Pinned, unit: str, since: Mark | None) -> pa.Table:
+def _since(pinned: Pinned, unit: Partitions, since: Mark | None) -> pa.Table:
     """Return the rows that differ from those of a mark; raise Refused if removed rows' files no longer exist."""
     if since is None or _only_added(pinned, since):
         return read_differences(pinned, unit, None if since is None else since.until, None)

@@ -243,10 +243,11 @@ def _changed(
     config: Config, pinned: Pinned, run: QualityRun, unit: PartitionUnit | None, readers_know: Mark | None
 ) -> Changed | None:
     """Return the changed partitions to announce. A failed check holds back all of them, or those with bad windows."""
-    by_partition = config.entry(run.pipeline).hold == "partitions" and run.names_windows
+    entry = config.entry(run.pipeline)
+    by_partition = entry.hold == "partitions" and run.names_windows
     if unit is None or (run.is_critical and not by_partition):
         return None
-    changed = changed_partitions(pinned, unit, readers_know, run.failing)
+    changed = changed_partitions(pinned, unit, readers_know, run.failing, entry.timezone)
     # If there are too many partitions to name, they can't be held back individually.
     return changed if changed.are_few or not run.is_critical else None
 

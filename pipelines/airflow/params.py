@@ -21,7 +21,8 @@ BY_ITSELF = "dag_run.run_type in ('scheduled', 'asset_triggered')"
 """Template expression, true for runs that no person started: they may be skipped while another run is active."""
 
 _A_MOMENT = (
-    "A date-time; without a zone, it is in UTC. Give both start and end, or neither for the data interval of the run."
+    "A date-time; without a zone, it is in the pipeline's timezone. Give both start and end, or neither for the data "
+    "interval of the run."
 )
 
 

@@ -72,7 +72,8 @@ class Span:
         """Return the intervals, including those that are missing before them."""
         if self.start is None or self.end is None:
             return []
-        intervals = list(cut(self.start, self.end, self.length))
+        # Days and months are those of the pipeline's calendar, whatever zone the start was given in.
+        intervals = list(cut(self.start.astimezone(config.entry(pipeline).clock), self.end, self.length))
         _check_start(config, pipeline, self.start, self.fill_gaps)
         missing = _missing(config, pipeline, intervals[0], self.length) if self.fill_gaps else []
         return [*missing, *intervals]
@@ -265,13 +266,12 @@ def _no_span() -> UsageError:
 
 def _missing(config: Config, pipeline: str, first: Interval, length: relativedelta | None) -> list[Interval]:
     """Return the intervals between the last one that was run and this one, or none if a stream has taken over."""
-    head = read_snapshot(PipelineTables.of(config, pipeline))
+    head, entry = read_snapshot(PipelineTables.of(config, pipeline)), config.entry(pipeline)
     if head is None:
-        begins = config.entry(pipeline).start
-        return [] if begins == ANY_START else cut_gap(to_millis(begins), first, length)
+        return [] if entry.start == ANY_START else cut_gap(to_millis(entry.start), first, length, entry.clock)
     # All inputs of a backfill are at the same event time.
     frontier = next(iter(head.manifest.positions.values())).frontier
-    return [] if frontier is None else cut_gap(frontier, first, length)
+    return [] if frontier is None else cut_gap(frontier, first, length, entry.clock)
 
 
 def _check_start(config: Config, pipeline: str, first: datetime, fill_gaps: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import TypeAlias
 
 from dateutil.relativedelta import relativedelta
@@ -25,17 +25,17 @@ _POWERS = ("", "k", "m", "g", "t")
 _ZERO, _MILLISECOND = timedelta(), timedelta(milliseconds=1)
 
 
-def moment_of(value: Moment, field: str) -> datetime:
-    """Return a time with its zone.
+def moment_of(value: Moment, field: str, zone: tzinfo = UTC) -> datetime:
+    """Return a time with its zone, which is the given one if it has none.
 
     Raises:
         UsageError: the string is not a time.
     """
     if isinstance(value, str):
-        return parse_moment(value, field)
+        return parse_moment(value, field, zone)
     if not isinstance(value, datetime):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC)
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+        return datetime(value.year, value.month, value.day, tzinfo=zone)
+    return value.replace(tzinfo=zone) if value.tzinfo is None else value
 
 
 def millis_of(value: Moment | None, field: str) -> Millis | None:

@@ -60,7 +60,7 @@ class Project:
     takes the pipeline's name first, and the command's options by name, as Python values. It returns a frozen value with
     `to_dict()`, which notebooks show as tables. It raises the errors of `tidegate.pipelines.errors`, each with its
     `exit_code`, and prints nothing. An option that a message names, such as `--fill-gaps`, is the argument of that
-    name, `fill_gaps`. Times without a zone are in UTC.
+    name, `fill_gaps`. Times without a zone are in UTC, except for those of a backfill.
 
     Args:
         config_file: tidegate.toml; None, without `warehouse`, for the file that a command would find.
@@ -155,9 +155,10 @@ class Project:
 
         Args:
             pipeline: name of the pipeline.
-            start: first event time.
+            start: first event time. Without a zone, it is in the pipeline's `timezone`.
             end: end of event time, exclusive.
-            slice: length of each epoch's interval, such as `timedelta(days=1)` or `"1mo"`; None for one epoch.
+            slice: length of each epoch's interval, such as `timedelta(days=1)` or `"1mo"`; None for one epoch. Days,
+                weeks and months are those of the pipeline's `timezone`.
             and_following: True to also rerun the later intervals after an interval that was rerun.
             fill_gaps: True to first run the intervals that are missing before `start`.
             again: True to run an interval again even if its rows and the code seem unchanged.
@@ -171,7 +172,7 @@ class Project:
         """
         from tidegate.pipelines.project.backfill import backfill
 
-        span = _span(start, end, slice, fill_gaps)
+        span = _span(self._config, pipeline, start, end, slice, fill_gaps)
         teller = self._teller(pipeline)
         return backfill(self._config, pipeline, span, and_following, again, end_of_input, patience, teller)
 
@@ -188,7 +189,8 @@ class Project:
         """Return what `backfill` would do with each interval (`--dry-run`). Nothing changes, and no engine starts."""
         from tidegate.pipelines.project.backfill import plan_backfill
 
-        return plan_backfill(self._config, pipeline, _span(start, end, slice, fill_gaps), again)
+        span = _span(self._config, pipeline, start, end, slice, fill_gaps)
+        return plan_backfill(self._config, pipeline, span, again)
 
     def replay(self, pipeline: str, *, commits_per_epoch: int | None = None) -> Replayed:
         """Replay the source's commits as a stream would have seen them (`backfill --order arrival`).
@@ -1040,13 +1042,21 @@ def _with_engine(config: Config, engine: EngineName | None, spark: Session | Non
     return config.model_copy(update={"engine": "spark", "session": spark})
 
 
-def _span(start: Moment | None, end: Moment | None, slice_: Length | relativedelta | None, fill_gaps: bool) -> Span:
+def _span(
+    config: Config,
+    pipeline: str,
+    start: Moment | None,
+    end: Moment | None,
+    slice_: Length | relativedelta | None,
+    fill_gaps: bool,
+) -> Span:
     from tidegate.pipelines.project.backfill import Span
     from tidegate.pipelines.project.given import moment_of, slice_of
 
+    zone = config.entry(pipeline).clock
     return Span(
-        None if start is None else moment_of(start, "--start"),
-        None if end is None else moment_of(end, "--end"),
+        None if start is None else moment_of(start, "--start", zone),
+        None if end is None else moment_of(end, "--end", zone),
         slice_of(slice_),
         fill_gaps,
     )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from shlex import quote
 from typing import Any, ClassVar
 
 import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import late, rejects, results
-from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.config import Config, PipelineEntry
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.epoch.recompute_plan import check_reopenable
@@ -129,7 +128,7 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
     value = load_pipeline(config, pipeline)
     compute = value.compute
     lateness = compute.lateness if isinstance(compute, Windows) else 0
-    following = _following(manifest, config.entry(pipeline).end)
+    following = _following(manifest, config.entry(pipeline))
     shown, count = open_windows(tables.warehouse, snapshot, lateness, now, key, limit, following)
     answer = Why(
         pipeline=pipeline,
@@ -202,13 +201,13 @@ def _remarks(
         yield "late rows that are in no window", f"{answer.late_rows}{_remedy(pipeline)}"
 
 
-def _following(manifest: Manifest, end: datetime | None) -> Interval | None:
+def _following(manifest: Manifest, entry: PipelineEntry) -> Interval | None:
     """Return the interval that a backfill runs next, as long as the last one, or None if none is left before `end`."""
-    frontier = next(iter(manifest.positions.values())).frontier
+    frontier, end = next(iter(manifest.positions.values())).frontier, entry.end
     if frontier is None or (end is not None and frontier >= to_millis(end)):
         return None
     last = manifest.interval or Interval(start=frontier - _DAY, end=frontier)
-    following = interval_after(last, frontier)
+    following = interval_after(last, frontier, entry.clock)
     return following if end is None else following.model_copy(update={"end": min(following.end, to_millis(end))})
 
 

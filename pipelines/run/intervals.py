@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from itertools import pairwise
 
 from dateutil.relativedelta import relativedelta
@@ -14,7 +14,6 @@ from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.windowing.time import Millis, from_millis, show_millis, to_millis
 
-_MICROSECOND = timedelta(microseconds=1)
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks", "mo": "months"}
 _SLICE = re.compile(r"(\d+)(s|min|h|d|w|mo)")
 _DURATION = re.compile(r"(\d+)(ms|s|min|h|d|w)")
@@ -49,7 +48,8 @@ def parse_duration(text: str, field: str, or_zero: bool = False) -> timedelta:
 def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterator[Interval]:
     """Cut `[start, end)` into slices; the last one may be shorter. Without a length, there is a single slice.
 
-    Days, weeks and months are those of the calendar in the start's zone. Other lengths are exact.
+    Days, weeks and months are those of the calendar in the start's zone, so a day may have 23 or 25 hours. Other
+    lengths are exact.
 
     Raises:
         UsageError: start is not before end.
@@ -59,7 +59,7 @@ def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterato
         raise UsageError(
             f"--start {show(start)} is not before --end {show(end)}: an interval includes its start, but not its end"
         )
-    if length is not None and (length.hours or length.minutes or length.seconds or length.microseconds):
+    if length is not None and not _is_of_calendar(length):
         start = start.astimezone(UTC)
     while begin < last:
         number += 1
@@ -69,33 +69,46 @@ def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterato
         begin = stop
 
 
-def cut_gap(since: Millis, first: Interval, length: relativedelta | None) -> list[Interval]:
+def _is_of_calendar(length: relativedelta) -> bool:
+    return not (length.hours or length.minutes or length.seconds or length.microseconds)
+
+
+def cut_gap(since: Millis, first: Interval, length: relativedelta | None, zone: tzinfo = UTC) -> list[Interval]:
     """Cut the time from `since` to an interval into slices like that interval; the first one may be shorter.
 
     Args:
         since: end of the intervals that were run, int64 epoch milliseconds.
         first: the interval after the gap.
-        length: length of the slices; None for the interval's own length, in calendar months if it covers whole months.
+        length: length of the slices; None for the interval's own length.
+        zone: time zone of the calendar.
     """
-    start, begin = from_millis(first.start), from_millis(since)
-    length = length or _length_of(first)
+    length = length or _length_of(first, zone)
+    start, begin = _moment(first.start, length, zone), from_millis(since)
     ends = [start]
     while ends[-1] > begin:
         ends.append(max(begin, start - length * len(ends)))
     return [Interval(start=to_millis(low), end=to_millis(high)) for high, low in pairwise(ends)][::-1]
 
 
-def interval_after(interval: Interval, start: Millis) -> Interval:
+def interval_after(interval: Interval, start: Millis, zone: tzinfo = UTC) -> Interval:
     """Return the interval that begins at `start` (int64 epoch milliseconds) and is as long as another one."""
-    begin = from_millis(start)
-    return Interval(start=start, end=to_millis(begin + _length_of(interval)))
+    length = _length_of(interval, zone)
+    return Interval(start=start, end=to_millis(_moment(start, length, zone) + length))
 
 
-def _length_of(interval: Interval) -> relativedelta:
-    start, end = from_millis(interval.start), from_millis(interval.end)
-    months = relativedelta(end, start)
-    is_whole = start.day == 1 and start + relativedelta(months=12 * months.years + months.months) == end
-    return months if is_whole and start.time() == time() else relativedelta(microseconds=(end - start) // _MICROSECOND)
+def _length_of(interval: Interval, zone: tzinfo) -> relativedelta:
+    """Return the length of an interval: whole months or days of the zone's calendar if it covers them."""
+    start, end = (from_millis(moment).astimezone(zone) for moment in (interval.start, interval.end))
+    if start.time() == end.time() == time():
+        months = relativedelta(end, start)
+        is_whole = start.day == 1 and start + relativedelta(months=12 * months.years + months.months) == end
+        return months if is_whole else relativedelta(days=(end.date() - start.date()).days)
+    return relativedelta(microseconds=(interval.end - interval.start) * 1000)
+
+
+def _moment(moment: Millis, length: relativedelta, zone: tzinfo) -> datetime:
+    """Return a time to which lengths can be added: in the zone of the calendar, or in UTC if the length is exact."""
+    return from_millis(moment).astimezone(zone if _is_of_calendar(length) else UTC)
 
 
 def show(moment: datetime) -> str:
@@ -112,8 +125,8 @@ def describe(interval: Interval) -> str:
     return f"{show(start)} to {show(end)}"
 
 
-def parse_moment(text: str, field: str) -> datetime:
-    """Parse a date or date-time in ISO format. Without a zone, it is in UTC.
+def parse_moment(text: str, field: str, zone: tzinfo = UTC) -> datetime:
+    """Parse a date or date-time in ISO format. Without a zone of its own, it is in the given one.
 
     Raises:
         UsageError: the text is neither.
@@ -124,4 +137,4 @@ def parse_moment(text: str, field: str) -> datetime:
         raise UsageError(
             f"{field} {text!r}: give a date or date-time such as 2013-01-31 or 2013-01-31T06:00"
         ) from error
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment

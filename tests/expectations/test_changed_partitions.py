@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from deltalake import DeltaTable
 
@@ -212,6 +213,35 @@ def test_keys_are_the_starts_of_partitions_in_utc(tmp_path: Path) -> None:
         "month": ["1969-12-01T00:00:00", "2024-02-01T00:00:00"],
     }
     assert {unit: changed_partitions(pinned, unit, None).to_dict()["keys"] for unit in units} == units
+
+
+def test_keys_are_the_local_starts_of_partitions_in_the_pipelines_zone(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, hourly_pipeline())
+    for moment in ("2023-10-31T23:00:00Z", "2024-10-26T21:59:59Z", "2024-10-27T00:30:00Z", "2024-10-27T01:30:00Z"):
+        at_ = datetime.fromisoformat(moment)
+        by_hand.epoch(("ann", at_, 1), watermark=at_ + timedelta(minutes=30))
+    by_hand.epoch(watermark=datetime.fromisoformat("2024-10-28T00:00:00Z"))
+    pinned = pin(by_hand.tables, by_hand.pipeline)
+
+    def keys(unit: PartitionUnit, since: Mark | None = None, failing: Any = None) -> dict[str, Any]:
+        return changed_partitions(pinned, unit, since, failing, "Europe/Berlin").to_dict()
+
+    assert keys("month")["keys"] == ["2023-11-01T00:00:00", "2024-10-01T00:00:00"]
+    assert keys("day")["keys"] == ["2023-11-01T00:00:00", "2024-10-26T00:00:00", "2024-10-27T00:00:00"]
+    # The clocks show the hour from 2 to 3 twice.
+    assert keys("hour")["keys"] == ["2023-11-01T00:00:00", "2024-10-26T23:00:00", "2024-10-27T02:00:00"]
+    held = keys("day", failing=np.array(["2024-10-26T22:00:00"], "datetime64[ms]"))
+    assert (held["held_keys"], held["count"]) == (["2024-10-27T00:00:00"], 2)
+
+
+def test_if_the_zone_changes_every_partition_is_told_again(four_days: ByHand) -> None:
+    readers = Readers(four_days, "day")
+    readers.tell()
+    pinned = pin(four_days.tables, four_days.pipeline)
+    elsewhere = changed_partitions(pinned, "day", readers.mark, zone="America/New_York")
+    assert len(elsewhere.starts) >= 4
+    again = Mark.parse(json.dumps(elsewhere.mark.to_dict()))
+    assert len(changed_partitions(pinned, "day", again, zone="America/New_York").starts) == 0
 
 
 def test_too_many_partitions_are_counted_and_not_named(four_days: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:

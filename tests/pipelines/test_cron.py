@@ -14,7 +14,7 @@ from tidegate.pipelines.definition.config.cron import check_cron, has_tick
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.project.given import size_of
-from tidegate.pipelines.run.intervals import cut, cut_gap, describe, parse_moment, parse_slice
+from tidegate.pipelines.run.intervals import cut, cut_gap, describe, interval_after, parse_moment, parse_slice
 from tidegate.windowing.time import to_millis
 
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -139,6 +139,37 @@ def test_a_gap_is_cut_into_intervals_like_the_one_after_it(
     assert slices == [span(start, end) for start, end in pairwise([*starts, first[0]])]
 
 
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def local(month: int, number: int, hour: int = 0) -> datetime:
+    return datetime(2024, month, number, hour, tzinfo=BERLIN)
+
+
+@pytest.mark.parametrize(
+    ("since", "first", "length", "starts"),
+    [
+        (local(3, 29), (local(4, 1), local(4, 2)), None, [local(3, 29), local(3, 30), local(3, 31)]),
+        (local(10, 25), (local(10, 27), local(10, 28)), None, [local(10, 25), local(10, 26)]),
+        (local(10, 25), (local(10, 29), local(10, 30)), "1d", [local(10, each) for each in (25, 26, 27, 28)]),
+        (local(2, 1), (local(4, 1), local(5, 1)), None, [local(2, 1), local(3, 1)]),
+        (local(10, 26, 22), (local(10, 27, 5), local(10, 27, 6)), "6h", [local(10, 26, 22), local(10, 27)]),
+    ],
+)
+def test_a_gap_is_cut_into_days_and_months_of_the_pipelines_calendar(
+    since: datetime, first: tuple[datetime, datetime], length: str | None, starts: list[datetime]
+) -> None:
+    slices = cut_gap(to_millis(since), span(*first), None if length is None else parse_slice(length), BERLIN)
+    assert slices == [span(start, end) for start, end in pairwise([*starts, first[0]])]
+
+
+def test_the_interval_after_a_short_day_is_a_whole_day() -> None:
+    following = interval_after(span(local(3, 31), local(4, 1)), to_millis(local(4, 1)), BERLIN)
+    assert following == span(local(4, 1), local(4, 2))
+    hour = interval_after(span(local(10, 27, 1), local(10, 27, 2)), to_millis(local(10, 27, 2)), BERLIN)
+    assert hour.end - hour.start == 3_600_000
+
+
 @pytest.mark.parametrize("text", ["", "1", "d", "0d", "-1d", "1.5d", "1y", "1 day", "1M", "1d1h"])
 def test_a_slice_is_a_number_and_a_unit(text: str) -> None:
     with pytest.raises(UsageError, match="--slice"):
@@ -151,7 +182,9 @@ def test_a_start_that_is_not_before_the_end_is_refused_with_both(end: datetime) 
         list(cut(day(1, 2), end, None))
 
 
-def test_a_moment_without_a_zone_is_utc_and_one_with_a_zone_keeps_its_instant() -> None:
+def test_a_moment_without_a_zone_is_in_the_given_one_and_one_with_a_zone_keeps_its_instant() -> None:
+    assert parse_moment("2024-04-01", "--start", BERLIN) == local(4, 1)
+    assert parse_moment("2024-04-01T00:00Z", "--start", BERLIN) == datetime(2024, 4, 1, tzinfo=UTC)
     assert parse_moment("2013-01-31", "--start") == day(1, 31)
     assert parse_moment("2013-01-31T07:00+01:00", "--start") == day(1, 31, 6)
 

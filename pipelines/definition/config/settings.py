@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Set
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, tzinfo
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -208,7 +208,9 @@ class PipelineEntry(Table):
     owner: str = "airflow"
     """Owner of the tasks in Airflow, and in alarms."""
     timezone: Annotated[str, AfterValidator(_zone)] = "UTC"
-    """Time zone of the cron expressions, and of `start` and `end` if they have no zone."""
+    """Time zone of the pipeline's calendar: of the cron expressions, the days of slices and of partitions in events,
+    and of times without a zone in `start`, `end` and the options of a backfill.
+    """
     queue: str | None = None
     """Queue of the tasks, for executors that have queues; None for Airflow's default."""
     executor_config: dict[str, Any] = {}
@@ -224,7 +226,7 @@ class PipelineEntry(Table):
     suites: RowSuites = RowSuites()
     """Expectation suites for rows other than the final windows."""
     asset_partitions: PartitionUnit | Literal["none"] = "day"
-    """Partitions that asset events of final windows name, by the start of the windows in UTC."""
+    """Partitions that asset events of final windows name, by the start of the windows in `timezone`."""
     hold: Literal["asset", "partitions"] = "asset"
     """Events that a failed check holds back: all of them, or those of partitions with windows that fail the pipeline's
     own suite.
@@ -263,14 +265,18 @@ class PipelineEntry(Table):
     windows: WindowsTable = WindowsTable()
     """Table `windows`, which has one row for each current window."""
 
+    @property
+    def clock(self) -> tzinfo:
+        """`timezone` as a value."""
+        return UTC if self.timezone == "UTC" else ZoneInfo(self.timezone)
+
     @model_validator(mode="after")
     def _begins_in_its_zone(self) -> PipelineEntry:
         for name in ("start", "end"):
             moment = getattr(self, name)
             if moment is not None and moment.tzinfo is None:
                 # The model is frozen for its users; a default zone depends on both fields.
-                zone = UTC if self.timezone == "UTC" else ZoneInfo(self.timezone)
-                object.__setattr__(self, name, moment.replace(tzinfo=zone))
+                object.__setattr__(self, name, moment.replace(tzinfo=self.clock))
         return self
 
     @model_validator(mode="after")

@@ -16,9 +16,13 @@ _count = click.IntRange(min=1)
 
 
 @command()
-@click.option("--start", help="First event time, a date or date-time; without a zone, it is in UTC.")
+@click.option(
+    "--start", help="First event time, a date or date-time; without a zone, it is in the pipeline's timezone."
+)
 @click.option("--end", help="Event time at which the backfill ends, exclusive.")
-@click.option("--slice", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Default: one epoch for all.")
+@click.option(
+    "--slice", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Days are the pipeline's. Default: one epoch."
+)
 @click.option("--and-following/--no-and-following", help="After a rerun interval, rerun the later intervals too.")
 @click.option("--fill-gaps", is_flag=True, help="First run the intervals that are missing before --start.")
 @click.option("--again", is_flag=True, help="Run an interval again even if its rows and the code seem unchanged.")
