@@ -2,8 +2,9 @@
 
 A partition is an hour, a day or a month in the pipeline's time zone, and a window belongs to the partition in which it
 starts. Rows of a process function or a join belong to the partition of their event time. If epochs only added rows, the
-new rows and the windows that became final name the partitions. If rows were removed (an interval was run again, a restore, an erasure),
-the removed files are compared with the added ones, so a partition whose windows reappeared unchanged has not changed.
+new rows and the windows that became final name the partitions. If rows were removed (an interval was run again, a
+restore, an erasure), the removed files are compared with the added ones, so a partition whose windows reappeared
+unchanged has not changed.
 """
 
 from __future__ import annotations
@@ -255,7 +256,7 @@ def _numbers_of_keys(batch: pa.RecordBatch, key: Sequence[str]) -> npt.NDArray[n
 
 
 def partitions_of(rows: pa.RecordBatch | pa.Table, unit: str) -> Ints:
-    """Return the partition of each row in UTC, or `NO_PARTITION` if it has no time or one that Python can't represent."""
+    """Return the partition of each row in UTC, or `NO_PARTITION` if it has no time that Python can represent."""
     times = epoch_millis(rows[results.time_column(rows.schema)])
     return partitions_at(times.fill_null(NO_PARTITION).to_numpy(), unit)
 

@@ -117,6 +117,11 @@ Convert: TypeAlias = Callable[[Any], Any]
 
 _MICROS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
 """Resolution in microseconds of each timestamp unit. Tables keep microseconds, so nanoseconds are truncated there."""
+_FINEST = {
+    "s": "a second: round it, or declare another unit",
+    "ms": "a millisecond: round it, or declare another unit",
+    **dict.fromkeys(("us", "ns"), "a microsecond, which no datetime keeps: round it"),
+}
 
 _NOT_NULL = "it is declared nullable=False: give a value"
 
@@ -303,9 +308,7 @@ def _timestamp(kind: pa.TimestampType, takes_millis: bool) -> Convert:
             missing = "give the datetime a zone, such as datetime.UTC" if zone else "give a datetime without a zone"
             raise Unfit(value, f"{missing}, or epoch milliseconds as an int" if takes_millis else missing)
         if value.microsecond % micros or getattr(value, "nanosecond", 0):
-            raise Unfit(
-                value, f"it is finer than {kind.unit if micros > 1 else 'us'}: round it, or declare another unit"
-            )
+            raise Unfit(value, f"it is finer than {_FINEST[kind.unit]}")
         if kind.unit == "ns" and not 1678 <= value.year <= 2261:
             raise Unfit(value, "nanoseconds count from 1678 to 2261: declare timestamp('us')")
         if type(value) is not datetime:

@@ -29,7 +29,7 @@ from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.sql.compile import compile_expression
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.pipelines.testing import PipelineHarness
-from tidegate.windowing import Count, First, IntervalJoin, Last, Sum, Windows
+from tidegate.windowing import Aggregate, Count, First, IntervalJoin, Last, Mean, Min, Sum, Windows
 from tidegate.windowing.time import to_millis
 
 # --- idle sources -------------------------------------------------------------------------------
@@ -185,12 +185,35 @@ def test_a_used_column_that_changes_the_state_is_refused_and_the_way_out_works(l
     lake.stream(LOCAL, pipeline)
     head, wide = lake.snapshot(pipeline), typed(pa.int64())
     (found,) = compare(bind(pipeline, wide, wide), head.manifest).incompatibilities
-    assert "columns={'amount': 'try_cast(`amount` as TYPE)'}" in found.remedy
+    assert "columns={'amount': 'try_cast(`amount` as int)'}" in found.remedy
     # The tasks evaluate it, so that this also works for a source whose changes are corrected.
     assert compile_expression("try_cast(`amount` as int)", wide).type == pa.int32()
     cast_back = replace(pipeline, columns={"amount": "try_cast(`amount` as int)"})
     bound = with_renamed(bind(cast_back, wide, typed(pa.int32())), lake.tables(pipeline))
     assert ready(lake.tables(pipeline), bound, head) is not None
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "then", "now", "cast"),
+    [
+        (Min("amount"), pa.int16(), pa.int64(), "try_cast(`amount` as smallint)"),
+        (Mean("amount"), pa.decimal128(9, 2), pa.decimal128(12, 3), "try_cast(`amount` as decimal(9,2))"),
+        (Sum("amount"), pa.decimal128(9, 2), pa.decimal128(12, 3), "try_cast(`amount` as decimal(9,2))"),
+        (Sum("amount"), pa.int32(), pa.float64(), "try_cast(`amount` as bigint)"),
+        (Last("amount"), pa.decimal128(9, 2), pa.decimal128(12, 2), "try_cast(`amount` as decimal(9,2))"),
+    ],
+)
+def test_the_remedy_names_the_type_with_which_the_state_continues(
+    lake: Lake, aggregate: Aggregate, then: pa.DataType, now: pa.DataType, cast: str
+) -> None:
+    pipeline = counting(compute=Windows(HOURS, aggregate={"result": aggregate}))
+    lake.write(pa.Table.from_pylist([{"user": "u", "at": at("01:00"), "amount": 1}], schema=typed(then)))
+    lake.stream(LOCAL, pipeline)
+    manifest, wide = lake.snapshot(pipeline).manifest, typed(now)
+    told = compare(bind(pipeline, wide, wide), manifest).incompatibilities
+    assert any(f"columns={ {'amount': cast} }" in difference.remedy for difference in told)
+    back = typed(pa.int64() if cast.endswith("bigint)") else then)
+    assert compare(bind(replace(pipeline, columns={"amount": cast}), wide, back), manifest).incompatibilities == ()
 
 
 def test_a_sum_of_a_widened_column_goes_on(lake: Lake) -> None:

@@ -296,3 +296,10 @@ def test_an_aggregate_function_alone_is_the_result_and_wrapped_it_is_a_column() 
             run.element("a", number, number)
         run.watermark(20)
         assert [result.value for result in run.results()] == [expected]
+
+
+def test_a_duration_without_end_is_told_to_be_too_long() -> None:
+    with pytest.raises(IllegalArgument, match="a duration is at most"):
+        TumblingEventTimeWindows.of(timedelta.max)
+    with pytest.raises(IllegalArgument, match="give a whole number of milliseconds"):
+        TumblingEventTimeWindows.of(timedelta(microseconds=1500))

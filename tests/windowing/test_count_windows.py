@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -193,6 +194,8 @@ def test_what_is_meant_goes_in(value: Any, kind: pa.DataType, expected: Any) -> 
         (NOON_MILLIS * 1000, UTC_US, f"x = {NOON_MILLIS}000", "outside the years 1 to 9999"),
         (NOON.replace(tzinfo=None), UTC_US, "x = datetime", "give the datetime a zone"),
         (NOON, pa.timestamp("us"), "x = datetime", "give a datetime without a zone"),
+        (NOON.replace(microsecond=1), pa.timestamp("ms", "UTC"), "x = datetime", "it is finer than a millisecond"),
+        (pd.Timestamp("2024-05-01T00:00:00.000000001Z"), UTC_US, "x = Timestamp", "it is finer than a microsecond, "),
         (NOON, pa.date32(), "x = datetime", "give a datetime.date"),
         (19_844, pa.date32(), "x = 19844", "give a datetime.date"),
         (1e300, pa.float32(), "x = 1e+300", "it is too large"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.binding import BoundPipeline
@@ -17,10 +20,13 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.compute import Windows
+from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.operators.two_inputs import RIGHT, SIDES
 from tidegate.windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over
 from tidegate.windowing.state.rows import FORMAT_VERSION, KEPT_WHOLE, REST
+from tidegate.windowing.type_names import name_of
 
+_DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
 _NEW_NAME = "Give the pipeline another name and backfill it, or undo the change"
 _OTHERWISE = f"{_NEW_NAME[0].lower()}{_NEW_NAME[1:]}"
 
@@ -178,11 +184,12 @@ def _remedy(bound: BoundPipeline, difference: Difference) -> str:
             "another name and backfill it"
         )
     if difference.found is not None and (columns := _columns_of(bound.pipeline, difference)):
-        casts = {name: f"try_cast({quoted(name)} as TYPE)" for name in columns}
+        then = {name: _type_before(bound, difference, name) for name in columns}
+        casts = {name: f"try_cast({quoted(name)} as {kind})" for name, kind in then.items() if kind is not None}
         return (
-            "If the type in the source changed, cast the column to its old TYPE, where values that don't fit become "
-            f"null: columns={casts}. If the aggregate changed, give the new one another name, and name this one in the "
-            f"pipeline, dropped=({_dropped_as(difference)!r},). Or: {_OTHERWISE}"
+            "If the type in the source changed, cast the column to its old type, where values that don't fit become "
+            f"null{f': columns={casts}' if casts else ''}. If the aggregate changed, give the new one another name, "
+            f"and name this one in the pipeline, dropped=({_dropped_as(difference)!r},). Or: {_OTHERWISE}"
         )
     if difference.name in KEPT_WHOLE:
         side = "right." if difference.name == RIGHT else ""
@@ -215,6 +222,33 @@ def _columns_of(pipeline: Pipeline, difference: Difference) -> list[str]:
         return []
     name = _dropped_as(difference)
     return list(aggregates[name].columns) if name in aggregates else []
+
+
+_SIMPLE = (pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.float64(), pa.float32())
+_SIMPLE += (pa.string(), pa.bool_(), pa.date32(), pa.timestamp("us", "UTC"))
+
+
+def _type_before(bound: BoundPipeline, difference: Difference, column: str) -> str | None:
+    """Return the type of a source column with which the aggregate has the state of the snapshot, as SQL writes it.
+
+    Of several such types it is the widest. It is None if there is none, or if the column has that type now.
+    """
+    assert isinstance(bound.pipeline.compute, Windows)
+    aggregates = bound.pipeline.compute.aggregate
+    assert isinstance(aggregates, Mapping)
+    aggregate, schema = aggregates[_dropped_as(difference)], bound.inputs[0].derived
+    place = schema.get_field_index(column)
+    sizes = [(int(precision), int(scale)) for precision, scale in _DECIMAL.findall(str(difference.found))]
+    # A sum has ten digits more than its column.
+    decimals = [pa.decimal128(p - more, s) for p, s in sizes for more in (10, 0) if p - more >= max(s, 1)]
+    for kind in (*_SIMPLE, *decimals):
+        try:
+            function = aggregate.bind(schema.set(place, pa.field(column, kind)))
+        except IllegalArgument:
+            continue
+        if str(function.accumulator_type) == difference.found:
+            return None if kind == schema.field(place).type else name_of(kind)
+    return None
 
 
 def _types(texts: dict[str, str]) -> dict[str, str | None]:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.lake import Lake, at
 from tests.pipelines.project.cli.project import Project
+from tidegate.windowing.time import from_millis
 
 DAYS = 5
 
@@ -61,3 +62,18 @@ def test_without_a_gap_nothing_else_runs(project: Project) -> None:
     project.data(*day(1))
     assert len(project.data(*day(2), "--fill-gaps")["runs"]) == 1
     assert [run["state"] for run in project.data(*day(1), "--fill-gaps")["runs"]] == ["unchanged"]
+
+
+def test_slices_are_days_of_the_pipelines_calendar_also_when_the_clocks_change(project: Project) -> None:
+    file = project.folder / "tidegate.toml"
+    file.write_text(file.read_text().replace("start = 2024-03-01", 'start = 2024-03-30\ntimezone = "Europe/Berlin"'))
+
+    def hours(*arguments: str) -> list[tuple[str, float]]:
+        planned = project.data("backfill", "sessions", *arguments, "--slice", "1d", "--dry-run")["planned"]
+        spans = [(each["interval"]["start"], each["interval"]["end"]) for each in planned]
+        return [(from_millis(start).isoformat(), (end - start) / 3_600_000) for start, end in spans]
+
+    days = [("2024-03-29T23:00:00+00:00", 24), ("2024-03-30T23:00:00+00:00", 23), ("2024-03-31T22:00:00+00:00", 24)]
+    assert hours("--start", "2024-03-30", "--end", "2024-04-02") == days
+    assert hours("--start", "2024-03-29T23:00Z", "--end", "2024-04-01T22:00Z") == days
+    assert hours("--start", "2024-04-01", "--end", "2024-04-02", "--fill-gaps") == days
