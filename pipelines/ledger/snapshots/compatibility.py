@@ -224,8 +224,8 @@ def _columns_of(pipeline: Pipeline, difference: Difference) -> list[str]:
     return list(aggregates[name].columns) if name in aggregates else []
 
 
-_SIMPLE = (pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.float64(), pa.float32())
-_SIMPLE += (pa.string(), pa.bool_(), pa.date32(), pa.timestamp("us", "UTC"))
+_INTEGERS = (pa.int64(), pa.int32(), pa.int16(), pa.int8())
+_SIMPLE = (*_INTEGERS, pa.float64(), pa.float32(), pa.string(), pa.bool_(), pa.date32(), pa.timestamp("us", "UTC"))
 
 
 def _type_before(bound: BoundPipeline, difference: Difference, column: str) -> str | None:
