@@ -5,6 +5,7 @@ placed.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -79,6 +80,44 @@ def test_the_jar_is_the_one_that_delta_itself_names() -> None:
 )
 def test_a_jar_that_spark_has_in_another_version_is_known_by_its_artifact(jar: str, artifact: str) -> None:
     assert _artifact(jar) == artifact
+
+
+STACK_TRACE = """:: loading settings
+Exception in thread "main" java.lang.ExceptionInInitializerError
+	at org.apache.spark.util.Utils.$anonfun$localCanonicalHostName$1(Utils.scala:1)
+Caused by: java.lang.RuntimeException: no address
+	... 3 more
+Caused by: java.net.UnknownHostException: lost: Name or service not known
+	at java.base/java.net.InetAddress.getLocalHost(InetAddress.java:1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (STACK_TRACE, "Caused by: java.net.UnknownHostException: lost: Name or service not known"),
+        (f"{STACK_TRACE}:: unresolved dependency: io.delta#delta\n", ":: unresolved dependency: io.delta#delta"),
+        ('Exception in thread "main" java.lang.Error\n', 'Exception in thread "main" java.lang.Error'),
+    ],
+)
+def test_the_message_has_the_root_of_why_the_jars_cannot_be_resolved(
+    output: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a Java that only fails, and which writes the address that Spark was given."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    (tmp_path / "output").write_text(output)
+    java.write_text(
+        '#!/bin/sh\n[ "$1" = -version ] && echo \'openjdk version "17.0.1"\' >&2 && exit\n'
+        f"echo $SPARK_LOCAL_IP > {tmp_path}/address\ncat {tmp_path}/output >&2\nexit 1\n"
+    )
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    monkeypatch.setenv(JARS_ENVIRONMENT, str(tmp_path / "jars"))
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    with pytest.raises(UsageError, match=f"can't be resolved: {re.escape(reason)}[.] Setting up needs access"):
+        resolve_jars()
+    assert (tmp_path / "address").read_text() == "127.0.0.1\n", "the name of the machine need not have an address"
 
 
 @pytest.mark.parametrize("act", [lambda folder: resolve_jars(), lambda folder: start_session(Config(root=folder), "x")])

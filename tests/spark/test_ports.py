@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
+import pytest
 
 from tidegate.pipelines.engine.spark import jvm
 
@@ -39,3 +45,34 @@ def test_every_port_of_spark_and_of_its_python_processes_is_on_loopback(spark: S
     assert outside == set()
     assert spark.conf.get("spark.ui.enabled") == "false"
     assert spark.conf.get("spark.authenticate") == "true", "nor does another user of this machine"
+
+
+NAMELESS = """
+import sys
+from pathlib import Path
+
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.engine.spark.session import start_session, stop_session
+
+session = start_session(Config(root=Path(sys.argv[1]), spark={"spark.master": "local[1]"}), "nameless")
+print("rows", session.range(10).count())
+stop_session(session)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_a_session_starts_on_a_machine_whose_name_has_no_address(tmp_path: Path) -> None:
+    """As in the build of an image: the resolver can't find the name of the host."""
+    if os.geteuid() != 0 or not shutil.which("unshare"):
+        pytest.skip("only root can give a process another host name")
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_IP"}
+    named = ["unshare", "--uts", "sh", "-c", 'hostname nowhere.invalid && exec "$@"', "sh"]
+    done = subprocess.run(
+        [*named, sys.executable, "-c", NAMELESS, str(tmp_path)],
+        env=environment | {"PYTHONPATH": str(Path(__file__).parent.parent.parent), "TIDEGATE_SPARK_LOG": "stderr"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "rows 10" in done.stdout, done.stderr[-3000:]

@@ -15,6 +15,9 @@ from tidegate.pipelines.engine.spark.versions import check_spark, delta_coordina
 from tidegate.pipelines.errors import UsageError
 
 JARS_ENVIRONMENT = "TIDEGATE_JARS"
+LOCAL_ADDRESS_ENVIRONMENT = "SPARK_LOCAL_IP"
+"""Spark's environment variable for the address of this machine."""
+LOOPBACK = "127.0.0.1"
 
 
 def jars_folder() -> Path:
@@ -43,7 +46,7 @@ def resolve_jars() -> list[Path]:
     Jars that Spark already has are left out.
 
     Raises:
-        UsageError: Spark is too old, or they can't be resolved; the message then has the resolver's last line.
+        UsageError: Spark is too old, or they can't be resolved; the message then has the resolver's reason.
     """
     spark, delta = check_spark(), version("delta-spark")
     folder = jars_folder()
@@ -61,7 +64,13 @@ def resolve_jars() -> list[Path]:
         *("--master", "local", "--packages", coordinates, "--conf", f"spark.jars.ivy={ivy}"),
         *("--class", "org.apache.spark.api.python.PythonGatewayServer", "spark-internal"),
     ]
-    environment = {**without_remote(), "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    environment = {
+        # Without an address, Spark looks up the machine's name, which may have none, as in the build of an image.
+        LOCAL_ADDRESS_ENVIRONMENT: LOOPBACK,
+        **without_remote(),
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": sys.executable,
+    }
     environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(ivy / "connection")
     ivy.mkdir(parents=True)
     resolver = subprocess.run(
@@ -70,12 +79,10 @@ def resolve_jars() -> list[Path]:
     in_spark = {_artifact(jar.name) for jar in (home / "jars").glob("*.jar")}
     resolved = [jar for jar in (ivy / "jars").glob("*.jar") if _artifact(jar.name.split("_", 1)[1]) not in in_spark]
     if not resolved:
-        lines = [line.strip() for line in resolver.stderr.splitlines() if line.strip()]
-        reason = next((line for line in lines if "unresolved" in line.lower() or "exception" in line.lower()), "")
         raise UsageError(
-            f"Delta's jars ({coordinates}) can't be resolved: {reason or lines[-1:]}. Setting up needs access to Maven "
-            f"Central once; or put the jars into {folder} yourself. If Delta {delta} has no jars for Spark {spark}, "
-            "install matching versions of pyspark and delta-spark: see docs/operations/versions.md"
+            f"Delta's jars ({coordinates}) can't be resolved: {_reason(resolver.stderr)}. Setting up needs access to "
+            f"Maven Central once; or put the jars into {folder} yourself. If Delta {delta} has no jars for Spark "
+            f"{spark}, install matching versions of pyspark and delta-spark: see docs/operations/versions.md"
         )
     ours = ivy / "ours"
     ours.mkdir()
@@ -85,6 +92,17 @@ def resolve_jars() -> list[Path]:
     ours.rename(folder)
     shutil.rmtree(ivy, ignore_errors=True)
     return sorted(folder.glob("*.jar"))
+
+
+def _reason(stderr: str) -> str:
+    """Return the line of the resolver's output that says why it failed."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    unresolved = [line for line in lines if "unresolved" in line.lower()]
+    # The last cause of an exception is its root, and comes after the exceptions that it led to.
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    exceptions = [line for line in lines if "exception" in line.lower()]
+    found = [*unresolved[:1], *causes[-1:], *exceptions[:1], *lines[-1:], "it wrote no message"]
+    return found[0]
 
 
 def _artifact(name: str) -> str:

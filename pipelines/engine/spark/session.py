@@ -23,7 +23,7 @@ from tidegate.pipelines.engine.base import TIME_ZONE
 from tidegate.pipelines.engine.spark import jvm
 from tidegate.pipelines.engine.spark.class_archive import java_options
 from tidegate.pipelines.engine.spark.connect import REMOTE_ENVIRONMENT, is_connect, remote_of, start_connect
-from tidegate.pipelines.engine.spark.jars import check_java, find_jars
+from tidegate.pipelines.engine.spark.jars import LOCAL_ADDRESS_ENVIRONMENT, LOOPBACK, check_java, find_jars
 from tidegate.pipelines.engine.spark.shipping import is_local, search_path, ship
 from tidegate.pipelines.engine.spark.versions import check_spark
 from tidegate.pipelines.errors import UsageError
@@ -116,6 +116,9 @@ def _start_jvm(config: Config, name: str, log: Log) -> SparkSession:
     protected = protection(config.spark, str(config.file))
     java = check_java()
     set_python(config.spark, os.environ)
+    if is_local(str(config.spark.get("spark.master", "local[*]"))):
+        # Without an address, Spark looks up the machine's name, which may have none, as in the build of an image.
+        os.environ.setdefault(LOCAL_ADDRESS_ENVIRONMENT, LOOPBACK)
     from pyspark.sql import SparkSession
 
     ours = {
@@ -294,8 +297,8 @@ def _settings(config: Config, java: str) -> dict[str, str | int | bool]:
     return {
         "spark.master": master,
         "spark.driver.memory": "2g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
         "spark.jars": ",".join(jars),
         # The driver also has them on its class path, because the archive contains only classes from there.
         "spark.driver.extraClassPath": os.pathsep.join(jars),
