@@ -9,7 +9,10 @@ COPY deployment/locked deployment/
 RUN deployment/locked uv hatchling > build.lock && deployment/locked all > image.lock \
     && pip install --no-cache-dir --require-hashes -r build.lock \
     && python -m venv --without-pip /opt/venv \
-    && uv pip sync --python /opt/venv/bin/python --require-hashes --compile-bytecode --no-cache image.lock
+    && uv pip sync --python /opt/venv/bin/python --require-hashes --no-cache image.lock \
+    # Packages bring their own tests, which nothing imports.
+    && find /opt/venv/lib -type d -name tests -prune -exec rm -r {} + \
+    && /opt/venv/bin/python -m compileall -q -j 0 /opt/venv/lib
 
 COPY README.md LICENSE tidegate.toml ./
 COPY tidegate tidegate
@@ -28,7 +31,9 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 10001 tidegate \
     && mkdir -p /opt/tidegate /opt/jars /opt/airflow/passwords /opt/airflow/logs /scratch \
-    && chown -R tidegate:tidegate /opt/tidegate /opt/jars /opt/airflow /scratch
+    && chown -R tidegate:tidegate /opt/tidegate /opt/jars /opt/airflow /scratch \
+    # A tmpfs in its place belongs to root, and some engines give it the folder's mode.
+    && chmod 1777 /opt/airflow
 
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \

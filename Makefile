@@ -15,7 +15,7 @@ NO_PAGES := --ignore-glob='tests/test_*.py'
 export PYTHONDONTWRITEBYTECODE =
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
-.PHONY: run test tested test-fast quickly-tested test-long test-matrix prove oracle compiled quiet-lint lint docs picture bench bench-full env lock clean
+.PHONY: run test tested test-fast quickly-tested test-long test-matrix prove oracle cluster compiled quiet-lint lint docs picture bench bench-full env lock clean
 .DEFAULT_GOAL := run
 
 run: compiled .venv/ready
@@ -72,6 +72,11 @@ lint: .venv/made
 docs: .venv/made
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --jobs=2 docs .work/site
 	@echo "tidegate: the site is .work/site/index.html"
+
+# The cluster of docker-compose.yml: its images are built, its services started, killed and upgraded. Needs a container engine, and about
+# an hour. CLUSTER="tests/cluster/test_main_job.py" selects tests.
+cluster: .venv/made
+	$(BIN)/pytest -v $(or $(CLUSTER),tests/cluster)
 
 # The picture of the README: two minutes with Spark, then a screenshot of the report by Chromium.
 picture: .venv/ready

@@ -150,7 +150,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.spark)
     marks = {mark.name for mark in item.iter_markers()}
-    if marks & AIRFLOW:
+    if "containers" in marks:
+        item.add_marker(pytest.mark.xdist_group("containers"))
+    elif marks & AIRFLOW:
         item.add_marker(pytest.mark.xdist_group("airflow"))
     elif "spark" in marks or is_measured(item):
         item.add_marker(pytest.mark.xdist_group("spark"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shutil
@@ -195,6 +196,20 @@ def test_without_a_secret_nothing_starts(missing: str, compose: list[str], tmp_p
     done = configured(compose, tmp_path, {name: value for name, value in SECRETS.items() if name != missing})
     assert done.returncode != 0
     assert ".env.example" in done.stderr
+
+
+def test_the_script_draws_a_new_value_for_each_secret(compose: list[str], tmp_path: Path) -> None:
+    def drawn() -> dict[str, str]:
+        done = subprocess.run([ROOT / "deployment" / "secrets"], capture_output=True, text=True, check=True)
+        return dict(re.findall(r"^([A-Z_]+)=(.*)$", done.stdout, re.MULTILINE))
+
+    first, second = drawn(), drawn()
+    for name in SECRETS:
+        assert len(first[name]) >= 40, name
+        assert first[name] != second[name], name
+    assert len({first[name] for name in SECRETS}) == len(SECRETS)
+    assert len(base64.urlsafe_b64decode(first["AIRFLOW_FERNET_KEY"])) == 32
+    assert configured(compose, tmp_path, first).returncode == 0
 
 
 def test_no_file_holds_a_secret() -> None:

@@ -35,12 +35,13 @@ def sql(postgres: Postgres, text: str) -> str:
     return subprocess.run(command, env=postgres.environment, capture_output=True, text=True, check=True).stdout
 
 
-def database(postgres: Postgres, verb: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+def database(
+    postgres: Postgres, verb: str, given: bytes = b"", **environment: str
+) -> subprocess.CompletedProcess[bytes]:
     """Run the script."""
     command = [str(ROOT / "deployment" / "database"), *verb.split()]
-    return subprocess.run(
-        command, env={**postgres.environment, "LOCK_TIMEOUT": "100ms"}, input=given, capture_output=True, check=False
-    )
+    environment = {**postgres.environment, "LOCK_TIMEOUT": "100ms", **environment}
+    return subprocess.run(command, env=environment, input=given, capture_output=True, check=False)
 
 
 @pytest.mark.long
@@ -78,6 +79,20 @@ def test_what_was_lost_or_upgraded_since_is_as_before(postgres: Postgres) -> Non
     assert (sql(postgres, TABLES), sql(postgres, "SELECT * FROM dag_run ORDER BY id")) == before
     sql(postgres, "INSERT INTO dag_run (note) VALUES ('the numbers go on')")
     assert sql(postgres, "SELECT max(id) FROM dag_run") == "3\n"
+
+
+def test_a_new_password_replaces_the_old_one(postgres: Postgres) -> None:
+    unset = database(postgres, "password")
+    assert unset.returncode != 0
+    assert b"POSTGRES_PASSWORD" in unset.stderr
+    old, new = postgres.password, "it's \\a new one; 'quoted'"
+    changed = database(postgres, "password", POSTGRES_PASSWORD=new)
+    assert changed.returncode == 0, changed.stderr
+    assert b"authentication failed" in database(postgres, "backup").stderr, "the old one"
+    postgres.password = new
+    assert sql(postgres, "SELECT 1") == "1\n"
+    assert database(postgres, "password", POSTGRES_PASSWORD=old).returncode == 0
+    postgres.password = old
 
 
 def test_it_says_how_it_is_used(postgres: Postgres) -> None:

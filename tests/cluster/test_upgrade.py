@@ -1,0 +1,43 @@
+"""The image of the commit before is replaced with that of the working tree, on the same volumes."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.bases import ROOT
+from tests.cluster.duty import assert_as_without_faults, begin_next_day, run_next_day
+from tests.cluster.running import Cluster
+
+pytestmark = [pytest.mark.containers, pytest.mark.long, pytest.mark.timeout(3600), pytest.mark.usefixtures("flights")]
+
+IMAGE = "registry.example.com/tidegate:0.2.0"
+NEWER = "localhost/tidegate-tests/newer"
+
+
+@pytest.fixture
+def older(cluster: Cluster, tmp_path: Path) -> str:
+    """Name of the image of the commit before."""
+    name, source = "localhost/tidegate-tests/older", tmp_path / "source"
+    source.mkdir()
+    tar = subprocess.run(["git", "-C", str(ROOT), "archive", "HEAD^"], capture_output=True, check=True).stdout
+    subprocess.run(["tar", "-x", "-C", str(source)], input=tar, check=True)
+    cluster.engine.run("build", "--tag", name, str(source))
+    return name
+
+
+def test_a_run_with_the_newer_image_continues_what_the_older_one_began(cluster: Cluster, older: str) -> None:
+    cluster.engine.run("tag", IMAGE, NEWER)
+    try:
+        cluster.engine.run("tag", older, IMAGE)
+        cluster.up()
+        assert run_next_day(cluster)["state"] == "success"
+        assert_as_without_faults(cluster)
+        unfinished = begin_next_day(cluster)
+    finally:
+        cluster.engine.run("tag", NEWER, IMAGE)
+        cluster.up()
+    assert unfinished.ended()["state"] == "success", "begun with one image, and ended with the other"
+    assert_as_without_faults(cluster)
