@@ -35,6 +35,7 @@ START_SECONDS = 600.0
 RUN_SECONDS = 600.0
 READ_RESULTS = """
 import sys
+from pathlib import Path
 
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.config import load_config
@@ -42,7 +43,7 @@ from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import read_table
 
-tables = PipelineTables(warehouse_of(load_config("tidegate.toml")), sys.argv[1])
+tables = PipelineTables(warehouse_of(load_config(Path("tidegate.toml"))), sys.argv[1])
 found = read_table(tables.warehouse, tables.open(results.NAME))
 frame = results.latest(found, sys.argv[2].split(",")).to_pandas()
 print(frame.to_json(orient="records", date_format="iso", date_unit="ms"))
@@ -111,7 +112,10 @@ class Cluster:
         self.compose("down", *(["--volumes"] if volumes else []))
 
     def id_of(self, service: str) -> str:
-        return self.compose("ps", "-q", service).stdout.strip()
+        """Return the id of a service's container, or an empty text if there is none."""
+        labels = (f"project={PROJECT}", f"service={service}")
+        filters = [word for label in labels for word in ("--filter", f"label=com.docker.compose.{label}")]
+        return self.engine.run("ps", "--all", "--quiet", "--no-trunc", *filters).stdout.strip()
 
     def inspect(self, service: str) -> dict[str, Any]:
         """Return what the engine says about a service's container."""
@@ -180,7 +184,7 @@ class Cluster:
     def call(self, method: str, path: str, **options: Any) -> Any:
         """Call Airflow's API (v2) as the administrator, and return its answer."""
         self._token = self._token or self.token()
-        headers = {"Authorization": f"Bearer {self._token}"}
+        headers = {"Authorization": f"Bearer {self._token}", **options.pop("headers", {})}
         answer = httpx.request(method, f"{self.url}/api/v2/{path}", headers=headers, timeout=120, **options)
         assert not answer.is_error, f"{method} {path}: {answer.status_code} {answer.text[:500]}"
         return answer.json() if answer.content else None

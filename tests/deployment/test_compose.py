@@ -62,10 +62,16 @@ def configured(compose: list[str], folder: Path, secrets: dict[str, str]) -> sub
 
 
 @pytest.fixture(scope="module")
-def services(compose: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def project(compose: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     done = configured(compose, tmp_path_factory.mktemp("compose"), SECRETS)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = yaml.safe_load(done.stdout)["services"]
+    found: dict[str, Any] = yaml.safe_load(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def services(project: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = project["services"]
     return found
 
 
@@ -205,7 +211,7 @@ def test_the_script_draws_a_new_value_for_each_secret(compose: list[str], tmp_pa
 
     first, second = drawn(), drawn()
     for name in SECRETS:
-        assert len(first[name]) >= 40, name
+        assert len(first[name]) >= 44, name
         assert first[name] != second[name], name
     assert len({first[name] for name in SECRETS}) == len(SECRETS)
     assert len(base64.urlsafe_b64decode(first["AIRFLOW_FERNET_KEY"])) == 32
@@ -249,6 +255,29 @@ def test_processes_that_run_pipelines_have_none_of_airflows_secrets_and_do_not_r
         assert set(services[name]["networks"]) == {"airflow"}, name
         assert "spark-four" not in str(services[name]), name
     assert set(services["airflow-scheduler"]["networks"]) == {"airflow", "spark"}
+
+
+def test_the_network_of_spark_has_no_way_out(project: dict[str, Any]) -> None:
+    """Some engines route between the networks of a machine."""
+    assert project["networks"]["spark"]["internal"] is True
+
+
+def test_tasks_start_when_the_api_server_answers_and_wait_for_it_later(services: dict[str, Any]) -> None:
+    """A machine that starts again starts all containers together."""
+    scheduler = services["airflow-scheduler"]
+    assert scheduler["depends_on"]["airflow-api-server"]["condition"] == "service_healthy"
+    assert int(scheduler["environment"]["AIRFLOW__WORKERS__EXECUTION_API_RETRIES"]) >= 10
+
+
+def test_temporary_folders_are_set_as_every_engine_takes_them(services: dict[str, Any]) -> None:
+    """Podman refuses owners, gives a tmpfs the mode of the folder in the image, and splits the words of a list."""
+    for name, service in services.items():
+        mounts = service.get("tmpfs", [])
+        assert "uid=" not in str(mounts), name
+        test = service.get("healthcheck", {}).get("test", [])
+        is_text = isinstance(test, str) or test[:1] == ["CMD-SHELL"]
+        assert is_text or not any(" " in word for word in test), name
+    assert "chmod 1777 /opt/airflow" in (ROOT / "Dockerfile").read_text()
 
 
 def test_the_scheduler_answers_health_checks_to_its_own_container_only(services: dict[str, Any]) -> None:
