@@ -26,6 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.deployment.native import free_port
 from tests.pipelines.observe.metrics.measuring import epoch as epoch
 from tests.pipelines.observe.metrics.measuring import run, values
+from tidegate.extras import pip_install
 from tidegate.pipelines.definition.config import Config, MetricsSettings
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.manifest import Manifest
@@ -330,4 +331,4 @@ def test_a_missing_extra_names_itself(
     with pytest.raises(UsageError) as error:
         check_metrics(Config(metrics=MetricsSettings(**settings)))
     assert str(error.value).startswith(f"[metrics] in tidegate.toml needs the package {named}")
-    assert "pip install 'tidegate[metrics]'" in str(error.value)
+    assert str(error.value).endswith(pip_install("metrics"))
