@@ -151,7 +151,9 @@ def test_a_line_has_what_became_of_the_events_and_the_seconds_of_each_phase(tmp_
     assert told["at"] == "2024-03-02T00:00:00.000+00:00"
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, lambda file: file.symlink_to("/dev/full"), os.mkfifo], ids=["a folder", "a link", "a pipe"])
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, lambda file: file.symlink_to("/dev/full"), os.mkfifo], ids=["a folder", "a link", "a pipe"]
+)
 def test_a_line_that_can_not_be_written_is_a_warning_without_a_traceback(
     tmp_path: Path, make: Callable[[Path], object], caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
