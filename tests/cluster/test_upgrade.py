@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.cluster.bases import ROOT
 from tests.cluster.duty import assert_as_without_faults, begin_next_day, run_next_day
@@ -13,7 +14,7 @@ from tests.cluster.running import Cluster
 
 pytestmark = [pytest.mark.containers, pytest.mark.long, pytest.mark.timeout(3600), pytest.mark.usefixtures("flights")]
 
-IMAGE = "registry.example.com/tidegate:0.2.0"
+IMAGE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["airflow-init"]["image"]
 NEWER = "localhost/tidegate-tests/newer"
 
 
