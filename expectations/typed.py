@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tidegate.expectations.needs import Fact, Reads, fact_of
 from tidegate.pipelines.definition.row_sets import texts_of
+from tidegate.windowing.aggregates.doubles import doubles_of
 
 OF_ONE: Final = ("column", "column_A", "column_B")
 OF_SEVERAL: Final = ("column_list", "key")
@@ -42,7 +43,7 @@ def typed(rows: pa.Table, reads: Reads) -> pa.Table:
     for place, field in enumerate(rows.schema):
         kind, column = field.type, rows.column(place)
         if pa.types.is_decimal(kind) and reads in ("values", "numbers"):
-            column = column.cast(pa.float64())
+            column = pa.chunked_array([_doubles(chunk) for chunk in column.chunks], pa.float64())
         elif pa.types.is_boolean(kind) and reads == "numbers":
             column = column.cast(pa.int8())
         elif pa.types.is_nested(kind) and reads == "identity":
@@ -53,6 +54,11 @@ def typed(rows: pa.Table, reads: Reads) -> pa.Table:
             continue
         rows = rows.set_column(place, field.name, column)
     return rows
+
+
+def _doubles(values: pa.Array) -> pa.Array:
+    """Return decimals as the nearest doubles, to which Python also rounds the limits."""
+    return pa.array(doubles_of(values), pa.float64(), mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
 def fitted(expectation: Any, schema: pa.Schema) -> Any:

@@ -161,7 +161,7 @@ def test_pruned_late_rows_are_not_missed_and_results_are_still_counted(by_hand: 
 
 def test_a_row_that_somebody_deleted_after_a_key_was_forgotten_is_missed(by_hand: ByHand) -> None:
     with Lease(by_hand.tables, "forget", Clock()):
-        forget(by_hand.tables, by_hand.pipeline, ("zoe",), LATER)
+        forget(by_hand.tables, by_hand.pipeline, [("zoe",)], LATER)
     assert len(broken(by_hand)) == 0, "a forgotten key is not missed"
     by_hand.epoch(("ann", at("13:00"), 1), watermark=at("14:00"))
     assert len(broken(by_hand)) == 0

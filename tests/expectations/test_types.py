@@ -170,3 +170,14 @@ def test_a_subclass_has_the_facts_of_its_base_until_it_declares_others() -> None
 
     assert fact_of(Ordered()) == CORE[gxe.ExpectColumnValuesToBeIncreasing]
     assert fact_of(MeanOfAll(column="v")) == ("standing", "values")
+
+
+def test_a_decimal_equals_the_limit_of_the_same_digits() -> None:
+    cents = [Decimal(number).scaleb(-2) for number in range(1, 200)]
+    rows = pa.table({"v": pa.chunked_array([pa.array([value, None], pa.decimal128(10, 2)) for value in cents])})
+    for limits in (cents, [*map(float, cents)]):
+        assert outcome_of(gxe.ExpectColumnValuesToBeInSet(column="v", value_set=limits), rows).success
+    for cent in cents:
+        one = pa.table({"v": pa.array([cent], pa.decimal128(10, 2))})
+        between = gxe.ExpectColumnValuesToBeBetween(column="v", min_value=float(cent), max_value=cent)
+        assert outcome_of(between, one).success, cent

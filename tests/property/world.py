@@ -27,7 +27,10 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "f": (pa.float32(), [None, 0.0, 1.5, -2.5, math.nan, math.inf]),
     "x": (pa.float64(), [None, 0.0, -0.0, 1.5, -2.25, math.nan, math.inf, -math.inf, 1e9]),
     "`mixed`": (pa.float64(), [0.1, 0.2, -0.3, 1e9, -1e9, 0.7, None, 1e-5, 3.0]),
-    "cents[2]": (pa.decimal128(12, 2), [None, Decimal("0.00"), Decimal("-1.25"), Decimal("9999999999.99")]),
+    "cents[2]": (
+        pa.decimal128(12, 2),
+        [None, Decimal("0.00"), Decimal("-1.25"), Decimal("0.35"), Decimal("9999999999.99")],
+    ),
     "wide": (pa.decimal128(38, 6), [None, WIDE, LEAST, Decimal("0.000001"), Decimal("12345678901234567890123.456789")]),
     "é 日本": (pa.string(), [None, "", "a", "b", "é", "e\u0301", "\U0001f600", "\x00", "a`.[b]"]),
     "b": (pa.bool_(), [None, True, False]),

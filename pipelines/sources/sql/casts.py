@@ -19,6 +19,7 @@ from tidegate.pipelines.sources.sql import moments, texts, times
 from tidegate.pipelines.sources.sql.numbers import arrays, nulls_of, saturated
 from tidegate.pipelines.sources.sql.program import Call, Constant, Node, RowFailure, Value
 from tidegate.pipelines.sources.sql.reading import Unproven
+from tidegate.windowing.aggregates.doubles import doubles_of, unscaled
 from tidegate.windowing.type_names import name_of
 
 EXACT_DIGITS = 15
@@ -142,23 +143,17 @@ def floating_to_integer(value: Value, kind: pa.DataType) -> Value:
     return pa.array(saturated(np.trunc(numbers), np.int64), pa.int64(), mask=nulls_of(values)).cast(kind)
 
 
-def _unscaled(values: pa.Array) -> Any:
-    """Return decimals of at most 18 digits as int64 without their scale."""
-    words = np.frombuffer(values.buffers()[1], np.int64)
-    return words[2 * values.offset : 2 * (values.offset + len(values)) : 2]
-
-
 def decimal_to_double(value: Value) -> Value:
     """Cast decimals of at most 15 digits to double, rounded to the nearest."""
     (values,) = arrays(value)
-    return pa.array(_unscaled(values) / float(10**values.type.scale), pa.float64(), mask=nulls_of(values))
+    return pa.array(doubles_of(values), pa.float64(), mask=nulls_of(values))
 
 
 def decimal_to_integer(value: Value, kind: pa.DataType) -> Value:
     """Cast decimals of at most 15 digits to integers: fractions are cut off, and values out of range are errors."""
     (values,) = arrays(value)
-    unscaled = _unscaled(values)
-    whole = np.sign(unscaled) * (np.abs(unscaled) // 10**values.type.scale)
+    numbers = unscaled(values)
+    whole = np.sign(numbers) * (np.abs(numbers) // 10**values.type.scale)
     return pa.array(whole, pa.int64(), mask=nulls_of(values)).cast(kind)
 
 

@@ -44,7 +44,7 @@ from tidegate.windowing.aggregates import (
     Variance,
     VectorisedAggregate,
 )
-from tidegate.windowing.aggregates.doubles import Total, added, sums
+from tidegate.windowing.aggregates.doubles import Total, added, doubles_of, sums
 from tidegate.windowing.aggregates.exact import SumOutOfRange, unwrapped, wrapped
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import TimedAggregateFunction
@@ -60,6 +60,7 @@ INPUT = pa.schema(
         ("b", pa.bool_()),
         ("d", pa.decimal128(38, 2)),
         ("e", pa.decimal128(20, 2)),
+        ("price", pa.decimal128(10, 2)),
         ("i", pa.int8()),
         ("raw", pa.binary()),
     ]
@@ -184,6 +185,20 @@ def test_the_variance_of_one_value_is_null_of_a_sample_and_zero_of_a_population(
     assert of(Variance("x"), "x", 0.1) is None
     assert of(Variance("x", sample=False), "x", 0.1, None) == 0.0
     assert math.isnan(of(Variance("x"), "x", 1.0, math.inf))
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.decimal128(10, 2), pa.decimal128(15, 6), pa.decimal128(18, 2), pa.decimal128(15, 15)]
+)
+def test_decimals_become_the_nearest_doubles(kind: pa.DataType) -> None:
+    values = [Decimal(number).scaleb(-kind.scale) for number in range(-2000, 2000)]
+    doubles = doubles_of(pa.array([Decimal(0), None, *values], kind)[1:])
+    assert doubles.tolist() == [0.0, *map(float, values)]
+
+
+def test_a_quantile_of_prices_is_a_price() -> None:
+    assert of(ApproxQuantile("price", 0.5), "price", Decimal("0.35"), None) == 0.35
+    assert of(StandardDeviation("price"), "price", *[Decimal("0.35")] * 3) == 0.0
 
 
 def test_first_and_last_go_by_time_and_may_be_null() -> None:
