@@ -337,13 +337,19 @@ def as_frame(rows: pa.Table, key: Sequence[str] = ()) -> pd.DataFrame:
     # A time within a struct or a map becomes a Python datetime, which can't exceed the year 9999.
     rows = as_text(rows, only_nested=True)
     frame: pd.DataFrame = rows.to_pandas(date_as_object=False)
-    for name in key:
+    for name in rows.column_names:
         kind = rows.schema.field(name).type
-        if pa.types.is_string(kind) and pc.any(pc.match_substring(rows[name], "\0")).as_py():
+        if name in key and pa.types.is_string(kind) and pc.any(pc.match_substring(rows[name], "\0")).as_py():
             frame[name] = rows[name].to_pandas(types_mapper={kind: pd.StringDtype("pyarrow")}.get)
-        elif pa.types.is_int64(kind) and rows[name].null_count:
+        elif pa.types.is_int64(kind) and rows[name].null_count and (name in key or not _are_doubles(rows[name])):
             frame[name] = rows[name].to_pandas(types_mapper={kind: pd.Int64Dtype()}.get)
     return frame
+
+
+def _are_doubles(integers: pa.ChunkedArray) -> bool:
+    """Return True if a double holds each of these integers exactly."""
+    bounds = pc.min_max(integers).as_py()
+    return all(abs(bound or 0) <= 2**53 for bound in bounds.values())
 
 
 CHECKSUMS = ("key_group", "recorded", "computed")

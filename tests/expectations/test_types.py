@@ -181,3 +181,31 @@ def test_a_decimal_equals_the_limit_of_the_same_digits() -> None:
         one = pa.table({"v": pa.array([cent], pa.decimal128(10, 2))})
         between = gxe.ExpectColumnValuesToBeBetween(column="v", min_value=float(cent), max_value=cent)
         assert outcome_of(between, one).success, cent
+
+
+IDS = [1_700_000_000_000_000_001, 1_700_000_000_000_000_002, None]
+
+
+@pytest.mark.parametrize(
+    ("expectation", "observed"),
+    [
+        (gxe.ExpectColumnValuesToBeUnique(column="v"), "0 of 3 rows break it"),
+        (gxe.ExpectCompoundColumnsToBeUnique(column_list=["v", "w"]), "0 of 3 rows break it"),
+        (gxe.ExpectColumnUniqueValueCountToBeBetween(column="v", min_value=2, max_value=2), "2"),
+        (gxe.ExpectColumnValuesToBeInSet(column="v", value_set=IDS[:2]), "0 of 3 rows break it"),
+        (gxe.ExpectColumnValuesToNotBeInSet(column="v", value_set=[IDS[1]]), "1 of 3 rows break it"),
+        (gxe.ExpectColumnPairValuesToBeEqual(column_A="v", column_B="w"), "1 of 3 rows break it"),
+        (gxe.ExpectColumnValuesToBeIncreasing(column="v", strictly=True), "0 of 3 rows break it"),
+        (gxe.ExpectColumnValuesToMatchRegex(column="v", regex=r"^\d{19}$"), "0 of 3 rows break it"),
+        (
+            gxe.UnexpectedRowsExpectation(unexpected_rows_query=f"SELECT * FROM {{batch}} WHERE v = {IDS[1]}"),
+            "1 of 3 rows break it",
+        ),
+        (gxe.ExpectColumnValuesToBeOfType(column="v", type_="int64"), "int64"),
+    ],
+)
+def test_numbers_of_19_digits_are_exact_though_one_is_null(expectation: Any, observed: str) -> None:
+    rows = pa.table({"v": pa.array(IDS), "w": pa.array([IDS[0], IDS[1] + 1, None]), "k": ["x", "y", "z"]})
+    outcome = outcome_of(expectation, rows)
+    assert outcome.summary == observed
+    assert all("e+18" not in str(example) for example in outcome.examples)
