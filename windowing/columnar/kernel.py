@@ -165,10 +165,11 @@ class Rules:
 
 
 def cleanup_times(lasts: Int64s, lateness: Millis) -> Int64s:
-    """Return the time at which each window is cleaned up, at most the last time of the range."""
+    """Return the time at which each window is cleaned up; see `Cleanup.time` of the row operator."""
     if lateness == 0:
         return lasts
-    return np.maximum(np.minimum(lasts + lateness, LAST_TIME - 1), lasts)
+    cleanups = np.minimum(lasts, MAX_TIMESTAMP - lateness) + lateness
+    return np.where(lasts < LAST_TIME, np.minimum(cleanups, LAST_TIME - 1), cleanups)
 
 
 @dataclass(frozen=True, kw_only=True)

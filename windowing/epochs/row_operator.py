@@ -127,7 +127,11 @@ class RowOperator:
             if compute.reduce is not None:
                 compute = replace(compute, reduce=_reducing(compute.reduce, inputs[0]))
             return WindowOperator(
-                compute, panes=self._panes, late_output=self._late_output, account_for_all=self._account_for_all
+                compute,
+                panes=self._panes,
+                late_output=self._late_output,
+                account_for_all=self._account_for_all,
+                check_times=True,
             )
         if isinstance(compute, KeyedProcess):
             return KeyedProcessOperator(compute, value_type=inputs[0])

@@ -66,10 +66,14 @@ class Cleanup:
     def time(self, window: Window) -> Millis:
         """Return the time at which a window is cleaned up, at most the last time of the range.
 
-        A window that waits for that time is cleaned up at the end of input. Only the global window ends later.
+        A window that waits for that time is cleaned up at the end of input. The global window, and windows after the
+        range, which only an operator outside of a pipeline gets, are cleaned up as in Flink: if the sum exceeds int64,
+        never.
         """
-        cleanup = window.max_timestamp + self._lateness
-        return cleanup if cleanup < LAST_TIME else max(LAST_TIME - 1, window.max_timestamp)
+        last = window.max_timestamp
+        if last >= LAST_TIME:
+            return min(last + self._lateness, MAX_TIMESTAMP)
+        return min(last + self._lateness, LAST_TIME - 1)
 
     def is_due(self, cell: WindowCell) -> bool:
         """Return True if a window past its cleanup time has not been cleaned up.

@@ -65,6 +65,9 @@ class WindowTriggerContext:
     def _checked(self, time: Millis) -> Millis:
         if (type(time) is int and in_range(time)) or self._owner is None:
             return time
+        if self.slot[1] is not None and time == self.slot[1].max_timestamp:
+            # Windows are checked on their own.
+            return time
         return checked_time(time, f"time of a timer of {type(self._owner).__name__}")
 
     def _delete(self, timers: TimerQueue, time: Millis) -> None:

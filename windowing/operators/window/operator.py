@@ -44,6 +44,8 @@ class WindowOperator(KeyedOperator):
         account_for_all: True also emits, as late, the elements for which Flink raises an error or which it drops
             silently: those whose merge would end a window in the past, and those that are not late themselves although
             all their windows are. A window that the clock has already passed is not opened again either.
+        check_times: True refuses windows and timers of user code outside the range of times, which tables can't hold;
+            False takes every int64, as Flink does.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class WindowOperator(KeyedOperator):
         panes: PanePolicy | None = None,
         late_output: bool = True,
         account_for_all: bool = False,
+        check_times: bool = False,
     ) -> None:
         super().__init__()
         self.windows = windows
@@ -65,7 +68,7 @@ class WindowOperator(KeyedOperator):
         self._assign = windows.assigner.assign_windows
         self._may_draw_stagger = True
         self.merging = windows.assigner.merges
-        self._checks_windows = windows.assigner.longest_window is None
+        self._checks_windows = check_times and windows.assigner.longest_window is None
         self._event_time = windows.assigner.is_event_time
         self._ends_by_clock = windows.ends_by_clock
         self._lateness = windows.lateness
@@ -75,7 +78,7 @@ class WindowOperator(KeyedOperator):
         self._late_output, self._account_for_all = late_output, account_for_all
         self._contents = contents_of(windows)
         self._add = self._contents.add
-        self._context = WindowTriggerContext(self.timers, self.cleanup, self._trigger)
+        self._context = WindowTriggerContext(self.timers, self.cleanup, self._trigger if check_times else None)
         self._function = windows.process if isinstance(windows.process, ProcessWindowFunction) else None
         self._function_context = (
             None
