@@ -404,8 +404,8 @@ def changed_partitions(
     Windows without bounds belong to no partition. `since` describes the results that readers know. Without it, every
     partition counts as changed. If rows have been removed since then and their files no longer exist, every partition
     between the first and the last one that readers know counts. Partitions with a failing window are held back; they
-    count as changed as soon as none of their windows fails. `zone` is the time zone of the partitions; those of another
-    zone were other partitions, so then every partition counts.
+    count as changed as soon as none of their windows fails. `zone` is the time zone of the partitions; if `since` has
+    another zone, every partition counts as changed.
     """
     spans = Partitions(unit, zone)
     if since is not None and since.zone != zone:

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.expectations.beside import NewWindows
 from tidegate.expectations.changed import Changed, Mark, changed_partitions
+from tidegate.expectations.neighbours import NewWindows
 from tidegate.expectations.pinned import Pinned, pin
 from tidegate.expectations.run import QualityRun, run_suites
 from tidegate.expectations.suites import TableSuite, check_suite, own_suite, suites, windows_suite
@@ -163,14 +163,14 @@ def check(
     pinned = pin(tables, value, epoch, folder, everything=everything)
     for name, field, suite, _ in loaded:
         check_suite(suite, field, pinned.slices.schema, name.removeprefix("new "))
-    beside = [*_suites_of_other_tables(config, pinned, value)]
+    of_others = [*_suites_of_other_tables(config, pinned, value)]
     entry = config.entry(pipeline)
     partitions: PartitionUnit = "day" if entry.asset_partitions == "none" else entry.asset_partitions
     of_windows = [
         windows_suite(name, suite, NewWindows(pinned, partitions, shown, entry.windows.early))
         for name, _, suite, shown in loaded
     ]
-    run = run_suites(suites(pinned, *beside, *of_windows), pinned, tables, artifacts_of(config))
+    run = run_suites(suites(pinned, *of_others, *of_windows), pinned, tables, artifacts_of(config))
     now = system_clock()
     outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)
     clean(config, now)
@@ -215,7 +215,7 @@ def acknowledge(config: Config, pipeline: str, where: str, reason: str) -> Ackno
 
 
 def _suites_of_windows(config: Config, pipeline: str) -> Iterator[tuple[str, str, Any, bool]]:
-    """Yield the pipeline's suites over windows: name of the rows, field, suite, and if it sees windows as shown."""
+    """Yield the pipeline's suites over windows: name of the rows, field, suite, and True if it sees shown windows."""
     entry = config.entry(pipeline)
     for name, field, path, shown in (
         ("new final windows", "suite", entry.suite, False),

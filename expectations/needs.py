@@ -1,4 +1,4 @@
-"""What an expectation needs beside the new windows, and how it reads the columns that it names.
+"""What an expectation needs in addition to the new windows, and how it reads the columns that it names.
 
 A check sees only the windows that are new since the last one that passed. That is enough for a rule about single
 windows. A rule that compares windows would find nothing to compare with, so it declares what it needs:
@@ -8,7 +8,7 @@ windows. A rule that compares windows would find nothing to compare with, so it 
   that don't agree.
 - `partition`: all windows of each event-time partition (a day, an hour or a month). Totals and row counts are judged
   once the partition is complete.
-- `standing`: all windows that stand, new and old.
+- `standing`: all standing windows, new and old.
 
 A class declares it as `needs: ClassVar[Needs]`. `CORE` has a decision for each expectation of Great Expectations.
 """
@@ -43,7 +43,7 @@ _ONE = Fact("nothing", "as they are")
 _COMPARED = Fact("nothing", "values")
 
 CORE: Final[Mapping[type[Any], Fact]] = {
-    # Order: the previous window decides.
+    # Order: each window is compared with the previous one.
     gxe.ExpectColumnValuesToBeIncreasing: Fact("neighbours", "values"),
     gxe.ExpectColumnValuesToBeDecreasing: Fact("neighbours", "values"),
     # Uniqueness over time, and distance from what is usual.
@@ -52,7 +52,7 @@ CORE: Final[Mapping[type[Any], Fact]] = {
     gxe.ExpectColumnValueZScoresToBeLessThan: Fact("standing", "numbers"),
     gxe.ExpectColumnValuesToNotBeOutliers: Fact("standing", "numbers"),
     gxe.ExpectColumnStdevToBeBetween: Fact("standing", "numbers"),
-    # Totals: they depend on how many windows are counted, and completeness: on which ones are there.
+    # Totals depend on how many windows are counted, and completeness on which windows exist.
     gxe.ExpectTableRowCountToBeBetween: Fact("partition", "as they are"),
     gxe.ExpectTableRowCountToEqual: Fact("partition", "as they are"),
     gxe.ExpectColumnSumToBeBetween: Fact("partition", "numbers"),
@@ -106,7 +106,7 @@ CORE: Final[Mapping[type[Any], Fact]] = {
     gxe.ExpectTableColumnCountToEqual: _ONE,
     gxe.ExpectTableColumnsToMatchOrderedList: _ONE,
     gxe.ExpectTableColumnsToMatchSet: _ONE,
-    # They need a database.
+    # These need a database.
     gxe.ExpectTableRowCountToEqualOtherTable: _ONE,
     gxe.ExpectQueryResultsToMatchComparison: _ONE,
     # A query that compares rows declares what it needs in a subclass.
@@ -116,6 +116,6 @@ CORE: Final[Mapping[type[Any], Fact]] = {
 
 
 def fact_of(expectation: Any) -> Fact:
-    """Return the facts of an expectation; the class of a user counts as one about single rows unless it says more."""
+    """Return the facts of an expectation; a user's class judges single rows unless it declares otherwise."""
     known = next((CORE[each] for each in type(expectation).__mro__ if each in CORE), _ONE)
     return known._replace(needs=getattr(expectation, "needs", known.needs))

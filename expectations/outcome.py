@@ -23,10 +23,10 @@ from great_expectations.core.expectation_validation_result import (
 from great_expectations.core.metric_domain_types import MetricDomainTypes
 from great_expectations.execution_engine import PandasExecutionEngine
 
-from tidegate.expectations.beside import Part
 from tidegate.expectations.invariants.rule import Rule
 from tidegate.expectations.invariants.tables import COMPUTED
 from tidegate.expectations.needs import fact_of
+from tidegate.expectations.neighbours import Part
 from tidegate.expectations.typed import columns_of
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.manifest import Manifest
@@ -113,14 +113,14 @@ class Outcome:
             self.failing.append(pd.DataFrame(selected))
             self.examples += [self._example(row, all_columns=True) for row in selected[:left]]
         else:
-            # A total is wrong because of the windows that are new in its partition, or else of any.
+            # A wrong total is blamed on the new windows of its partition, or on all if none is new.
             chosen = np.ones(len(rows), np.bool_) if part.new is None or not part.new.any() else part.new
             self.failing.append(pd.DataFrame(rows[chosen]) if part.time else None)
             values = list(raw.get("partial_unexpected_list") or ()) or [raw.get("observed_value")] * bool(part.time)
             self.examples += [Example("", part.time, shown(value)) for value in values[:left]]
 
     def _take_counted(self, places: npt.NDArray[np.int64], part: Part, counts: npt.NDArray[np.bool_]) -> None:
-        """Add the rows that break it, of which only those count that are new or were compared with a new one."""
+        """Add the failing rows that count: those that are new or were compared with a new one."""
         rows, applies = part.rows, self._applies_to(part.rows)
         broken = places[counts[places]]
         if part.before is not None:
@@ -139,12 +139,12 @@ class Outcome:
         shown_places = broken[: MOST_EXAMPLES - len(self.examples)].tolist()
         others = self._compared_with(shown_places, part)
         self.examples += [
-            self._example(_record(rows, place), beside=None if other is None else _record(rows, other))
+            self._example(_record(rows, place), other=None if other is None else _record(rows, other))
             for place, other in zip(shown_places, others, strict=True)
         ]
 
     def _compared_with(self, places: Sequence[int], part: Part) -> list[int | None]:
-        """Return for each row the one before it, or one with equal values if they must be unique."""
+        """Return for each row the row before it, or a row with equal values if values must be unique."""
         if part.before is not None:
             return [int(part.before[place]) for place in places]
         if fact_of(self.expectation).reads != "identity" or not places:
@@ -158,7 +158,7 @@ class Outcome:
         ]
 
     def _applies_to(self, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
-        """Mark the rows that it is about: those that satisfy its condition and have a value."""
+        """Mark the rows that the expectation judges: those that satisfy its condition and have a value."""
         chosen = pd.Series(True, index=rows.index)
         if isinstance(self.expectation, Rule):
             return chosen.to_numpy()
@@ -177,8 +177,8 @@ class Outcome:
         names = [*self.key, *(name for name in ("window_start", "event_time") if name in rows)]
         if selected and (missing := [name for name in names if name not in selected[0]]):
             raise UsageError(
-                f"{self.type}: its query compares windows, so select {', '.join(missing)}, too: without them nothing "
-                "says which windows are new"
+                f"{self.type}: its query compares windows, so select {', '.join(missing)}, too: without them it is "
+                "unknown which windows are new"
             )
         texts = zip(*(rows[name].map(shown) for name in names), strict=True)
         places: dict[tuple[str, ...], list[int]] = {}
@@ -266,8 +266,8 @@ class Outcome:
             if part is not None
         ]
 
-    def _example(self, row: dict[str, Any], all_columns: bool = False, beside: dict[str, Any] | None = None) -> Example:
-        """Return a row as an example; `beside` is the row that it was compared with."""
+    def _example(self, row: dict[str, Any], all_columns: bool = False, other: dict[str, Any] | None = None) -> Example:
+        """Return a row as an example; `other` is the row that it was compared with."""
         key = {name: row[name] for name in self.key if name in row}
         others = [name for name in row if name not in key and name not in _BOUNDS]
         window = _window(row)
@@ -276,18 +276,18 @@ class Outcome:
             chosen = self.expectation.shown
             if chosen is not None:
                 others = [name for name in chosen if name in row]
-            elif beside is not None:
+            elif other is not None:
                 others = [name for name in others if name in named]
         elif (key or window) and not all_columns:
             others = [name for name in others if name in named]
         value = _pairs(row, others)
-        if beside is not None:
-            owner = {name: beside[name] for name in self.key if name in beside}
+        if other is not None:
+            owner = {name: other[name] for name in self.key if name in other}
             before = fact_of(self.expectation).needs == "neighbours"
             of_other = "" if before and _key(owner) == _key(key) else _key(owner)
-            place = ", ".join(filter(None, (of_other, _window(beside))))
+            place = ", ".join(filter(None, (of_other, _window(other))))
             value = ", ".join(filter(None, (value, f"{'after' if before else 'as'} {place}")))
-            value = f"{value}: {_pairs(beside, others)}" if others and before else value
+            value = f"{value}: {_pairs(other, others)}" if others and before else value
         return Example(_key(key), window, value)
 
 

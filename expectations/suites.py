@@ -22,9 +22,9 @@ from great_expectations.execution_engine import PandasExecutionEngine
 from great_expectations.expectations.registry import get_metric_provider
 
 from tidegate.expectations import unexpected_rows
-from tidegate.expectations.beside import NewWindows, Part
 from tidegate.expectations.invariants import tables, windows
 from tidegate.expectations.needs import CORE, NEEDS, Fact, fact_of
+from tidegate.expectations.neighbours import NewWindows, Part
 from tidegate.expectations.pinned import Pinned, as_frame
 from tidegate.expectations.typed import columns_of, fitted, type_faults, typed
 from tidegate.pipelines.definition.window_shape import WindowShape
@@ -50,7 +50,8 @@ class TableSuite:
         frames: the rows, for suites of tidegate.
         expectations: the expectations.
         of_windows: True if the rows are windows, so that a failing row belongs to a partition.
-        own: the rows of one of the pipeline's own suites, for each group of expectations that read them alike.
+        own: the rows of one of the pipeline's own suites, for each group of expectations that read them in the same
+            way.
         schema: types of these rows.
         waits: what to report for an expectation that had no rows to judge; "" if it is left out.
     """
@@ -85,7 +86,7 @@ def _copies(suite: Any) -> tuple[Any, ...]:
 
 
 def own_suite(name: str, suite: Any, rows: pa.Table) -> TableSuite:
-    """Return one of the pipeline's own suites over rows that are no windows, which messages call `name`."""
+    """Return one of the pipeline's own suites over rows that are not windows, which messages call `name`."""
     copies = _copies(suite)
 
     def batches() -> Iterator[Batch]:
@@ -99,7 +100,7 @@ def own_suite(name: str, suite: Any, rows: pa.Table) -> TableSuite:
 def windows_suite(name: str, suite: Any, windows: NewWindows) -> TableSuite | None:
     """Return one of the pipeline's own suites over new windows, which messages call `name`.
 
-    Each expectation gets what it needs beside them. Return None if nothing is to be judged.
+    Each expectation also gets the older windows that it needs. Return None if nothing is to be judged.
     """
     copies, pinned = _copies(suite), windows.pinned
     if not windows and not any(fact_of(each).needs == "partition" for each in copies):
@@ -315,7 +316,7 @@ def _faults(expectation: Any, schema: pa.Schema, what: str) -> Iterator[str]:
             f"such as needs: ClassVar[Needs] = 'neighbours', or 'nothing' if these rows are enough"
         )
     if fact_of(expectation).needs not in NEEDS:
-        yield f"needs = {fact_of(expectation).needs!r} is none of {', '.join(NEEDS)}"
+        yield f"needs = {fact_of(expectation).needs!r} is not one of {', '.join(NEEDS)}"
     if expectation.expectation_type != _MAY_LACK:
         for column in columns_of(expectation):
             if column not in columns:

@@ -85,7 +85,7 @@ def fitted(expectation: Any, schema: pa.Schema) -> Any:
 
 
 def type_faults(expectation: Any, schema: pa.Schema) -> Iterator[str]:
-    """Yield why an expectation can't read the columns that it names, or compare them with its limits."""
+    """Yield the reasons why an expectation can't read its columns, or compare them with its limits."""
     fact = fact_of(expectation)
     reads = fact.reads
     fields = [schema.field(name) for name in columns_of(expectation) if name in schema.names]

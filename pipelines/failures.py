@@ -154,7 +154,7 @@ def line_of_user(trace: str) -> str | None:
 
 
 def is_of_user(error: BaseException) -> bool:
-    """Return True if code of the user raised an error that was caught in Tidegate's code."""
+    """Return True if the user's code raised an error that was caught in Tidegate's code."""
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     return any(not _OURS.search(file) and not _LIBRARY.search(file) for file in files)
 

@@ -71,8 +71,8 @@ def needs(subject: str, library: str, extra: str | None = None) -> str:
 def pip_install(extra: str) -> str:
     """Return the pip command that installs extras from the place that this installation came from.
 
-    An installation from an index has no record of its origin (PEP 610), so only that one is named without a place: an
-    index that Tidegate was not released to could hold a package of the same name by somebody else.
+    An installation from an index has no record of its origin (PEP 610), so only for that one does the command have the
+    bare name: on any other index, the name may belong to a package of somebody else.
 
     Args:
         extra: name of the extra, or several with commas between them.

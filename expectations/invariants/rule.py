@@ -47,7 +47,7 @@ class Rule(BatchExpectation):
     text: ClassVar[str] = ""
     """Description of the rule, with parameters as `$name`."""
     needs: ClassVar[Needs] = "nothing"
-    """What it needs beside the new windows of a check: `nothing`, `neighbours`, `partition` or `standing`."""
+    """What it needs in addition to the new windows: `nothing`, `neighbours`, `partition` or `standing`."""
     shown: ClassVar[tuple[str, ...] | None] = None
     """Columns that an example shows in addition to key and window; None shows all columns."""
     success_keys: ClassVar[tuple[str, ...]] = ()
@@ -64,7 +64,7 @@ class Rule(BatchExpectation):
         """Return a boolean for each row, with the index of `rows`: whether it breaks the rule.
 
         If `needs` is `neighbours`, `rows` has the windows of each key without gaps in between, ordered by key and
-        start. A marked row means that it doesn't agree with the window before it.
+        start. True marks a window that does not agree with the one before it.
         """
 
     @classmethod

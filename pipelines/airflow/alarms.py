@@ -259,7 +259,7 @@ def what_failed(alarm: dict[str, Any]) -> list[str]:
 def open_incidents(config: Config, pipeline: str) -> dict[str, Any]:
     """Return the open incidents of a pipeline by name, each with the time of its first failure.
 
-    A damaged file has none, because it must keep no alarm from being raised; the next incident replaces the file.
+    A damaged file counts as empty, so that new alarms can still be raised; the next incident replaces it.
     """
     try:
         return read_incidents(artifacts_of(config), pipeline)

@@ -108,7 +108,7 @@ def names() -> list[str]:
 
 
 def streams_in_airflow(names: Sequence[str]) -> dict[str, Any]:
-    """Return when the newest version of each stream's DAG was written, by the pipeline's name, if it has a DAG."""
+    """Return the pipelines that have a stream's DAG, each with the time at which its newest version was written."""
     dags = [f"{name}__stream" for name in names]
     with create_session() as session:
         query = session.query(SerializedDagModel.dag_id, SerializedDagModel.last_updated)
@@ -118,7 +118,10 @@ def streams_in_airflow(names: Sequence[str]) -> dict[str, Any]:
 
 
 def places_of(names: Sequence[str]) -> dict[str, Place | str]:
-    """Return the pipelines of these names, or why there is none. A DAG is read again only when it has changed."""
+    """Return the pipelines with these names; for a name without a pipeline, the reason.
+
+    A DAG is read again only when it has changed.
+    """
     written, places = streams_in_airflow(names), dict[str, Place | str]()
     for name in names:
         mark = written.get(name)
@@ -220,7 +223,7 @@ def pipelines(request: Request, user: GetUserDep) -> Response:
 def summaries(
     request: Request, user: GetUserDep, name: Annotated[list[Name], Query(min_length=1, max_length=MOST)]
 ) -> Response:
-    """Return the lines of some pipelines. Each has its own error, even if the user may not read the pipeline."""
+    """Return the lines of pipelines. An error, such as a missing permission, appears in the line of its pipeline."""
     answer = _Answer(request)
     places = places_of([each for each in name if may_read(each, user)])
     found = [place for place in places.values() if isinstance(place, Place)]
@@ -247,7 +250,7 @@ def overview(request: Request, pipeline: Readable, user: GetUserDep) -> Response
 
 
 class _Answer:
-    """Makes the answer to a poll: empty if the page already has it, and with the processor time that it took.
+    """Response to a poll: its processor time, and the content unless the page already has it.
 
     The page polls less often if its answers cost much. The time is that of all threads of this process, because the
     libraries that read tables have their own.

@@ -36,7 +36,7 @@ every few seconds, because a host that dies writes no exit code.
 _END, _FOLLOWER = "end", "follower"
 
 _DEPTH = 4
-"""Number of folders of one run: of its DAG, run, task and attempt."""
+"""Depth of a run's folder: DAG, run, task and attempt."""
 
 
 def name_of_task(dag_id: str, run_id: str, task_id: str) -> str:
@@ -177,7 +177,7 @@ class FolderOfRun(RunFiles):
 
     @property
     def _files(self) -> SharedFolder:
-        """Return the folder of all runs: links above it are the user's choice, and links below it nobody's."""
+        """Return the folder of all runs. Links in its path are followed; links below it are refused."""
         return SharedFolder(self.folder.parents[_DEPTH - 1] if len(self.folder.parts) > _DEPTH else self.folder)
 
     def _below(self, name: str) -> str:

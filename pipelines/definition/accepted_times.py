@@ -53,7 +53,7 @@ def not_before_of(source: SourceDescription) -> Millis:
 
 
 def room_of(compute: Compute) -> tuple[Millis, Millis]:
-    """Return how far times that follow from an element may be before and after its own time, milliseconds.
+    """Return how far times that are derived from an element may be before and after its own time, milliseconds.
 
     Gaps that an element has in a column are not included. The operator checks windows of a user's assigner.
     """

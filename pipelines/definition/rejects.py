@@ -88,7 +88,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def cut(column: pa.Array) -> pa.Array:
-    """Return values with those cut that exceed `LONGEST_KEY`: their first 1,000 characters, then their size.
+    """Cut each value that exceeds `LONGEST_KEY` to its first 1,000 characters, followed by its size.
 
     The fields of structs are cut too. The source still has the whole values.
     """

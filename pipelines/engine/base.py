@@ -48,7 +48,7 @@ Names: TypeAlias = Sequence[Sequence[str]]
 """Columns of events by input."""
 
 Pack: TypeAlias = Callable[[], pa.Buffer]
-"""Function that opens a pack. What it returns needs no memory of its own as long as nobody reads it."""
+"""Function that opens a pack. The table that it returns takes no memory until it is read."""
 
 PACKED = pa.schema([(SHARD, pa.int32()), (PACK, pa.binary())])
 """Columns of packs: the number of the shard, and its events as an Arrow stream."""

@@ -315,9 +315,9 @@ class _Read:
         return pa.table([array.cast(each.type) for array, each in zip(arrays, schema, strict=True)], schema=schema)
 
     def _cut(self, table: pa.Table, long: pa.Array) -> pa.Table:
-        """Cut the texts of rows whose keys are too long as table rejects does, so that its rows can be recognized.
+        """Cut the texts of rows whose keys are too long as in table `rejects`, so that its rows can be recognized.
 
-        What was derived from such a text is left out: it would differ if it were derived from the cut text.
+        Values derived from such a text are left out, because those derived from the cut text would differ.
         """
         columns = {name: plain(table[name]).combine_chunks() for name in table.column_names}
         for name, column in columns.items():

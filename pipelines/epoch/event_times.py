@@ -160,7 +160,7 @@ def _snapshot(partition: PartitionWatermark, watermark: Millis) -> WatermarkSnap
 
 
 class ReadsInOrder(Protocol):
-    """An engine, or whatever else can read a slice in order."""
+    """An engine, or anything else that can read a slice in order."""
 
     def in_order(self, files: FileSlice, run: Run, schema: pa.Schema, names: Names, by: Sequence[str]) -> Batches:
         """Run a function over the checked rows of a slice, and yield its results in order; see `Engine.in_order`."""

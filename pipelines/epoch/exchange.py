@@ -124,9 +124,9 @@ class Placing:
 
 
 def unpacked(packs: Sequence[Pack]) -> Iterator[pa.Table]:
-    """Yield the events of packs, one pack at a time, in the order of the first commits of which the packs have events.
+    """Yield the events of packs, one pack at a time, ordered by the first commit in each.
 
-    A pack is opened when its events are wanted, so the packs need not fit in memory together.
+    A pack is opened when its events are needed, so the packs need not fit in memory together.
     """
 
     def first_commit(pack: Pack) -> int:

@@ -238,7 +238,7 @@ class Measures:
     rejecting: set[int] = field(default_factory=set)
 
     def add_all(self, part: FilePart, number: int, counts: Iterable[Counted]) -> None:
-        """Add the counts of a part, which has this number in its slice."""
+        """Add the counts of the part with this number in its slice."""
         for counted in counts:
             if not counted.rows:
                 continue

@@ -31,8 +31,8 @@ from tidegate.windowing.timestamps import as_type
 class ShardJob:
     """Everything that each task of an epoch needs; this value is sent to the executors.
 
-    `pipeline` is the name with which errors about values of its code begin. `old_format` is the format of the state
-    rows if they must be migrated, otherwise None. `next_panes` has pane numbers of sessions that reappear; see
+    `pipeline` is the name that begins messages about values that its code returned. `old_format` is the format of the
+    state rows if they must be migrated, otherwise None. `next_panes` has pane numbers of sessions that reappear; see
     `epoch.next_panes`. `files` is the slice that the events were read from.
     """
 
@@ -74,7 +74,7 @@ class ShardJob:
 
 @contextmanager
 def naming(pipeline: str) -> Iterator[None]:
-    """Add the name of the pipeline to an error about a value of its code, which a run evaluates."""
+    """Add the name of the pipeline to an error about a value that its code returned."""
     try:
         yield
     except IllegalArgument as error:

@@ -210,7 +210,8 @@ def write_rejects(
 ) -> Iterator[pa.RecordBatch]:
     """Write the rows of a slice that can't be used, with all columns and the reason.
 
-    With `long_keys`, these are the rows of the slice's interval whose keys are too long, otherwise all others.
+    With `long_keys`, these are the rows of the slice's interval whose keys are too long; without it, all other rejected
+    rows.
     """
     schema = job.schemas[rejects.NAME]
     parts, size = list[pa.Table](), 0

@@ -24,12 +24,12 @@ from tidegate.windowing.columnar import choose_operator
 from tidegate.windowing.compute import Compute, Windows
 
 MOST_ROWS = 4_000_000
-"""Largest number of events that a shard keeps in memory if it need not. Usual shards are smaller (`cut_shards`)."""
+"""Largest number of events that a shard keeps in memory if it can be fed in pieces; most shards have fewer."""
 ROWS_OF_A_PIECE = 1_000_000
 
 
 def taken(tables: Iterator[pa.Table], compute: Compute) -> tuple[Iterator[pa.Table], bool]:
-    """Return the events of a shard, and True if there are so many that they should pass in pieces."""
+    """Return the events of a shard, and True if there are so many that they should be fed in pieces."""
     first, rows = list[pa.Table](), 0
     for table in tables:
         first.append(table)
@@ -40,7 +40,7 @@ def taken(tables: Iterator[pa.Table], compute: Compute) -> tuple[Iterator[pa.Tab
 
 
 def may_be_cut(compute: Compute) -> bool:
-    """Return True if the events of a shard may pass in pieces."""
+    """Return True if the events of a shard may be fed in pieces."""
     return isinstance(compute, Windows) and compute.may_split_commits and choose_operator(compute).columnar
 
 
@@ -49,11 +49,11 @@ def in_pieces(
 ) -> Iterator[tuple[pa.Table, int, bool]]:
     """Yield the events in the order of their commits, in pieces of at least `rows` rows; only the last may have fewer.
 
-    With each piece come the number of the last commit of which it has events, and True if all events of that commit
-    have come. The last piece is also yielded if it is empty, because it ends the epoch.
+    Each piece comes with the number of its last commit, and True if it completes that commit. The last piece is also
+    yielded if it is empty, because it ends the epoch.
 
     Args:
-        tables: the events, ordered by the first commit of which a table has events.
+        tables: the events, ordered by the first commit in each table.
         commits: number of commits in the epoch.
         complete: True if the last commit ends within the epoch.
         rows: number of rows of a piece.
@@ -64,7 +64,7 @@ def in_pieces(
             continue
         first = pc.min(table[COMMIT]).as_py()
         if size >= rows:
-            # The events of all commits before the first one of this table have come.
+            # All events of the commits before the first one of this table have been yielded.
             whole = pa.concat_tables(held, promote_options="default")
             for limit, ended in ((first - 1, True), (first, False)):
                 due = pc.less_equal(whole[COMMIT], limit)

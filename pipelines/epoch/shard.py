@@ -145,7 +145,7 @@ def outcomes_of(reports: Iterable[pa.RecordBatch]) -> list[ShardOutcome]:
 
 
 def no_events() -> pa.Table:
-    """Return the events of a shard that received none."""
+    """Return an empty table of events, for a shard that received none."""
     return pa.table({COMMIT: [], TIME: []})
 
 
@@ -223,7 +223,7 @@ def _run_in_pieces(
         try:
             yield from run_in_pieces(columnar, fed(), rows, timeline_of(job), 2 * pieces.ROWS_OF_A_PIECE)
         except Exception as error:
-            # The state before the piece is gone, but most errors are those of a row alone.
+            # The state before the piece no longer exists, but most errors depend on a single row only.
             raise_named(job, piece, rows.slice(0, 0), error)
 
     for outcome in run():
@@ -262,7 +262,7 @@ def _unchanged(number: int, before: Shard, receiving: float) -> ShardOutcome:
 
 
 def raise_named(job: ShardJob, events: pa.Table, rows: pa.Table, error: Exception) -> NoReturn:
-    """Raise an error of a shard; if user code raised it, as an error that names the row, the timer or the window.
+    """Raise an error of a shard. If user code raised it, the new error names the row, timer or window.
 
     Raises:
         UserCodeFailed: user code raised it, and a retry would fail in the same way.
@@ -342,8 +342,8 @@ def result_type(job: ShardJob) -> pa.StructType:
 class OutcomeRows:
     """The rows of one shard in one epoch. Each of its events is one element of the outcome.
 
-    `numbers` has the first pane number of each window that reappears. `elements` is the number of events, if these are
-    only some of them.
+    `numbers` has the first pane number of each window that reappears. `elements` is the number of all events, if
+    `events` has only some of them.
     """
 
     def __init__(
@@ -411,7 +411,7 @@ class OutcomeRows:
 
     def _final_at(self, ends: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return the watermark at which each window becomes final; null for the global window, which never ends."""
-        # Code with more lateness may have the windows of a snapshot wait beyond the range of times.
+        # With a longer lateness, windows of a snapshot may wait until a time outside the range.
         waited = pc.add(pc.subtract(ends, 1), self._job.windows.lateness)
         return pc.min_element_wise(waited, pa.scalar(LAST_TIME - 1, pa.int64()), skip_nulls=False)
 

@@ -36,7 +36,7 @@ class Erased(Answer):
         savepoints: names of the savepoints, which no longer contain the keys.
         backups: names of the backups, which may still contain them.
         keys: the keys, each with its parts as strings.
-        shared: keys that meet the condition and were not erased, because they also have rows that don't meet it.
+        shared: keys that were not erased, because only some of their rows meet the condition.
         searched: the tables in which the condition was evaluated; empty without a condition.
         not_searched: the reason why a source could not be searched, by source.
     """

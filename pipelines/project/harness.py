@@ -184,7 +184,7 @@ class PipelineHarness:
         """Run one interval in event order: the rows of a table (of two, with `right`) in `[start, end)`.
 
         A missing column of the source is null. As in a run, the first interval rejects the unusable rows of the whole
-        table, and a later interval those that were not in the table before; rows that came for the time before the
+        table, and a later interval those that were not in the table before; rows that arrived for the time before the
         interval are late, or go into windows that are still open.
 
         Raises:

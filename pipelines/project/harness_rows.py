@@ -1,4 +1,4 @@
-"""Rows of a test as the rows of a slice, which the code of a run evaluates, checks and counts."""
+"""Presents the rows of a test as a slice, which the code of a run evaluates, checks and counts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Derive: TypeAlias = Callable[[dict[str, Any]], Row | None]
 
 @dataclass(frozen=True, slots=True)
 class HarnessInput:
-    """What evaluates the rows of an input: `derive`, or the programs of a run if it is None.
+    """Evaluates the rows of an input with `derive`, or with the programs of a run if it is None.
 
     Args:
         source: columns of the source, in the types of Delta.
@@ -59,7 +59,7 @@ class HarnessInput:
         """
         schema = _in_delta(source)
         if derive is not None:
-            # The function does what the expressions say.
+            # The function takes the place of the expressions.
             choice = _choice(pipeline, replace(input_, columns={}, where=None), schema)
             return cls(schema, schema if derived is None else _in_delta(derived), choice, derive)
         choice = _choice(pipeline, input_, schema)
@@ -98,7 +98,7 @@ class HarnessSlice:
     rejected: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, part: FilePart, rows: Sequence[Row], with_rejects: bool = True) -> None:
-        """Evaluate the rows of a part, check and count them. `with_rejects` is that of `measure_files`."""
+        """Evaluate the rows of a part, check and count them. For `with_rejects`, see `measure_files`."""
         table = self.slice.tables[part.input]
         source = _table(rows, self.inputs[part.input].source)
         number, places, columns = len(self.parts), np.arange(len(rows)), table.columns
@@ -113,7 +113,7 @@ class HarnessSlice:
         self.measures.add_all(part, number, count_all(columns, judged, part, with_rejects))
         flags_of = {reason: flags for reason, flags in judged.rejected.items() if with_rejects}
         if (long := judged.rejected.get(rejects.KEY_TOO_LONG)) is not None:
-            # Such rows count as usable: a run finds them in the interval of their times.
+            # Such rows count as usable, because a run rejects them in the interval of their times.
             flags_of[rejects.KEY_TOO_LONG] = long & judged.counted(part.since, part.until)
         reasons = {int(place): reason for reason, flags in flags_of.items() for place in judged.places[flags]}
         self.rejected.extend(self._rejected(part, rows[place], reasons[place]) for place in sorted(reasons))
@@ -165,7 +165,7 @@ class HarnessSlice:
         return list(dict.fromkeys([*names, *by, *(uses if part.reads_events else ())]))
 
     def _derived(self, number: int, rows: Sequence[Row]) -> pa.Table:
-        """Return the columns that the user's function derives, and a flag for each row: whether it keeps it."""
+        """Return the columns that the user's function derives, and a flag for each row: True if it is kept."""
         derive, schema = self.inputs[number].derive, self.inputs[number].derived
         assert derive is not None
         derived = [derive(dict(row)) for row in rows]

@@ -1,7 +1,7 @@
-"""The keys that a condition on rows selects, for an erasure: those whose rows are all of the person in question.
+"""The keys that a condition on rows selects for an erasure: those whose rows all belong to the person in question.
 
-A key may have rows of other people, such as a day or a shop. It is not erased for one of them: only its own row could
-be removed, and a sum does not tell it apart. Such keys are listed, and stay.
+A key may have rows of other people, such as a day or a shop. It is not erased for one of them, because one person's
+rows can't be removed from a sum. Such keys are listed, and stay.
 
     user_id = 7    ride 1: rows of user 7 only       selected
                    ride 2: rows of users 7 and 8     shared: stays
@@ -38,7 +38,7 @@ class SelectedKeys:
     """The keys that a condition selects, each as texts.
 
     Args:
-        keys: keys of which every known row meets the condition.
+        keys: keys whose known rows all meet the condition.
         shared: keys that also have rows that don't meet it.
         searched: the tables that have the columns of the condition.
         not_searched: the reason why a source was not searched, by source.

@@ -913,8 +913,8 @@ class Project:
             pipeline: name of the pipeline.
             key: values of the key columns, in order.
             keys: several keys.
-            where: a condition on columns of the tables or the source, such as `user_id = 7`. It selects the keys of
-                which every row meets it; keys that also have other rows are listed as `shared`, and stay.
+            where: a condition on columns of the tables or the source, such as `user_id = 7`. It selects the keys whose
+                rows all meet it; keys that also have other rows are listed as `shared`, and stay.
             dry_run: True to return the keys that `where` selects, and change nothing.
 
         Raises:

@@ -87,7 +87,7 @@ class Results(Answer):
             return
         beside = f"{to}.{uuid.uuid4().hex}.part"
         try:
-            # A new file only: nobody can have left a link under its name.
+            # Mode x only creates a file, so it never follows a link that somebody put there.
             with replacing(str(to), beside), open(beside, "xb") as file:
                 _write(self.rows, file, format)
         except OSError as error:
@@ -361,7 +361,7 @@ class ResultQueries:
         return f"SELECT {self._columns} FROM ({self._numbered()}) AS panes WHERE {self._is_newest}"
 
     def final(self) -> str:
-        """Return the query for the windows that no later event can change, by the newest epoch when it runs."""
+        """Return the query for the windows that no later event can change, as of the newest epoch when it runs."""
         if not self.panes:
             return self.latest()
         final_at, timing, watermark = map(self.dialect.name, ("final_at", "timing", "watermark"))

@@ -34,7 +34,7 @@ _ARRIVING = ("in", "late", "no window")
 _RANGES = 12
 """Largest number of ranges of row numbers in a cell."""
 _LAST = 100
-"""Number of lines of a table that come first, if it has more, and of events in a picture."""
+"""Largest number of lines in the first part of a table, and of events in a picture."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class _Lines(RotatingFileHandler):
 
     def _open(self) -> TextIOWrapper:
         file = Path(self.baseFilename)
-        # `work` may be any user's; the folder of logs in it is Tidegate's.
+        # Another user may own `work`, but the folder of logs in it belongs to Tidegate.
         name = file.relative_to(file.parent.parent).as_posix()
         return TextIOWrapper(SharedFolder(file.parent.parent).open(name, APPEND), encoding="utf-8")
 

@@ -118,7 +118,7 @@ def _until(log: Source, end: Position) -> int:
     except ReplacedSource:
         return -1
     except Refused:
-        # A table that was set back has no commits between its head and the end; the next run says so if it matters.
+        # A table that was restored to an older version has no commits up to the end; the next run checks this.
         return log.head
     return end.version
 

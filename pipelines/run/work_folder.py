@@ -165,7 +165,7 @@ def remove_leftovers(folder: Path, pipeline: str) -> None:
         return
     for left in root.glob(f"{pipeline}-*"):
         if left.name.rpartition("-")[0] == pipeline:
-            # It removes nothing behind a link.
+            # `remove` never removes a file that a link leads to.
             shutil.rmtree(left, ignore_errors=True)
     with suppress(OSError):
         # This fails if it does not exist, or contains a checkpoint of another pipeline.
@@ -173,7 +173,7 @@ def remove_leftovers(folder: Path, pipeline: str) -> None:
 
 
 def logs_of_ended_sparks(folder: Path) -> dict[str, float]:
-    """Return the logs in a work folder of Spark processes that have ended, with the times of their last write."""
+    """Return the logs of ended Spark processes in a work folder, each with the time of its last write."""
     logs = SharedFolder(folder).names("logs")
     return {
         log: at
@@ -302,7 +302,7 @@ class FilesOfRuns:
         return [line for line in lines if f'"{self.pipeline}"'.encode() not in line or not self._names_key(line)]
 
     def _has(self, files: Artifacts, name: str) -> bool:
-        """Return True if a file names a key, or if it is not one that Tidegate may read, so that nobody can tell."""
+        """Return True if a file names a key, or if Tidegate may not read it, so that it is unknown."""
         try:
             return self._names_key(files.read(name))
         except Refused:

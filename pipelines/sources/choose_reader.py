@@ -127,7 +127,7 @@ def choose_evaluator(
 ) -> Choice:
     """Return what evaluates the SQL of an input, given the columns of its source.
 
-    `unusual` has, for columns that the programs can't read, the reason.
+    `unusual` maps each column that the programs can't read to the reason.
 
     Raises:
         Refused: an expression reads the clock, uses random values, or has types that don't fit.
@@ -268,6 +268,6 @@ def columns_to_read(pipeline: Pipeline, part: BoundInput, choice: Choice, by_spa
 
 
 def slice_of_tables(bound: BoundPipeline, tables: Sequence[SourceTable]) -> FileSlice:
-    """Return the slice of a pipeline's inputs, without files, whose tables are given."""
+    """Return a slice without files for the inputs of a pipeline, with the given tables."""
     values = pa.schema(zip(bound.used, bound.value_types, strict=True))
     return FileSlice(tuple(tables), bound.key.names, values, bound.source)

@@ -23,7 +23,7 @@ _MARK_OF_DATES, _MARK_OF_INT96 = b"org.apache.spark.legacyDateTime", b"org.apach
 _UTC = (b"UTC", b"Etc/UTC", b"GMT", b"Z")
 
 _FIRST_GREGORIAN_DAY = -141_427
-"""1582-10-15 as days since 1970-01-01, the first day of the Gregorian calendar in the old one."""
+"""1582-10-15, the first Gregorian day of the old calendar, as days since 1970-01-01."""
 
 FIRST_SAME_TIME = -2_208_988_800_000_000
 """1900-01-01T00:00:00Z as microseconds since 1970, from which times are the same in both calendars in every zone."""
@@ -47,7 +47,7 @@ class OldCalendar:
 
     @classmethod
     def of(cls, footer: Mapping[bytes, bytes] | None) -> OldCalendar | None:
-        """Return the calendar that the metadata of a file tells, or None if nothing is in the old one."""
+        """Return the calendar according to a file's metadata, or None if nothing is in the old one."""
         footer = footer or {}
         if _VERSION not in footer:
             return None
@@ -111,7 +111,7 @@ def _old(name: str, values: str) -> pa.ArrowInvalid:
 
 
 def _numbers(values: pa.Array) -> tuple[Int64s, int]:
-    """Return dates as days or times as microseconds, with any number for a null, and the first one that is the same."""
+    """Return dates as days or times as microseconds, and the first value on which both calendars agree."""
     if pa.types.is_date(values.type):
         days = values.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
         return np.array(days.fill_null(0).to_numpy()), _FIRST_GREGORIAN_DAY

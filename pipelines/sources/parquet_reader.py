@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _ROWS, _ROWS_OF_TEXTS = 1_000_000, 65_536
-"""Largest number of rows that are read together: of numbers, times and keys, and of texts, bytes and nested values."""
+"""Largest number of rows in a table: of numbers, times and keys only, and with texts, bytes or nested values."""
 _INSTANT = pa.timestamp("us", tz="UTC")
 
 
@@ -193,7 +193,7 @@ class SourceParquet:
         return _ROWS_OF_TEXTS if any(rejects.is_text(kind) or pa.types.is_nested(kind) for kind in kinds) else _ROWS
 
     def _in_types(self, group: int, read: pa.Table, rows: int, names: Sequence[str]) -> pa.Table:
-        """Return columns of rows of a group as the table defines them, with those that the file lacks."""
+        """Return columns of a group in the types of the source table, including those that the file lacks."""
         columns = []
         for name in names:
             kind = self._columns.schema.field(name).type

@@ -38,7 +38,7 @@ _SHORT |= {"ECT": "Europe/Paris", "IST": "Asia/Kolkata"}  # codespell:ignore
 """Java's `ZoneId.SHORT_IDS`."""
 
 _NOT_JAVAS = frozenset(("Factory", "GMT+0", "GMT-0", "ROC", "localtime", "posixrules"))
-"""Names of the time zone database that Java does not know as such."""
+"""Names in the time zone database that Java does not know, or knows as something else."""
 
 _SAME_SINCE = {
     **dict.fromkeys(("WET", "EET", "MET", "CET", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT"), 1997),
@@ -52,11 +52,11 @@ _WIDEST = 18 * 3600
 
 
 class NotAZone(ValueError):
-    """Text that is not a time zone for Spark."""
+    """The text is not a time zone for Spark."""
 
 
 class OfJavaOnly(ValueError):
-    """A zone that Java may know, but Python does not."""
+    """Java may know the zone, but Python does not."""
 
 
 @lru_cache(maxsize=10_000)

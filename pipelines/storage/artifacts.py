@@ -226,5 +226,7 @@ def incidents_in(content: bytes | None, address: str) -> dict[str, Any]:
         isinstance(each, dict) and isinstance(each.get("since"), str) and isinstance(each.get("what"), list)
         for each in incidents.values()
     ):
-        raise Refused(f"{address}, the file of the open alarms, is damaged. Remove it: the next failed task writes it")
+        raise Refused(
+            f"{address}, the file of the open alarms, is damaged. Remove it: the next failed task writes a new one"
+        )
     return incidents

@@ -1,4 +1,4 @@
-"""Footers of Parquet files: their checksum, which the pages of a file have but its footer lacks.
+"""Checksums of Parquet footers: the format has checksums for the pages of a file, but not for its footer.
 
 A flipped bit in a footer may change the number of rows, the statistics by which row groups are skipped, or the place of
 a column, without any error when the file is read.
@@ -30,7 +30,7 @@ class Readable(Protocol):
 def footer_checksum(file: Readable) -> str:
     """Return the checksum of a file's footer and of all bytes after it, as 16 hexadecimal digits.
 
-    If the length of the footer is damaged, it is the checksum of other bytes.
+    If the stored length of the footer is damaged, the checksum covers other bytes, so it differs.
     """
     size = file.size()
     file.seek(max(size - _END, 0))

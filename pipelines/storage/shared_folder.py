@@ -1,7 +1,7 @@
 """A folder in which other users may write, such as `work` or `artifacts`: no file in it is opened through a link.
 
-Somebody who may write there could otherwise put a link to a file that only Tidegate's user may read, whose content the
-page in Airflow would then show, or to a file that a command would then overwrite. A named pipe would keep a command
+Somebody who may write there could otherwise create a link to a file that only Tidegate's user may read, whose content
+the page in Airflow would then show, or to a file that a command would then overwrite. A named pipe would keep a command
 waiting forever. Every file with a name that others may have created is therefore opened by `SharedFolder.open`.
 """
 
@@ -179,11 +179,12 @@ class SharedFolder:
 
     @contextmanager
     def _refusing(self, folder: int, part: str, name: str) -> Iterator[None]:
-        """Say which part of a name is a link, or no regular file, if it can't be opened for that reason."""
+        """Name the part of a path that is a link or not a regular file, if opening fails for that reason."""
         try:
             yield
         except OSError as error:
-            # A link is ELOOP, or ENOTDIR in the place of a folder; a named pipe without a reader is ENXIO.
+            # Opening a link fails with ELOOP, or with ENOTDIR in place of a folder; a named pipe without a reader with
+            # ENXIO.
             if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
                 error.filename = str(self.root / name)
                 raise
@@ -197,6 +198,6 @@ class SharedFolder:
 
     def _not_regular(self, name: str) -> Refused:
         return Refused(
-            f"{self.root / name} is not a regular file: tidegate opens no other ones below {self.root}, where other "
-            "users may write. Remove it"
+            f"{self.root / name} is not a regular file: tidegate opens only regular files below {self.root}, where "
+            "other users may write. Remove it"
         )

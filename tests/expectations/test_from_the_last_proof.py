@@ -23,7 +23,7 @@ from tests.expectations.broken import broken_by_rules, broken_in
 from tests.expectations.test_quality_command import PIPELINES, USERS
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand, Row
-from tidegate.expectations.beside import NewWindows
+from tidegate.expectations.neighbours import NewWindows
 from tidegate.expectations.pinned import Pinned, pin
 from tidegate.expectations.suites import suites, windows_suite
 from tidegate.pipelines import Pipeline

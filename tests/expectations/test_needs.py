@@ -16,8 +16,8 @@ from great_expectations.expectations.row_conditions import Column
 from tests.expectations.test_neighbours import DAY, FIRST, Payments, window
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.quiet import quiet_pipeline
-from tidegate.expectations.beside import NewWindows
 from tidegate.expectations.library import ExpectWindowsToFollowEachOther, Needs, Rule
+from tidegate.expectations.neighbours import NewWindows
 from tidegate.expectations.pinned import pin
 from tidegate.expectations.run import any_rows, validate
 from tidegate.expectations.suites import windows_suite
@@ -109,7 +109,7 @@ unknown = gx.ExpectationSuite(name="unknown", expectations=[ExpectUnknown()])
     [
         ("blind", "compares rows, but it gets the final windows of one check: declare needs"),
         ("unnamed", "select city, window_start, too"),
-        ("unknown", "needs = 'everything' is none of nothing, neighbours, partition, standing"),
+        ("unknown", "needs = 'everything' is not one of nothing, neighbours, partition, standing"),
     ],
 )
 def test_an_expectation_that_would_be_blind_is_an_error_of_the_suite(suite: str, said: str, tmp_path: Path) -> None:

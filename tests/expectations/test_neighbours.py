@@ -1,4 +1,4 @@
-"""Expectations that compare windows see the windows beside the new ones, checked each day or all at once."""
+"""Expectations that compare windows see the neighbours of new windows, checked each day or all together."""
 
 from __future__ import annotations
 

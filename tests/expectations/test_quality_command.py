@@ -29,8 +29,8 @@ from tests.lake import DAY0, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.recovery.arrivals import copy_of
 from tidegate.expectations import docs
-from tidegate.expectations.beside import NewWindows
 from tidegate.expectations.check import Quality
+from tidegate.expectations.neighbours import NewWindows
 from tidegate.expectations.pinned import pin
 from tidegate.expectations.run import run_suites
 from tidegate.expectations.suites import suites, windows_suite

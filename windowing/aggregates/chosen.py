@@ -187,7 +187,7 @@ class _ByTime(_Chosen, TimedAggregateFunction):
         return entry["at"], order_key(entry["value"])
 
     def _ranks(self, order: pa.Array) -> Int64s:
-        # Null for a group without a value, which any rank serves.
+        # A group without a value has null, so its rank does not matter.
         return np.asarray(order.fill_null(0).to_numpy())
 
 

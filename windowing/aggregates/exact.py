@@ -37,7 +37,7 @@ class SumOutOfRange(OverflowError):
 
 
 class MeanOutOfRange(SumOutOfRange):
-    """A mean does not fit its type, because of the decimal places that a mean has in addition."""
+    """A mean does not fit its type, because a mean has more decimal places than its column."""
 
     def __init__(self, column: str, kind: object, mean: object, narrower: str) -> None:
         OverflowError.__init__(
@@ -155,7 +155,7 @@ def mean_type(kind: pa.Decimal128Type) -> pa.Decimal128Type:
 def mean_of(total: Decimal, count: int, kind: pa.Decimal128Type | None, of: pa.Decimal128Type, column: str) -> Decimal:
     """Return an exact sum of decimals divided by a count, rounded half up once.
 
-    `kind` is the type of the result, and `of` that of the column; they are None if types are unknown, when the result
+    `kind` is the type of the result, and `of` that of the column; if types are unknown, both are None, and the result
     has four digits more after the point than the sum.
 
     Raises:

@@ -55,7 +55,7 @@ class CalendarUnit(Enum):
 _DAYS_OF = {CalendarUnit.DAY: 1, CalendarUnit.WEEK: 7, CalendarUnit.MONTH: 31}
 """Largest number of days of each unit."""
 _SHIFT = 2 * _DAY
-"""More than a change of a zone's offset: zones have skipped and repeated whole days."""
+"""Longer than any change of a zone's offset: zones have skipped and repeated whole days."""
 
 
 @dataclass(frozen=True, slots=True)

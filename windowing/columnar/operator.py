@@ -310,8 +310,8 @@ def run_in_pieces(
 
     Args:
         operator: the operator.
-        pieces: elements, the number of the last commit of which they have elements, and True if that commit ends with
-            them. In event order the commit is 0, and only the last piece ends it.
+        pieces: for each, its elements, the number of its last commit, and True if that commit ends with it. In event
+            order the commit is 0, and only the last piece ends it.
         state: state rows before the epoch.
         timeline: timeline of the epoch.
         rows: see `run_in_passes`.

@@ -56,7 +56,7 @@ class FailedCall:
         window = namespace if isinstance(namespace, TimeWindow) else None
         if element is None:
             return cls(key, None, window, timer, error)
-        # The pane that an element causes has other elements too, so the error is not that of the element.
+        # The pane that an element fires contains other elements too, so the error is not blamed on this one.
         return cls(element[0], element[1] if operator.firing is None else None, window, None, error)
 
 

@@ -102,8 +102,8 @@ class Timeline:
     def held(self) -> Timeline:
         """Return the timeline of the first elements of an epoch in event order, when the others have yet to come.
 
-        The watermark stays, and what fires at the end of the commit waits: no element is late because of the watermark
-        that another element of the epoch reaches.
+        The watermark does not advance, and timers of the end of the commit don't fire: no element is late because of
+        the watermark that another element of the epoch reaches.
         """
         return replace(self, complete=np.zeros(1, np.bool_), final=self.initial)
 

@@ -1,4 +1,4 @@
-"""Types of kept elements to which fields were added, because their source got columns.
+"""Types of kept elements to which fields were added, because columns were added to their source.
 
 A snapshot has types as text. Text is compared with text, and values are converted by their real types, so a name that
 the text can't tell apart (with brackets, for example) can't give a value another meaning: such a type is refused.
@@ -15,7 +15,7 @@ _Parsed: TypeAlias = "str | tuple[str, tuple[tuple[str, _Parsed], ...]]"
 
 
 def only_adds(found: object, expected: object) -> bool:
-    """Return True if a type, as text, is another one to whose structs fields were added."""
+    """Return True if a type, as text, differs from another only by fields that were added to its structs."""
     if not isinstance(found, str) or not isinstance(expected, str):
         return False
     return found != expected and _holds(_parsed(expected), _parsed(found))
@@ -49,7 +49,7 @@ def _parsed(text: str) -> _Parsed:
 
 
 def with_added(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return values in a type with more fields of structs, which are null, or with the fields in another order.
+    """Convert values to a type whose structs have more fields, which become null, or fields in another order.
 
     Raises:
         pa.ArrowException: another part of the type differs.

@@ -267,7 +267,7 @@ class PipelineEntry(Table):
 
     @property
     def clock(self) -> tzinfo:
-        """`timezone` as a value."""
+        """The time zone that `timezone` names."""
         return UTC if self.timezone == "UTC" else ZoneInfo(self.timezone)
 
     @model_validator(mode="after")

@@ -103,7 +103,7 @@ def pack(modules: Iterable[Path], folder: Path) -> Path:
                 packed.writestr(zipfile.ZipInfo(name, _LONG_AGO), b"" if path.is_dir() else path.read_bytes())
     name = f"code-{hashlib.sha256(content.getvalue()).hexdigest()[:16]}.zip"
     files = SharedFolder(folder.parent)
-    # Whoever may write in the folder could leave other code under this name.
+    # Anyone who may write in the folder could put other code under this name.
     if files.read(f"{folder.name}/{name}") != content.getvalue():
         files.write(f"{folder.name}/{name}", content.getvalue())
     return folder / name

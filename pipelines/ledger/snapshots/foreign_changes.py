@@ -62,7 +62,7 @@ def find_change(tables: PipelineTables, table: str, newest: int | None = None) -
 
 
 def from_source(tables: PipelineTables) -> str:
-    """Name the command that computes everything again from the source: it loses nothing that the source still has."""
+    """Describe how to compute everything again from the source, which loses nothing that the source still has."""
     name = tables.pipeline
     return (
         f"compute everything again from the source, which loses nothing: `tidegate stream {name} --restore none "
@@ -71,7 +71,7 @@ def from_source(tables: PipelineTables) -> str:
 
 
 def in_new_folder(tables: PipelineTables) -> str:
-    """Name the way to compute everything again where a table is missing, so that no command can continue."""
+    """Describe how to compute everything again when a table is missing and no command can continue."""
     name = tables.pipeline
     return (
         f"compute everything again from the source: move the folder {tables.warehouse.path(name)} away, and run "

@@ -86,11 +86,11 @@ def mark_of(warehouse: Warehouse, path: str, since: object = None) -> object:
     Args:
         warehouse: the warehouse.
         path: path of the table.
-        since: an earlier mark of the table: from it on, a store lists the log with one request.
+        since: an earlier mark of the table, from which an object store lists the log with one request.
     """
     log = f"{path}/{FOLDER}"
     if is_local(path):
-        # A new entry is a change of its folder.
+        # A new log entry changes the modification time of the folder.
         _, folder = warehouse.filesystem(log)
         return _identity(folder)
     files, key = warehouse.objects(log)

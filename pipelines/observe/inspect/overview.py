@@ -173,7 +173,7 @@ def _epoch(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _alarms(artifacts: Artifacts, pipeline: str) -> dict[str, Any]:
-    """Return the open alarms, or why they can't be read: the tables have nothing to do with their file."""
+    """Return the open alarms, or why their file can't be read, which must not hide the tables."""
     try:
         return {"alarms": _open_alarms(read_incidents(artifacts, pipeline)), "alarms_error": None}
     except Refused as error:

@@ -130,7 +130,7 @@ class Textfile:
 
     def _write(self) -> None:
         try:
-            # The folder of node_exporter is often everybody's.
+            # Other users can often write in the folder of node_exporter.
             SharedFolder(self._file.parent).write(self._file.name, generate_latest(self))
         except (OSError, ValueError, Refused) as error:
             reason = error.strerror if isinstance(error, OSError) else error

@@ -21,7 +21,8 @@ _count = click.IntRange(min=1)
 )
 @click.option("--end", help="Event time at which the backfill ends, exclusive.")
 @click.option(
-    "--slice", help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Days are the pipeline's. Default: one epoch."
+    "--slice",
+    help="Length of each epoch's interval: 6h, 1d, 1w, 1mo. Days follow the pipeline's timezone. Default: one epoch.",
 )
 @click.option("--and-following/--no-and-following", help="After a rerun interval, rerun the later intervals too.")
 @click.option("--fill-gaps", is_flag=True, help="First run the intervals that are missing before --start.")

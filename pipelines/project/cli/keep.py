@@ -81,7 +81,7 @@ def prune(screen: Screen, pipeline: str, days: int) -> Answer:
 )
 @click.option(
     "--where",
-    help="Erase the keys of which every row meets this condition on columns of the tables or the source: user_id = 7.",
+    help="Erase the keys whose rows all meet this condition on columns of the tables or the source: user_id = 7.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the keys that --where selects; change nothing.")
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
@@ -94,8 +94,9 @@ def forget(
     dry_run: bool,
     yes: bool,
 ) -> Answer:
-    r"""Erase KEY (one value for each key column) from state, results, late, rejects and savepoints of PIPELINE.
+    r"""Erase KEY (one value for each key column) from the tables and savepoints of PIPELINE.
 
+    The tables are state, results, windows, late and rejects.
     Instead of KEY, give several keys with --keys, or select them with --where; they are erased in one epoch. In a key,
     \N is a null. Older snapshots are removed too, because they may hold the keys. If nothing ever held a key, nothing
     changes. Erase the rows from the source yourself: a backfill would read any remaining rows again. With --where, list
@@ -126,7 +127,7 @@ def forget(
 
 
 _SHOWN = 20
-"""Number of keys that the question names."""
+"""Largest number of keys that the question lists."""
 
 
 def _ask(question: str) -> None:

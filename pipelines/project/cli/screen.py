@@ -105,7 +105,7 @@ class Screen:
             with (
                 reported_as(f"--output {self.output} can't be written", "The command itself is done"),
                 replacing(str(self.output), beside),
-                # A new file only: nobody can have left a link under its name.
+                # Mode x only creates a file, so it never follows a link that somebody put there.
                 open(beside, "x", encoding="utf-8") as file,
             ):
                 file.write(json_text(data))

@@ -169,7 +169,7 @@ class SourceLog:
             )
 
     def _check_same_table(self, version: int, table_id: str) -> None:
-        """Check that a table id, which a position at a version has, is one of this log, from that version on.
+        """Check that the table id of a position is in this log, at the position's version or later.
 
         A table may get another id while its log continues: deltalake's MERGE with `merge_schema` and `REPLACE TABLE`
         give it one. A position has the id that the head had when it was made, so its version may have an older one.
@@ -204,7 +204,7 @@ class SourceLog:
             return None
 
     def _ids_after(self, version: int) -> Iterator[str]:
-        """Yield the ids that the table got after a version, without those of entries that can't be read."""
+        """Yield the ids that the table got after a version, except in entries that can't be read."""
         for later in range(version + 1, self.head + 1):
             with suppress(FileNotFoundError, ValueError):
                 yield from (str(each["metaData"].get("id")) for each in self._log.actions(later) if "metaData" in each)

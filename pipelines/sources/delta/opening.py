@@ -1,7 +1,7 @@
 """Opening a Delta table as a source: what the error of the Delta library means, and the remedy for it.
 
 A table can't be opened because it is missing, because this user or machine can't reach it, because it has a feature
-that the library does not support, because its log is damaged, or because the library can't read what is not damaged.
+that the library does not support, because its log is damaged, or because the library can't read an undamaged log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPENING = (DeltaError, ValueError)
 _UNKNOWN_FEATURE = re.compile(
     r"^(?!.*does not have the required).*(?:unsupported|not supported|catalog-managed)", re.I | re.S
 )
-"""Words in errors about a table that uses a feature that the library does not support, rather than lacks a feature."""
+"""Matches errors about a feature that the library does not support, but not about a feature that the table lacks."""
 
 
 def open_table(warehouse: Warehouse, path: str) -> DeltaTable:

@@ -1,4 +1,4 @@
-"""Partition values: the log has them as text, and the files don't have them. Text is parsed as Spark parses it.
+"""Partition values, which are text in the log and are not stored in the files. Text is parsed as Spark parses it.
 
 A null is null or an empty string in the log, for every type (Delta's protocol, "Partition Value Serialization").
 OPTIMIZE rewrites both as null. Spark reads other invalid text as null; here it is an error, because rows would silently

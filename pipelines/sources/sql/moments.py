@@ -84,7 +84,9 @@ def read_moment(text: str) -> int:
         raise NotATimestamp
     clock, micros = _zone((zone or "UTC").strip(_BLANKS), text), int((fraction or "")[:6].ljust(6, "0"))
     if is_time_only:
-        raise OnlyBySpark(f"the value {text!r} is a time without a date, which Spark reads as a time today")
+        raise OnlyBySpark(
+            f"the value {text!r} is a time without a date, which Spark reads as that time of the current day"
+        )
     moment = (
         day_number(int(f"{sign}{year}"), month, day) * DAY + (hour * 3600 + minute * 60 + second) * 1_000_000 + micros
     )

@@ -25,7 +25,7 @@ class RowFailure(ValueError):
 
 
 class OnlyBySpark(RowFailure):
-    """A value that Spark evaluates, with a result that depends on its version, or on that of Java."""
+    """A value for which Spark's result depends on its version, or on that of Java."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""The new windows of a check for a pipeline's own suites, with the windows that stand beside them.
+"""The new windows of a check for a pipeline's own suites, with those that they are compared with.
 
 A window stands if its newest pane is not retracted. Windows after the oldest new one are in the slices of the check
-anyway. Older ones are read from table `results`, back in time file by file, until those that are needed were found: the
-newest pane of a window has its latest end, so the rows that end after a time hold the newest pane of every window that
-ends after it.
+anyway. Older ones are read from table `results`, newest file first, until all that are needed were found. The newest
+pane of a window has its latest end, so the rows that end after a time include the newest pane of every window that ends
+after it.
 
 A result counts for new windows only. Two windows are compared if one of them is new, or if they became neighbours: the
 windows between them were retracted, or an interval between them was run again.
@@ -46,7 +46,7 @@ _NONE: Final = -1
 
 @dataclass(frozen=True)
 class Part:
-    """Rows to evaluate expectations on, and what of a result counts.
+    """Rows to evaluate expectations on, and which of them count in a result.
 
     Args:
         rows: the rows, numbered from 0.
@@ -66,7 +66,7 @@ class Part:
 
     @property
     def judged(self) -> int:
-        """Return the number of rows that a result counts for."""
+        """Return the number of rows that count in a result."""
         return len(self.rows) if self.new is None else int(self.new.sum())
 
 
@@ -135,7 +135,7 @@ class NewWindows:
             yield Part(frame)
 
     def neighbours(self, by: Sequence[str], reads: Reads) -> Iterator[Part]:
-        """Yield the new windows with the window before and after each, of equal values in the columns `by`."""
+        """Yield the new windows, each with the windows before and after it that have equal values in `by`."""
         if not self and not self._rerun:
             return
         touched = pa.concat_tables([each.select([*by, self._time]) for each in self._changes])
@@ -164,7 +164,7 @@ class NewWindows:
         yield Part(frame, counts, before, owner, windows.new & ~known)
 
     def standing(self, reads: Reads, columns: Sequence[str] | None) -> Iterator[Part]:
-        """Yield all windows that stand; with `columns`, only these and those that name a window."""
+        """Yield all standing windows; with `columns`, only these columns and those that identify a window."""
         if not len(self._new):
             return
         named = None
@@ -273,7 +273,7 @@ class NewWindows:
     def _rerun(self) -> list[tuple[Millis, Millis]]:
         """The intervals that were run again since the last check.
 
-        The windows of the earlier run are no longer in the table, so nothing else says which ones it lost.
+        The windows of the earlier run are no longer in the table, so nothing else shows which ones were lost.
         """
         scope, since = self.pinned.scope, self.pinned.since
         if since is None or scope.proof is not None:
@@ -328,17 +328,17 @@ class NewWindows:
 
     @property
     def _reached(self) -> Millis:
-        """The time such that the slices have every window that ends at it or later."""
+        """Time from which on the slices contain every window, by its end, int64 epoch milliseconds."""
         scope = self.pinned.scope
         if scope.proof is None:
             return MIN_TIMESTAMP
         return MAX_TIMESTAMP if scope.looks_from is None or not self._is_panes else scope.looks_from
 
     def _before(self, windows: _Windows, by: Sequence[str]) -> _Windows:
-        """Return older windows, so that each place that changed has its neighbours.
+        """Return the older windows that are neighbours of a changed window.
 
-        Only the last window of each key is missing in the slices. Rows that are no panes have no windows near them in
-        the slices, so all that were read are returned.
+        Of each key, the slices lack only the last window before them. If the rows are not panes, the slices have no
+        neighbours of a changed row, so all older rows that were read are returned.
         """
         found = windows.where(np.zeros(len(windows), np.bool_))
         names = [*by, self._time]
@@ -347,7 +347,7 @@ class NewWindows:
         (group,) = numbered([places], by)
         order = np.lexsort((~changed, epoch_millis(places[self._time]).to_numpy(), group))
         first = order[np.diff(group[order], prepend=_NONE) != 0]
-        # A key of which no window is left has nothing to compare, unless older rows come after the place.
+        # A key without a window has nothing to compare, unless an older row follows the retracted one.
         held = np.isin(group[first], group[: len(windows)]) | (not self._is_panes)
         wanted = places.take(pa.array(first[changed[first] & held]))
         if not len(wanted):
@@ -378,7 +378,7 @@ class NewWindows:
         at_once: bool = False,
         columns: Sequence[str] | None = None,
     ) -> Iterator[tuple[Millis, _Windows]]:
-        """Yield the standing windows that the slices lack, in steps, and the end back to which all of them were read.
+        """Yield the standing windows that the slices lack, in steps, each with the end back to which all were read.
 
         With `wanted`, only windows that have the same values in the columns `by`. `at_once` reads all in one step.
         """
@@ -454,7 +454,7 @@ def _last_of_each(rows: pa.Table, by: Sequence[str], time: str, end: str) -> Int
 
 
 def _next_of(group: Ints, starts: Ints, of_gone: Ints, gone: Ints) -> Bools:
-    """Mark the first row of each group at or after each place that is gone; the rows are ordered."""
+    """Mark the first row of each group at or after each retracted window; the rows are ordered."""
     found = np.zeros(len(group), np.bool_)
     for number, time in zip(of_gone.tolist(), gone.tolist(), strict=True):
         first, last = np.searchsorted(group, number), np.searchsorted(group, number, "right")
