@@ -100,7 +100,7 @@ def _starts(driver: Driver, selection: Selection) -> pa.Array:
         key = required(tables, driver.recover()).key
         rows = rows.filter(are_of_key(rows, key.names, key_of_texts(key, selection.key)))
     starts = epoch_millis(rows["window_start"]).combine_chunks()
-    inside = pa.array([True] * len(starts))
+    inside = pa.array([True] * len(starts), pa.bool_())
     if selection.start is not None:
         inside = pc.and_(inside, pc.fill_null(pc.greater_equal(starts, selection.start), False))
     if selection.end is not None:

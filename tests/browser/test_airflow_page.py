@@ -51,10 +51,18 @@ def logged_in(airflow: EmbeddedAirflow, browser: Browser) -> StorageState:
 
 @pytest.fixture
 def embedded(airflow: EmbeddedAirflow, page: Page) -> FrameLocator:
-    """The page as Airflow shows it to a logged-in user."""
+    """The page as Airflow shows it to a logged-in user, with the details of pipeline sessions."""
     page.goto(f"{airflow.url}/plugin/tidegate")
+    return with_details(page)
+
+
+def with_details(page: Page) -> FrameLocator:
+    """Open the details of pipeline sessions, which are closed at first if there are several pipelines."""
     frame = page.frame_locator("iframe")
     frame.locator("main[data-loaded]").wait_for()
+    if not frame.locator("[data-row=sessions].open").count():
+        frame.locator("[data-row=sessions] .name").click()
+    frame.locator("[data-pipeline=sessions]").wait_for()
     return frame
 
 
@@ -125,6 +133,7 @@ def test_savepoints_and_quality_appear_as_they_come(
     try:
         assert run(["quality", "sessions", "--report", "--config", str(config)]) == 0
         page.reload()
+        with_details(page)
         expect(card.locator("[data-fact=quality]")).to_have_text("epoch 2: passed")
         expect(card.locator("[data-fact=checked_at]")).to_have_text(re.compile(r"^20\d\d-"))
         expect(card.locator("[data-table=savepoints]")).to_contain_text("before_upgrade")
@@ -146,12 +155,14 @@ def test_an_alarm_is_shown_while_it_is_open(embedded: FrameLocator, page: Page, 
     file.write_text(json.dumps({"sessions__quality/quality": {"since": "2024-03-01T10:00:00+00:00", "what": what}}))
     try:
         page.reload()
+        with_details(page)
         alarms = embedded.locator("[data-pipeline=sessions] [data-table=alarms] tr").nth(1)
         expect(alarms).to_contain_text("sessions__quality/quality")
         expect(alarms).to_contain_text("own: expect_column_values_to_be_between events")
     finally:
         file.unlink()
     page.reload()
+    with_details(page)
     expect(embedded.locator("[data-pipeline=sessions] [data-table=epochs]")).to_be_visible()
     expect(embedded.locator("[data-pipeline=sessions] [data-table=alarms]")).to_have_count(0)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from deltalake import DeltaTable
 from tests.lake import LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import NotReopenable, SourceFileMissing
+from tidegate.windowing import Count, SlidingEventTimeWindows, Windows
 
+HOUR = timedelta(hours=1)
 HOURS = ("02", "03", "05", "06")
 OLD = datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)
 
@@ -71,3 +74,17 @@ def test_a_selection_of_a_key_lists_only_its_own_rows(lake: Lake) -> None:
 def test_each_reason_has_a_name_of_its_own() -> None:
     kinds = [kind.kind for kind in NotReopenable.__subclasses__()]
     assert len(kinds) == len(set(kinds)) == 5
+
+
+def test_windows_that_miss_a_row_are_listed_even_if_no_late_row_is_left(lake: Lake) -> None:
+    # The row of 10:50 comes after its first window closed: it is in the later ones, and not in table late.
+    sliding = Windows(SlidingEventTimeWindows.of(HOUR, HOUR / 4), aggregate={"events": Count()})
+    pipeline = replace(hourly_pipeline(), compute=sliding)
+    lake.append(("ann", at("10:05"), 1))
+    lake.append(("bob", at("13:00"), 1))
+    lake.append(("ann", at("11:50"), 1))
+    lake.stream(LOCAL, pipeline)
+    assert lake.rows(pipeline, "late").num_rows == 0
+    larger = replace(sliding, assigner=SlidingEventTimeWindows.of(2 * HOUR, HOUR / 4))
+    done = lake.project(replace(pipeline, compute=larger)).late_reopen("hours")
+    assert [(each["kind"], each["rows"], each["window_start"]) for each in done.left] == [("windows_of_other_size", 0, None)]

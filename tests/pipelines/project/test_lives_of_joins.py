@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.lake import Lake
-from tests.pipelines.project.test_lives_that_verify import FLOATS, KEYS, MINUTE, Life
+from tests.pipelines.project.test_lives_that_verify import FLOATS, KEYS, MINUTE, SEED, Life
 from tidegate import Input, IntervalJoin, KeyedProcess, KeyedProcessFunction, Project, WindowJoin
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.windowing import TumblingEventTimeWindows, WatermarkStrategy
@@ -121,7 +121,7 @@ def results_in(lake: Lake) -> Counter[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(SEED, SEED + 24))
 def test_a_drawn_life_of_a_join_has_the_results_of_a_fresh_stream(lake: Lake, seed: int, tmp_path: Path) -> None:
     life = Drawn(lake, seed)
     life.live(35)
