@@ -146,7 +146,7 @@ def a_restore_that_keeps_stale_rows(by_hand: ByHand) -> None:
 
 def a_forgotten_key(by_hand: ByHand) -> None:
     with Lease(by_hand.tables, "forget", lambda: NOW):
-        forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
+        forget(by_hand.tables, by_hand.pipeline, [["ann"]], NOW)
 
 
 def pruned_late_rows(by_hand: ByHand) -> None:

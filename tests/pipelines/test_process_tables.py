@@ -99,7 +99,7 @@ def test_a_savepoint_holds_state_and_timers(lake: ByHand) -> None:
 
 def test_a_forgotten_key_puts_out_nothing_any_more(lake: ByHand) -> None:
     with Lease(lake.tables, "forget", lambda: 0):
-        forgotten = forget(lake.tables, lake.pipeline, ["ann"], 0)
+        forgotten = forget(lake.tables, lake.pipeline, [["ann"]], 0)
     assert (forgotten.rows["results"], forgotten.rows["state"]) == (1, 1)
     assert [user for user, *_ in third(lake)] == ["bob", "cyd"]
 

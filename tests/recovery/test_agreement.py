@@ -74,7 +74,7 @@ def test_state_that_is_behind_what_is_published_is_refused_and_a_restore_goes_on
         lambda: prune(by_hand.tables, NOW, NOW),
         lambda: vacuum(by_hand.tables, Retention(1, 0), NOW),
         lambda: vacuum(by_hand.tables, Retention(1, 0), NOW, dry_run=True),
-        lambda: forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW),
+        lambda: forget(by_hand.tables, by_hand.pipeline, [["ann"]], NOW),
     ):
         with pytest.raises(Refused, match=told):
             goes_on()

@@ -115,10 +115,10 @@ def test_a_forgetting_that_can_not_look_into_a_file_erases_nothing_and_goes_on_w
     hours(by_hand, 8, 9, 10)
     rot(by_hand, "results")
     with pytest.raises(Refused, match="can't be read"):
-        forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
+        forget(by_hand.tables, by_hand.pipeline, [["ann"]], NOW)
     back_to(by_hand, "latest", [])
     with Lease(by_hand.tables, "forget", lambda: NOW):
-        forget(by_hand.tables, by_hand.pipeline, ["ann"], NOW)
+        forget(by_hand.tables, by_hand.pipeline, [["ann"]], NOW)
     assert sessions(by_hand) == []
 
 

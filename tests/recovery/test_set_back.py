@@ -54,7 +54,7 @@ def test_a_published_table_that_was_set_back_is_refused_and_put_back(by_hand: By
         lambda: vacuum(tables, Retention(1, 0), NOW),
         lambda: vacuum(tables, Retention(1, 0), NOW, dry_run=True),
         lambda: cut_now(tables),
-        lambda: forget(tables, by_hand.pipeline, ["ann"], NOW),
+        lambda: forget(tables, by_hand.pipeline, [["ann"]], NOW),
         lambda: restore(tables, find_snapshot(tables, "3"), NOW),
     ]
     for command in commands:

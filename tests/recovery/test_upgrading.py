@@ -196,7 +196,7 @@ def test_it_is_cleaned_up_and_a_key_is_forgotten(lake: Lake, pipeline: Pipeline)
         vacuum(tables, Retention(2, 0), lake.clock())
     assert len(list_snapshots(tables)) == 2
     with Lease(tables, "forget", lake.clock):
-        forget(tables, pipeline, ["ann"], lake.clock())
+        forget(tables, pipeline, [["ann"]], lake.clock())
     go_on(lake, pipeline)
     assert {row["user"] for row in lake.rows(pipeline, "results").to_pylist() if row["total"] < 5} <= {"bob", "cid"}
     assert broken_by_rules(pin(tables, pipeline)) == set()

@@ -205,7 +205,7 @@ class Walk:
 
     def _forget(self) -> None:
         with Lease(self.by_hand.tables, "forget", lambda: NOW):
-            forget(self.by_hand.tables, self.by_hand.pipeline, [FORGOTTEN], NOW)
+            forget(self.by_hand.tables, self.by_hand.pipeline, [[FORGOTTEN]], NOW)
         self.forgotten = True
         for table in ("state", "results", "late"):
             assert FORGOTTEN not in self.by_hand.rows(table)["user"].to_pylist(), table
