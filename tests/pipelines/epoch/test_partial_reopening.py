@@ -87,4 +87,6 @@ def test_windows_that_miss_a_row_are_listed_even_if_no_late_row_is_left(lake: La
     assert lake.rows(pipeline, "late").num_rows == 0
     larger = replace(sliding, assigner=SlidingEventTimeWindows.of(2 * HOUR, HOUR / 4))
     done = lake.project(replace(pipeline, compute=larger)).late_reopen("hours")
-    assert [(each["kind"], each["rows"], each["window_start"]) for each in done.left] == [("windows_of_other_size", 0, None)]
+    assert [(each["kind"], each["rows"], each["window_start"]) for each in done.left] == [
+        ("windows_of_other_size", 0, None)
+    ]
