@@ -40,6 +40,7 @@ from tidegate.pipelines.run.intervals import cut, parse_slice
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.delta_log import FOLDER
+from tidegate.pipelines.storage.footers import footer_checksum
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing import Count, EventTimeSessionWindows, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 
@@ -312,3 +313,16 @@ def conserved(manifests: Iterable[dict[str, Any]]) -> bool:
         row["events_in"] == row["on_time"] + row["late"] + row["no_window"] + row["rejected"] + row["dropped"]
         for row in manifests
     )
+
+
+def record_footer(folder: Path, name: str, before: bytes) -> None:
+    """Record the checksum of a file's footer as it is now in a table's log, in place of that of its bytes before."""
+    old, new = (footer_checksum(pa.BufferReader(each)) for each in (before, (folder / name).read_bytes()))
+    for entry in (folder / "_delta_log").glob("*.json"):
+        entry.write_text(entry.read_text().replace(old, new))
+    for checkpoint in (folder / "_delta_log").glob("*.checkpoint.parquet"):
+        table = pq.read_table(checkpoint)
+        rows = table.to_pylist()
+        for add in (row["add"] for row in rows if row["add"]):
+            add["stats"] = add["stats"].replace(old, new)
+        pq.write_table(pa.Table.from_pylist(rows, table.schema), checkpoint)

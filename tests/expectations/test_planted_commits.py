@@ -16,7 +16,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.expectations.broken import broken_by_rules, broken_in, failed_in_check
-from tests.lake import at, hourly_pipeline, session_pipeline
+from tests.lake import at, hourly_pipeline, record_footer, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.definition import late, results, state
@@ -27,7 +27,6 @@ from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.checksum import checksum_of
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.files import CHECKSUM, CHECKSUM_OF_VALUES
-from tidegate.pipelines.storage.footers import footer_checksum
 from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing import Sum, TopN
 
@@ -176,13 +175,6 @@ def as_earlier_versions_recorded(by_hand: ByHand) -> None:
             assert today != earlier
             text = text.replace(today, earlier)
         entry.write_text(text.replace(CHECKSUM_OF_VALUES, CHECKSUM))
-
-
-def record_footer(path: Path, name: str, before: bytes) -> None:
-    """Record the checksum of a file's footer as it is now, in place of that of its bytes before."""
-    old, new = (footer_checksum(pa.BufferReader(each)) for each in (before, (path / name).read_bytes()))
-    for entry in (path / "_delta_log").glob("*.json"):
-        entry.write_text(entry.read_text().replace(old, new))
 
 
 @pytest.mark.first(1)

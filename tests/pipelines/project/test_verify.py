@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from tests.commit_times import vacuum_with_no_hours
 from tests.expectations.broken import broken_in
-from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
+from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, record_footer, session_pipeline
 from tests.pipelines.project.cli.project import Project as CommandLine
 from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
 from tests.property.event_windows import EVENT_TIME, MINUTE
@@ -192,15 +192,16 @@ def test_open_windows_that_share_slices_are_compared_whole(lake: Lake) -> None:
 
 
 def change(lake: Lake, pipeline: Pipeline, table: str, changed: Callable[[pa.Table], pa.Table]) -> None:
-    """Rewrite the rows of a table's files, as somebody with access to the folder could."""
+    """Rewrite the rows of a table's files and the checksums in its log, as anybody with access to them could."""
     folder = Path(lake.path(f"{pipeline.name}/{table}"))
     handle = DeltaTable(str(folder))
     for name in handle.file_uris():
         file = Path(name)
-        before = pq.read_table(file)
+        before, written = pq.read_table(file), file.read_bytes()
         after = changed(before)
         if not after.equals(before):
             pq.write_table(after, file)
+            record_footer(folder, file.name, written)
 
 
 def set_where(rows: pa.Table, column: str, where: pa.ChunkedArray, value: Any) -> pa.Table:
