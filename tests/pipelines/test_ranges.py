@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
-from tests.lake import LOCAL, Lake, at, hourly_pipeline
+from tests.lake import LOCAL, Lake, at, conserved, hourly_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.errors import Refused
@@ -373,6 +374,33 @@ def test_an_epoch_with_a_time_that_no_table_holds_is_refused_and_the_restore_con
     project.stream("hours")
     assert project.results("hours").to_arrow()["events"].to_pylist() == [1]
     assert project.verify("hours", sample="all").faults == ()
+
+
+# --- a source whose rows change ------------------------------------------------------------------
+
+
+def test_a_rejected_row_corrects_nothing_when_it_is_added_or_deleted(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    source = DeltaSource("events", timestamp="at", changes="correct", not_before=at("10:00"))
+    pipeline = hourly_pipeline(source=source)
+    lake.append(("ann", at("10:10"), 1), ("ann", at("10:20"), 2), ("ann", at("13:00"), 3))
+    lake.stream(LOCAL, pipeline)
+
+    def totals() -> list[int]:
+        lake.stream(LOCAL, pipeline)
+        assert lake.project(pipeline).verify("hours", sample="all").faults == ()
+        assert lake.project(pipeline).quality("hours").to_dict()["success"]
+        assert conserved(lake.rows(pipeline, "epochs").to_pylist())
+        return sorted(lake.latest(pipeline)["total"].to_pylist())
+
+    assert totals() == [3]
+    lake.append(("ann", at("09:10"), 4))
+    assert totals() == [3]
+    assert lake.rows(pipeline, "rejects")["reason"].to_pylist() == [rejects.BEFORE]
+    DeltaTable(lake.path("events")).delete("value = 4")
+    assert totals() == [3]
+    DeltaTable(lake.path("events")).update({"at": "at - INTERVAL '2 hours'"}, predicate="value = 2")
+    assert totals() == [1]
 
 
 # --- a final window stays as it is ---------------------------------------------------------------
