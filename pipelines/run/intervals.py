@@ -64,7 +64,7 @@ def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterato
     while begin < last:
         number += 1
         # Times with one zone are compared by the wall clock, so they are compared as numbers.
-        stop = last if length is None else min(last, to_millis(start + length * number))
+        stop = last if length is None else min(last, to_millis(_shifted(start, length * number)))
         yield Interval(start=begin, end=stop)
         begin = stop
 
@@ -86,14 +86,28 @@ def cut_gap(since: Millis, first: Interval, length: relativedelta | None, zone: 
     start, begin = _moment(first.start, length, zone), from_millis(since)
     ends = [start]
     while ends[-1] > begin:
-        ends.append(max(begin, start - length * len(ends)))
+        ends.append(max(begin, _shifted(start, -length * len(ends))))
     return [Interval(start=to_millis(low), end=to_millis(high)) for high, low in pairwise(ends)][::-1]
 
 
 def interval_after(interval: Interval, start: Millis, zone: tzinfo = UTC) -> Interval:
-    """Return the interval that begins at `start` (int64 epoch milliseconds) and is as long as another one."""
+    """Return the interval that begins at `start` (int64 epoch milliseconds) and is as long as another one.
+
+    It is shorter if it would leave the years 1 to 9999.
+    """
     length = _length_of(interval, zone)
-    return Interval(start=start, end=to_millis(_moment(start, length, zone) + length))
+    return Interval(start=start, end=to_millis(_shifted(_moment(start, length, zone), length)))
+
+
+def _shifted(moment: datetime, length: relativedelta) -> datetime:
+    """Return `moment + length`, or the first or last datetime if the sum has none."""
+    try:
+        return moment + length
+    except (OverflowError, ValueError):
+        # relativedelta is normalized, so its largest unit has the sign of the whole.
+        parts = (length.years, length.months, length.days, length.hours, length.minutes, length.seconds)
+        before = next((part for part in parts if part), 0) < 0
+        return (datetime.min if before else datetime.max).replace(tzinfo=moment.tzinfo)
 
 
 def _length_of(interval: Interval, zone: tzinfo) -> relativedelta:

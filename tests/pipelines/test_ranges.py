@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from dateutil.relativedelta import relativedelta
 from deltalake import DeltaTable
 
 from tests.lake import LOCAL, Lake, at, conserved, hourly_pipeline
@@ -19,6 +20,7 @@ from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.run.intervals import Interval, cut, cut_gap, interval_after
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
@@ -374,6 +376,21 @@ def test_an_epoch_with_a_time_that_no_table_holds_is_refused_and_the_restore_con
     project.stream("hours")
     assert project.results("hours").to_arrow()["events"].to_pylist() == [1]
     assert project.verify("hours", sample="all").faults == ()
+
+
+# --- intervals at the edges ----------------------------------------------------------------------
+
+
+def test_an_interval_that_would_leave_the_years_ends_there() -> None:
+    day = 86_400_000
+    whole = Interval(start=to_millis(datetime(9990, 1, 1)), end=to_millis(datetime(9995, 1, 1)))
+    centuries = relativedelta(years=100)
+    assert [*cut(datetime(9990, 1, 1, tzinfo=UTC), datetime(9995, 1, 1, tzinfo=UTC), centuries)] == [whole]
+    first = Interval(start=FIRST_TIME + 3 * day, end=FIRST_TIME + 4 * day)
+    assert cut_gap(FIRST_TIME, first, centuries) == [Interval(start=FIRST_TIME, end=first.start)]
+    last = to_millis(datetime.max)
+    for length in (day + 1, 40 * day, LONGEST_DURATION):
+        assert interval_after(Interval(start=0, end=length), LAST_TIME - 1) == Interval(start=LAST_TIME - 1, end=last)
 
 
 # --- a source whose rows change ------------------------------------------------------------------

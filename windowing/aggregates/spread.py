@@ -93,21 +93,22 @@ class _Spread(VectorisedAggregate):
         valid = valid_of(values)
         numbers = doubles_of(values)
         count = groups.sum(valid.astype(np.int64))
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             middle = _within(numbers, valid, groups)
             shifted = np.where(valid, numbers - middle[groups.ids], 0.0)
             off = groups.sum(shifted) / np.maximum(count, 1)
             mean, rest = two_sum(middle, off)
             away = np.where(valid, shifted - off[groups.ids], 0.0)
             # The second term corrects the rounding error of the mean.
-            m2 = groups.sum(away * away) - groups.sum(away) ** 2 / np.maximum(count, 1)
+            squares, correction = groups.sum(away * away), groups.sum(away) ** 2 / np.maximum(count, 1)
+            m2 = np.where(np.isinf(squares), squares, squares - correction)
         return self._array(count, mean, rest, np.maximum(m2, 0.0))
 
     def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
         stored, rest = accumulators.flatten()
         count, mean, m2 = (part.to_numpy() for part in stored.flatten())
         total = groups.sum(count)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             middle = _within(mean, count > 0, groups)
             shifted = np.where(count > 0, mean - middle[groups.ids] + doubles_of(rest), 0.0)
             off = groups.sum(count * shifted) / np.maximum(total, 1)

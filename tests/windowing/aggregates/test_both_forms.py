@@ -157,6 +157,15 @@ def test_a_sum_of_integers_that_leaves_int64_is_an_error_and_never_wraps() -> No
     assert function.combine(pa.array([top, -5, 5]), Groups.of_sizes(np.array([2, 1]))).to_pylist() == [top - 5, 5]
 
 
+def test_a_variance_that_no_double_holds_is_infinite_in_both_forms_without_a_warning(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    for values in ((1e300, -1e300), (1e300, -1e300, 0.5), (1e160, -1e160, 3.0)):
+        assert of(Variance("x"), "x", *values) == math.inf
+        assert of(StandardDeviation("x"), "x", *values) == math.inf
+    assert not recwarn.list
+
+
 def test_small_integers_widen() -> None:
     assert of(Sum("i"), "i", 127, 127) == 254
 
