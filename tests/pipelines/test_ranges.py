@@ -18,9 +18,10 @@ from tests.lake import LOCAL, Lake, at, conserved, hourly_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
-from tidegate.pipelines.run.intervals import Interval, cut, cut_gap, interval_after
+from tidegate.pipelines.run.intervals import cut, cut_gap, interval_after
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
