@@ -156,6 +156,7 @@ class BoundPipeline:
             # A source without a bound of its own has the fingerprint that it had before the field existed.
             *([] if pipeline.source.not_before is None else [not_before_of(pipeline.source)]),
             *self._own_aggregates,
+            *(() if pipeline.on_error == "stop" else (("on_error", pipeline.on_error),)),
         )
 
     @property

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
 from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
 from tidegate.pipelines.definition.names import NAME_RULE, check_pipeline_name
 from tidegate.pipelines.definition.result_types import check_result_types
-from tidegate.windowing.compute import TWO_INPUTS, Compute, Join, Windows
+from tidegate.windowing.compute import TWO_INPUTS, Compute, Join, KeyedProcess, Windows
 from tidegate.windowing.errors import IllegalArgument, LostElementsWarning
 from tidegate.windowing.functions import KeyedCoProcessFunction, KeyedProcessFunction
 from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, check_max_parallelism
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 TimeUnit = Literal["s", "ms"]
 WatermarkRows = Literal["kept", "all"]
+OnError = Literal["stop", "reject"]
 
 _COMPUTES = tuple(kind.__name__ for kind in get_args(Compute))
 _GIVE_SOURCE = "give a DeltaSource, such as DeltaSource('events', timestamp='at')"
@@ -140,6 +141,7 @@ class Pipeline:
         parallelism: number of shards; None for one per core.
         checkpoint_interval: longest time between snapshots while only the clock advances.
         dropped: names of aggregates and states in older snapshots, which the next epoch removes from the state.
+        on_error: "stop" fails the epoch if your code raises an error; "reject" puts the row in table rejects instead.
 
     Raises:
         IllegalArgument: a value is not valid; the error names the field.
@@ -162,6 +164,7 @@ class Pipeline:
     checkpoint_interval: Duration = timedelta(minutes=1)
     dropped: tuple[str, ...] = ()
     watermark_from: WatermarkRows = "kept"
+    on_error: OnError = "stop"
 
     def __post_init__(self) -> None:
         try:
@@ -184,6 +187,7 @@ class Pipeline:
             if part is not None and part.watermark is not None:
                 _check_strategy(f"{prefix}watermark", part.watermark)
         self._check_places()
+        self._check_on_error()
         self._check_changes()
         if not isinstance(self.compute, Windows):
             check_result_types(self.compute)
@@ -203,6 +207,27 @@ class Pipeline:
                 f"give a whole number from 1 to max_parallelism ({self.max_parallelism})",
             )
 
+    def _check_on_error(self) -> None:
+        """Refuse `on_error="reject"` where an error can't be assigned to one row of the source."""
+        if self.on_error not in get_args(OnError):
+            raise IllegalArgument("on_error", self.on_error, "give 'stop' or 'reject'")
+        if self.on_error == "stop":
+            return
+        if isinstance(self.compute, TWO_INPUTS):
+            raise IllegalArgument(
+                "on_error",
+                "reject",
+                f"{type(self.compute).__name__} has two inputs, and an error may be about a pair of rows: leave "
+                "on_error out, and catch the error in your code",
+            )
+        if isinstance(self.compute, KeyedProcess) and self.compute.time_sorted:
+            raise IllegalArgument(
+                "on_error",
+                "reject",
+                "with time_sorted=True a row waits in the state, and its error may come in a later epoch, which does "
+                "not read the row: give KeyedProcess(..., time_sorted=False), or catch the error in your code",
+            )
+
     def _check_changes(self) -> None:
         """Refuse `changes="correct"` for windows that can't be corrected. Only some sources have `changes`."""
         for prefix, source in (("", self.source), ("right.", self.right and self.right.source)):
@@ -216,6 +241,8 @@ class Pipeline:
     @property
     def uncorrectable(self) -> str | None:
         """Reason why windows can't be corrected when rows of the source change, as a phrase; None if they can."""
+        if self.on_error == "reject":
+            return "on_error = 'reject', and windows are corrected from all rows of the source"
         return uncorrectable(self.compute, self.watermark, self.watermark_from, self.key, self.columns)
 
     def _check_places(self) -> None:

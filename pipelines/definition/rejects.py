@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,14 +32,18 @@ REASONS = (
     VALUE_OUT_OF_RANGE,
     KEY_TOO_LONG,
 )
-"""Reasons for which a row is rejected. If several apply, the row gets the first of them."""
+"""Reasons for which a rule rejects a row. If several apply, the row gets the first of them."""
+
+USER_CODE = "user_code"
+"""Reason of a row for which user code raised an error, with `on_error="reject"`."""
 
 LONGEST_KEY = 2**20
 """Largest size in bytes of a text or binary key column. A key is part of every result and state row of its windows."""
 _KEPT_CHARACTERS = 1_000
 
 TRAILING = (
-    column("reason", pa.string(), ", ".join(REASONS), False),
+    column("reason", pa.string(), ", ".join((*REASONS, USER_CODE)), False),
+    column("error", pa.string(), "type and message of the error that user code raised; null for other reasons", True),
     column("timeline", pa.int64(), "the timeline that it belongs to", False),
     column("epoch", pa.int64(), "the epoch that found it", False),
     column("stale", pa.bool_(), "whether an earlier interval has been run again since", False),
@@ -47,7 +51,12 @@ TRAILING = (
 
 
 def rows_of(
-    rows: pa.Table, reasons: pa.Array | pa.ChunkedArray, schema: pa.Schema, timeline: int, epoch: int
+    rows: pa.Table,
+    reasons: pa.Array | pa.ChunkedArray,
+    schema: pa.Schema,
+    timeline: int,
+    epoch: int,
+    errors: Sequence[str] | None = None,
 ) -> pa.Table:
     """Return rows for the table.
 
@@ -57,6 +66,7 @@ def rows_of(
         schema: columns of the table.
         timeline: the timeline of the epoch.
         epoch: the epoch that found them.
+        errors: the error of each row; None if user code raised none.
     """
     is_long = pc.equal(reasons, KEY_TOO_LONG)
     if pc.any(is_long).as_py():
@@ -65,7 +75,8 @@ def rows_of(
             [_cut_where(column.combine_chunks(), flags) for column in rows.columns], names=rows.column_names
         )
     constants = [pa.repeat(value, len(rows)) for value in (timeline, epoch, False)]
-    columns = [*rows.columns, reasons, *constants]
+    raised = pa.nulls(len(rows), pa.string()) if errors is None else pa.array(errors, pa.string())
+    columns = [*rows.columns, reasons, raised, *constants]
     return pa.table([column.cast(field.type) for field, column in zip(schema, columns, strict=True)], schema=schema)
 
 

@@ -45,7 +45,7 @@ from tidegate.pipelines.epoch.recompute_plan import (
 )
 from tidegate.pipelines.epoch.recompute_rows import SourceRows
 from tidegate.pipelines.epoch.spans import END, START, affected_sessions, check_shape, islands, spans_of, windows_at
-from tidegate.pipelines.errors import KeyNotRecorded
+from tidegate.pipelines.errors import KeyNotRecorded, Refused
 from tidegate.pipelines.ledger.manifest import Interval, Reopening, Shard
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.snapshots.line import forgotten_marks
@@ -95,6 +95,12 @@ def plan_recompute(
     """
     manifest = head.manifest
     order = EventOrder.of(check_reopenable(bound.pipeline))
+    if manifest.raised:
+        raise Refused(
+            f"pipeline {bound.pipeline.name!r} has rejected rows for which its code raised an error "
+            "(on_error = 'reject'), and windows are recomputed from all rows of the source. Backfill it under another "
+            "name"
+        )
     epoch = EpochPlan(
         tables=tables,
         bound=bound,

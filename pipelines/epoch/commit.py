@@ -156,6 +156,10 @@ def _manifest(
         library_version=library_version(),
         engine=engine,
         state_version=state.VERSION if state.has_deltas(plan.table_schemas[state.NAME]) else None,
+        raised=True
+        if any(outcome.counters.get("rejected") for outcome in shards)
+        or (plan.parent is not None and plan.parent.manifest.raised)
+        else None,
         slices=True if sliced or (plan.parent is not None and plan.parent.manifest.slices) else None,
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, SIDE, TIME, VALUE_PREFIX
+from tidegate.pipelines.definition.pipeline import OnError
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder
 from tidegate.pipelines.epoch.exchange import Placing
 from tidegate.pipelines.ledger.manifest import NextPane, Shard
@@ -33,7 +34,8 @@ class ShardJob:
 
     `pipeline` is the name that begins messages about values that its code returned. `old_format` is the format of the
     state rows if they must be migrated, otherwise None. `next_panes` has pane numbers of sessions that reappear; see
-    `epoch.next_panes`. `files` is the slice that the events were read from.
+    `epoch.next_panes`. `files` is the slice that the events were read from. With
+    `on_error="reject"`, each event must have its origin, see `FileSlice.events_of`.
     """
 
     pipeline: str
@@ -59,6 +61,7 @@ class ShardJob:
     left_behind: frozenset[str] = frozenset()
     files: FileSlice | None = None
     next_panes: tuple[NextPane, ...] = ()
+    on_error: OnError = "stop"
 
     @property
     def placing(self) -> Placing:

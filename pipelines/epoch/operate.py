@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.pipelines.definition import rejects
+from tidegate.pipelines.definition.event_columns import LAST_TIME
 from tidegate.pipelines.engine.base import Engine, Pack, split
 from tidegate.pipelines.epoch.exchange import Placing, SharedReading, is_exchange_cheaper, shared_reading, unpacked
 from tidegate.pipelines.epoch.job import ShardJob
@@ -38,7 +39,8 @@ _BYTES_OF_REJECTS = 2**28
 
 def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
     """Run the epoch's tasks, and return the outcome of each shard; shard -1 stands for the rejected rows."""
-    job, events, cores = job_of(plan), plan.rows.events, engine.cores
+    job, cores = job_of(plan), engine.cores
+    events = job.files
     began = perf_counter()
     found = markers_of(plan)
     markers = {marker.shard: marker.to_json() for marker in found}
@@ -53,9 +55,10 @@ def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
     must_exchange = is_exchange_cheaper(usable, len(plan.shards), cores)
     reports = run_shards(engine, reads, markers, run, must_exchange, engine.tasks(len(markers), usable + state_rows))
     outcomes = outcomes_of(reports)
+    seen = sum(outcome.counters.get(name, 0) for outcome in outcomes for name in ("elements", "rejected"))
     if (unusable := plan.rows.unusable) is not None:
         outcomes += _write_rejects(engine, job, unusable)
-    if events is not None and sum(outcome.counters.get("elements", 0) for outcome in outcomes) < usable:
+    if events is not None and seen < usable:
         # Only rows whose keys are too long are counted as usable without being events; such rows are rare.
         outcomes += _write_rejects(engine, job, events, long_keys=True)
     _check_complete(plan, outcomes)
@@ -142,7 +145,7 @@ def job_of(plan: EpochPlan) -> ShardJob:
         value_types=bound.value_types,
         state=bound.state,
         shards=plan.shards,
-        files=plan.rows.events,
+        files=_read_by(plan),
         max_parallelism=bound.pipeline.max_parallelism,
         order=plan.order,
         steps=plan.steps,
@@ -155,7 +158,16 @@ def job_of(plan: EpochPlan) -> ShardJob:
         left_behind=left_behind(bound.pipeline),
         # A correction numbers its panes itself.
         next_panes=() if plan.parent is None or plan.kind in ("reopen", "change") else plan.parent.manifest.next_panes,
+        on_error=bound.pipeline.on_error,
     )
+
+
+def _read_by(plan: EpochPlan) -> FileSlice | None:
+    """Return the slice with the usable rows. If user code may reject rows, every event gets its origin."""
+    files = plan.rows.events
+    if files is None or plan.bound.pipeline.on_error == "stop":
+        return files
+    return files.of(files.parts, {part.commit: LAST_TIME for part in files.parts})
 
 
 def _panes(plan: EpochPlan) -> PanePolicy:

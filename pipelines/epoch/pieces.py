@@ -28,15 +28,18 @@ MOST_ROWS = 4_000_000
 ROWS_OF_A_PIECE = 1_000_000
 
 
-def taken(tables: Iterator[pa.Table], compute: Compute) -> tuple[Iterator[pa.Table], bool]:
-    """Return the events of a shard, and True if there are so many that they should be fed in pieces."""
+def taken(tables: Iterator[pa.Table], compute: Compute | None) -> tuple[Iterator[pa.Table], bool]:
+    """Return the events of a shard, and True if there are so many that they should be fed in pieces.
+
+    Without a computation, they are never fed in pieces.
+    """
     first, rows = list[pa.Table](), 0
     for table in tables:
         first.append(table)
         rows += len(table)
         if rows > MOST_ROWS:
             break
-    return chain(first, tables), rows > MOST_ROWS and may_be_cut(compute)
+    return chain(first, tables), rows > MOST_ROWS and compute is not None and may_be_cut(compute)
 
 
 def may_be_cut(compute: Compute) -> bool:

@@ -142,6 +142,12 @@ def check_reopenable(pipeline: Pipeline) -> Windows:
             f"pipeline {pipeline.name!r} has no late rows to reopen: its windows do not end by event time, so none of "
             "its rows is ever late"
         )
+    if pipeline.on_error == "reject":
+        raise Refused(
+            f"late rows of pipeline {pipeline.name!r} can't be reopened: it has on_error = 'reject', and windows are "
+            "recomputed from all rows of the source. Give its windows a longer allowed_lateness, or backfill it under "
+            "another name"
+        )
     if (reason := order_seen_by(windows)) is None:
         return windows
     raise Refused(

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition import late, results, state
+from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.counters import CHANGES
 from tidegate.pipelines.definition.event_columns import COMMIT, FILE, LAST_TIME, PLACE, ROW, TIME
 from tidegate.pipelines.epoch import pieces
@@ -26,7 +26,7 @@ from tidegate.pipelines.epoch.exchange import joined
 from tidegate.pipelines.epoch.job import ShardJob, elements_of, naming, timeline_of
 from tidegate.pipelines.epoch.next_panes import Numbers, numbers_of_new, renumbered, renumbered_state
 from tidegate.pipelines.epoch.shard_state import Split, TouchedState, WholeState, is_read_in_part
-from tidegate.pipelines.epoch.user_code import error_of, failed_call
+from tidegate.pipelines.epoch.user_code import error_of, failed_call, rows_that_raise
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.failures import is_of_user
 from tidegate.pipelines.ledger.manifest import DataFile, Shard
@@ -153,7 +153,8 @@ def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch
     """Run a shard, and return the row that reports it to the driver, with a row for each further file."""
     began = perf_counter()
     shard, suffix = job.shards[marker.shard], f"{job.epoch:06d}-{marker.shard:05d}"
-    tables, is_large = pieces.taken(receive(), job.compute)
+    # Rows that raise are found by computing their keys again from the state before the epoch.
+    tables, is_large = pieces.taken(receive(), None if job.on_error == "reject" else job.compute)
     events = no_events()
     if not is_large and (whole := joined(list(tables))) is not None:
         events = whole
@@ -162,12 +163,13 @@ def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch
         return _unchanged(marker.shard, marker.before, received - began).report()
     before = _whole_state(job, shard, marker, pieces.MOST_ROWS) if is_large else _state(job, shard, marker, events)
     restored = perf_counter()
+    unusable: pa.Table | None = None
     try:
         late_files: list[DataFile] = []
         if is_large:
             run = _run_in_pieces(job, tables, before.rows, f"{late.NAME}-{suffix}", late_files)
         else:
-            run = run_operator(job, events, before.rows)
+            run, unusable = run_rejecting(job, events, before.rows)
     except Exception as error:
         if isinstance(error, pa.ArrowInvalid) and "offset overflow" in str(error):
             raise Refused(
@@ -191,6 +193,10 @@ def run_shard(job: ShardJob, marker: Marker, receive: Receive) -> pa.RecordBatch
         outcome.kept = list(kept)
         for file in files:
             outcome.files[state.NAME] = file
+    if unusable is not None:
+        for file in write_rows(job.warehouse, job.paths[rejects.NAME], f"{rejects.NAME}-{suffix}", unusable):
+            outcome.files[rejects.NAME] = file
+        counters["rejected"] = len(unusable)
     outcome.rows = before.count_after(len(rows) if changed else len(before.rows))
     outcome.counters = counters | {"open_windows": before.open_windows_after(counters["open_windows"])}
     outcome.next_event_time_timer, outcome.next_processing_time_timer = before.next_timers(
@@ -267,13 +273,46 @@ def raise_named(job: ShardJob, events: pa.Table, rows: pa.Table, error: Exceptio
     Raises:
         UserCodeFailed: user code raised it, and a retry would fail in the same way.
     """
-    # The library itself refuses a value that user code returned.
-    if isinstance(error, TidegateError) or not (isinstance(error, WindowingError) or is_of_user(error)):
+    if not _may_be_of_user(error):
         raise error
     call = failed_call(job, events, rows, result_type(job))
     if call is None:
         raise error
     raise error_of(job, events, call) from call.error
+
+
+def _may_be_of_user(error: Exception) -> bool:
+    # The library itself refuses a value that user code returned.
+    return not isinstance(error, TidegateError) and (isinstance(error, WindowingError) or is_of_user(error))
+
+
+def run_rejecting(job: ShardJob, events: pa.Table, rows: pa.Table) -> tuple[OutcomeRows, pa.Table | None]:
+    """Run the operator of a shard. With `on_error="reject"`, events for which user code raises an error are left out.
+
+    Their rows for table rejects are returned too; None if there are none.
+    """
+    if job.on_error == "stop":
+        return run_operator(job, events, rows), None
+    try:
+        return run_operator(job, events, rows), None
+    except Exception as error:
+        raised = rows_that_raise(job, events, rows, result_type(job)) if _may_be_of_user(error) else {}
+        if not raised:
+            raise
+    numbers = np.array(sorted(raised))
+    is_left = np.ones(len(events), np.bool_)
+    is_left[numbers] = False
+    left = events.filter(pa.array(is_left))
+    schema, errors = job.schemas[rejects.NAME], [raised[number] for number in numbers.tolist()]
+    whole = source_rows(events, job.files, numbers)
+    fields = list(schema)[: len(whole)]
+    given = pa.Table.from_arrays(whole, names=[field.name for field in fields])
+    reasons = pa.repeat(rejects.USER_CODE, len(given))
+    unusable = rejects.rows_of(given, reasons, schema, job.timeline, job.epoch, errors)
+    try:
+        return run_operator(job, left, rows), unusable
+    except Exception as error:
+        raise_named(job, left, rows, error)
 
 
 def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows:
@@ -288,7 +327,8 @@ def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows
 
 def _run(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows:
     elements, timeline, numbers = elements_of(job, events), timeline_of(job), numbers_of_new(job, rows)
-    if choose_operator(job.compute).columnar:
+    # Whether arrays raise may depend on which elements share an epoch, so errors must be those of single elements.
+    if job.on_error == "stop" and choose_operator(job.compute).columnar:
         if isinstance(job.compute, WindowJoin):
             join = ColumnarWindowJoin(job.compute, job.state, job.max_parallelism, result_type(job))
             return OutcomeRows(job, events, join.run(elements, rows, timeline), numbers)

@@ -226,7 +226,8 @@ class Manifest(_Grown):
     Spark. `slices` is True if the state may hold window slices, which older versions of tidegate can't read, otherwise
     None. `state_version` is 2 if the state may have deltas, otherwise None: older versions of tidegate refuse the
     field. `accumulation` names the relation between the panes of a window, which can't change; it is None without
-    windows, and in older manifests. So is `merges`, which is True if the windows are sessions.
+    windows, and in older manifests. So is `merges`, which is True if the windows are sessions. `raised` is True if this
+    epoch or an ancestor rejected rows because user code raised an error, otherwise None.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset(
@@ -242,6 +243,7 @@ class Manifest(_Grown):
             "state_version",
             "accumulation",
             "merges",
+            "raised",
         }
     )
 
@@ -282,6 +284,7 @@ class Manifest(_Grown):
     state_version: Literal[2] | None = None
     accumulation: str | None = None
     merges: bool | None = None
+    raised: bool | None = None
 
     @classmethod
     def parse(cls, text: str) -> Manifest:

@@ -193,6 +193,8 @@ def explanation_of(
     `choices` says what reads each input. Without them there is no table yet, and both ways to read it are named.
     """
     choice = choose_operator(pipeline.compute)
+    if choice.columnar and pipeline.on_error == "reject":
+        choice = OperatorChoice(False, "with on_error = 'reject' an error of your code must be that of one element")
     steps = tuple(_steps(pipeline, choice, choices, engine))
     return Explanation(pipeline.name, engine, choice, _order(pipeline.compute), steps)
 
@@ -238,6 +240,16 @@ def _steps(
         ),
         Step("Python task", "read the state rows of the shard's key groups"),
         *(Step("Python task", text) for text in _operating(pipeline.compute, choice)),
+        *(
+            [
+                Step(
+                    "Python task",
+                    "if your code raises an error for a row, set it aside (table rejects) and compute again",
+                )
+            ]
+            if pipeline.on_error == "reject"
+            else []
+        ),
         Step("Python task", "write Parquet files of results, late and state; of state only if the shard changed"),
         Step("driver", "commit the state files, which is the snapshot; then publish results, late, rejects and epochs"),
         Step(

@@ -34,7 +34,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition import late, results, state
+from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.binding import bind_all
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.definition.pipeline import Pipeline
@@ -43,7 +43,7 @@ from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, partiti
 from tidegate.pipelines.epoch.job import ShardJob, naming
 from tidegate.pipelines.epoch.plan import cut_shards
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, steps_of
-from tidegate.pipelines.epoch.shard import no_events, run_operator
+from tidegate.pipelines.epoch.shard import no_events, run_rejecting
 from tidegate.pipelines.ledger.manifest import PartitionWatermark, Shard
 from tidegate.pipelines.project.harness_rows import Derive, HarnessInput, HarnessSlice, Row
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit, in_order
@@ -231,7 +231,10 @@ class PipelineHarness:
         return _rows(pa.concat_tables(self._late))
 
     def rejected(self) -> list[dict[str, Any]]:
-        """Return every rejected row: the columns of the source, and `reason` as in table `rejects`."""
+        """Return every rejected row: the columns of the source, and `reason` as in table `rejects`.
+
+        Rows for which your code raised an error also have `error`.
+        """
         return list(self._rejected)
 
     def state(self) -> list[dict[str, Any]]:
@@ -284,6 +287,13 @@ class PipelineHarness:
         )
         self._rejected += rows.rejected
 
+    def _reject(self, rows: pa.Table) -> None:
+        """Keep rows of table rejects for which user code raised an error."""
+        self.counters.update(rejected=len(rows), usable=-len(rows))
+        names = [*self.bound.source.names, *(field.name for field in rejects.TRAILING)]
+        wanted = [*self.bound.source.names, "reason", "error"]
+        self._rejected += _rows(rows.rename_columns(names).select(wanted))
+
     def _epoch(
         self,
         rows: HarnessSlice,
@@ -300,7 +310,9 @@ class PipelineHarness:
         for number, shard in enumerate(job.shards):
             groups = self._state["key_group"]
             held = pc.and_(pc.greater_equal(groups, shard.first), pc.less_equal(groups, shard.last))
-            run = run_operator(job, events.get(number, no_events()), self._state.filter(held))
+            run, unusable = run_rejecting(job, events.get(number, no_events()), self._state.filter(held))
+            if unusable is not None:
+                self._reject(unusable)
             self._results.append(run.results())
             self._late.append(run.late())
             kept.append(run.state().drop_columns(["manifest"]))
@@ -334,6 +346,7 @@ class PipelineHarness:
             epoch=self.epochs,
             timeline=1,
             now=steps[-1].clock,
+            on_error=bound.pipeline.on_error,
         )
 
     def _sorted(self, table: pa.Table) -> list[dict[str, Any]]:

@@ -274,6 +274,8 @@ def _changed(
 ) -> ChangedRows:
     log, pipeline = source.log, source.bound.pipeline
     reason = pipeline.uncorrectable
+    if head.manifest.raised:
+        reason = "rejected rows for which its code raised an error"
     if not isinstance(log, ChangingSource):
         reason = f"a source of kind {type(log).__name__}, which can't report changes"
     if reason is not None or not isinstance(log, ChangingSource):

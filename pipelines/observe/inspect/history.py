@@ -316,6 +316,11 @@ def read_history(
     for choice in choices_of(config, value):
         if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:
             raise NoHistory(f"pipeline {pipeline!r}: {reason}, and its rows are read without Spark here")
+    if manifest.raised:
+        raise NoHistory(
+            f"pipeline {pipeline!r}: its code raised errors for rows (in table rejects), and only a run of that code "
+            "finds out for which ones"
+        )
     if value.watermark.reads_events:
         raise NoHistory(f"pipeline {pipeline!r}: its watermark generator sees every event, so its history is unknown")
     source = OpenInput.open(LocalEngine.of(config), tables, value)
