@@ -209,6 +209,9 @@ def reported_as(doing: str, then: str) -> Iterator[None]:
             raise
         raised = _raised_in_task(str(error))
         kind = getattr(errors, raised[0], None) if raised else None
+        if raised and kind is errors.UserCodeFailed:
+            # Its message says all of this, also where tasks are not those of Spark.
+            raise errors.UserCodeFailed(f"{raised[1]}.") from error
         ours = kind if isinstance(kind, type) and issubclass(kind, TidegateError) else TidegateError
         raise ours(". ".join(filter(None, (f"{doing}: {in_words(error)}", remedy_for(error), then)))) from error
 

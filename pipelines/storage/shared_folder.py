@@ -150,7 +150,7 @@ class SharedFolder:
 
     def _walk(self, folder: str, topdown: bool = True) -> Iterator[tuple[str, list[str], list[str], int]]:
         try:
-            with self._folder_of(f"{folder}/.") as (descriptor, _):
+            with self._folder_of(f"{folder}/." if folder else ".") as (descriptor, _):
                 yield from os.fwalk(".", topdown=topdown, follow_symlinks=False, dir_fd=descriptor)
         except FileNotFoundError:
             return

@@ -190,7 +190,9 @@ def command_lines(text: str) -> Iterator[str]:
 
 def fault(line: str) -> str | None:
     """Return the error message for a command line. A command that is only mentioned needs no arguments."""
-    line = NUMBER.sub(r"\1 3", OPTIONAL.sub(r"\1", line.split(" #")[0].replace("...", "")))
+    line = NUMBER.sub(
+        r"\1 3", OPTIONAL.sub(r"\1", line.split(" #")[0].replace("...", "").replace(" FILE", " /dev/null"))
+    )
     words = shlex.split(" ".join(line.split()))[1:]
     command: click.Command = cli
     ctx = click.Context(cli)

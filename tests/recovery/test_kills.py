@@ -146,8 +146,16 @@ def test_a_driver_out_of_memory_ends_with_an_error_that_says_so_and_its_last_sna
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("raise", r"ValueError: no result for 1 elements \(tests/recovery/fatal\.py:\d+ in process\)"),
-        ("kill", r"Python worker exited unexpectedly \(crashed\) \(killed, or out of memory\?\)"),
+        (
+            "raise",
+            r"pipeline hours: its code raised ValueError: no result for 1 elements \(tests/recovery/fatal\.py:\d+ in "
+            r"process\) for the timer of .*\. Nothing of epoch 2 was committed\. A retry would fail",
+        ),
+        (
+            "kill",
+            r"epoch 2 of hours can't be computed: Python worker exited unexpectedly \(crashed\) \(killed, or out of "
+            r"memory\?\)\. Nothing of the epoch was committed",
+        ),
     ],
 )
 def test_a_task_that_fails_stops_the_stream_in_its_own_words_and_commits_nothing(
@@ -158,8 +166,6 @@ def test_a_task_that_fails_stops_the_stream_in_its_own_words_and_commits_nothing
     lake.append(("ann", at("10:00"), 1))
     lake.stream(spark, sound)
     lake.append(("ann", at("13:00"), 1))
-    with pytest.raises(
-        TidegateError, match=f"^epoch 2 of hours can't be computed: {told}. Nothing of the epoch was committed"
-    ):
+    with pytest.raises(TidegateError, match=f"^{told}"):
         lake.stream(spark, fatal)
     assert lake.snapshot(fatal).manifest.epoch == 1

@@ -46,7 +46,7 @@ def warehouse(proxy: Proxy, bucket: str) -> Warehouse:
 
 def test_a_file_is_written_by_one_request_and_read_by_another(warehouse: Warehouse, proxy: Proxy) -> None:
     folder = warehouse.path("t")
-    size = warehouse.write_parquet(folder, "a.parquet", ROWS)
+    size = warehouse.write_parquet(folder, "a.parquet", ROWS).size
     assert proxy.counted() == {"PUT": 1}
     assert warehouse.read_files(folder, ["a.parquet"], ROWS.schema) == ROWS
     assert proxy.counted() == {"GET": 1}
