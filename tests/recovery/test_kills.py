@@ -149,15 +149,15 @@ def test_a_driver_out_of_memory_ends_with_an_error_that_says_so_and_its_last_sna
         (
             "raise",
             (
-                r"pipeline hours: its code raised ValueError: no result for 1 elements \(tests/recovery/fatal\.py:\d+ in "
-                r"process\) for the timer of .*\. Nothing of epoch 2 was committed\. A retry would fail"
+                r"pipeline hours: its code raised ValueError: no result for 1 elements "
+                r"\(tests/recovery/fatal\.py:\d+ in process\) for the timer of .*\. Nothing of epoch 2 was committed\. A retry would fail"
             ),
         ),
         (
             "kill",
             (
-                r"epoch 2 of hours can't be computed: Python worker exited unexpectedly \(crashed\) \(killed, or out of "
-                r"memory\?\)\. Nothing of the epoch was committed"
+                r"epoch 2 of hours can't be computed: Python worker exited unexpectedly \(crashed\) "
+                r"\(killed, or out of memory\?\)\. Nothing of the epoch was committed"
             ),
         ),
     ],
