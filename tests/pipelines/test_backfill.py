@@ -104,7 +104,7 @@ def test_a_file_whose_rows_are_all_before_1970_is_rejected(lake: Lake) -> None:
     lake.append(("a", at("10:00"), 1))
     lake.append(("a", datetime(1969, 12, 31, tzinfo=UTC), 2))
     lake.backfill(LOCAL, pipeline, day(0), day(1))
-    assert lake.rows(pipeline, "rejects")["reason"].to_pylist() == ["timestamp_out_of_range"]
+    assert lake.rows(pipeline, "rejects")["reason"].to_pylist() == ["timestamp_before_not_before"]
 
 
 def test_an_interval_that_leaves_a_gap_is_refused_with_both_dates(lake: Lake) -> None:

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.expectations.broken import failed_in_check
-from tests.lake import LOCAL, Lake, at, hourly_pipeline
+from tests.lake import LOCAL, Lake, at, hourly_pipeline, record_footer
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.far_times import MICROS
@@ -119,11 +119,12 @@ def make_far(lake: Lake, pipeline: Pipeline, table: str, columns: list[str]) -> 
     """Rewrite the files of a table, with the year 10000 wherever a value has a time."""
     handle = lake.tables(pipeline).open(table)
     for file in DeltaTable(path_of(handle)).file_uris():
-        rows = pq.ParquetFile(file).read()
+        rows, written = pq.ParquetFile(file).read(), Path(file).read_bytes()
         for name in set(columns) & set(rows.schema.names):
             place = rows.schema.get_field_index(name)
             rows = rows.set_column(place, rows.schema.field(name), _far(rows[name].combine_chunks()))
         pq.write_table(rows, file)
+        record_footer(Path(file).parent, Path(file).name, written)
 
 
 def _far(array: pa.Array) -> pa.Array:

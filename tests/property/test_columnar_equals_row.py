@@ -67,7 +67,7 @@ from tidegate.windowing.operators.joins import join_schema
 from tidegate.windowing.operators.window.snapshot import state_schema, without_slices
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.rows import REST, StateSchema
-from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from tidegate.windowing.time import LAST_TIME, MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.windowing.triggers import ContinuousEventTimeTrigger
 
 EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "60"))
@@ -362,7 +362,7 @@ def test_every_epoch_gives_the_rows_late_rows_counters_and_state_of_the_row_oper
     arrays = ColumnarWindowJoin(join, schema, GROUPS, results)
     by_row = by_arrays = schema.to_table([], GROUPS)
     watermark, fired = MIN_TIMESTAMP, 0
-    for commits, marks, complete, lag in [*epochs, ([[]], [MAX_TIMESTAMP - 1] * 3, True, None)]:
+    for commits, marks, complete, lag in [*epochs, ([[]], [LAST_TIME - 1] * 3, True, None)]:
         if lag is None:
             steps = [(mark, True) for mark in marks[: len(commits)]]
             timeline = Timeline.of_commits(watermark, [*steps[:-1], (steps[-1][0], complete)])

@@ -150,7 +150,8 @@ def test_a_driver_out_of_memory_ends_with_an_error_that_says_so_and_its_last_sna
             "raise",
             (
                 r"pipeline hours: its code raised ValueError: no result for 1 elements "
-                r"\(tests/recovery/fatal\.py:\d+ in process\) for the timer of .*\. Nothing of epoch 2 was committed\. A retry would fail"
+                r"\(tests/recovery/fatal\.py:\d+ in process\) for the timer of .*\. "
+                r"Nothing of epoch 2 was committed\. A retry would fail"
             ),
         ),
         (

@@ -262,7 +262,7 @@ def test_a_branch_that_is_made_while_a_key_is_erased_is_noticed(
         delete_folder(warehouse, path)
 
     monkeypatch.setattr(type(by_hand.warehouse), "delete_folder", meanwhile)
-    erased = r"may hold the key. From sessions it is erased.*branch sessions wide --delete"
+    erased = r"may hold a key. From sessions it is erased.*branch sessions wide --delete"
     with Lease(by_hand.tables, "forget", Clock()), pytest.raises(Refused, match=erased):
         forget(by_hand.tables, by_hand.pipeline, [("ann",)], NOW)
     assert by_hand.rows("results")["user"].to_pylist() == ["bob"]

@@ -19,6 +19,7 @@ from tests.lake import EVENTS, Clock, Lake, at
 from tests.pipelines.project.cli.project import Project
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.project.cli import cli, run
+from tidegate.pipelines.storage.shared_folder import SharedFolder
 
 DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
 
@@ -195,7 +196,7 @@ def test_a_file_that_can_not_be_written_is_1_with_its_name_and_the_way_out(
         raise OSError(28, "No space left on device")
 
     project.by_hand.hours(10)
-    monkeypatch.setattr(Path, "write_bytes", fail)
+    monkeypatch.setattr(SharedFolder, "move", fail)
     report = project.folder / "work" / "reports" / "sessions" / "epoch-000001.html"
     told = project.says(1, str(report), "report", "sessions")
     assert "make room for the warehouse and the work folder" in told

@@ -143,7 +143,7 @@ def test_a_correction_that_spark_would_have_to_help_with_is_refused_before_it_st
     project: Project, command: tuple[str, ...]
 ) -> None:
     fed(project)
-    project.rewrite(f"{CORRECTING[:-1]}, columns={{'part': 'value / cast(1000.0 as decimal(5,1))'}})")
+    project.rewrite(f"{CORRECTING[:-1]}, columns={{'part': 'round(cast(value as float), 1)'}})")
     project.says(3, "can't correct changes of source events: columns['part']", *command)
 
 
