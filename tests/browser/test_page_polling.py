@@ -159,8 +159,9 @@ def test_a_tab_that_nobody_sees_asks_for_nothing(page: Page, opened: Opened) -> 
     polls = len(server.asked)
     settle(page, 200)
     assert len(server.asked) == polls
-    page.evaluate(hide, False)
-    settle(page, 2)
+    with page.expect_response(lambda response: "summaries" in response.url):
+        page.evaluate(hide, False)
+        settle(page, 2)
     assert len(server.asked) == polls + 1
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple
@@ -38,6 +39,8 @@ COLUMNS = pa.schema(
         ("sizes", pa.map_(pa.string(), pa.int32())),
     ]
 )
+BEFORE_ALL = datetime(1969, 1, 1)
+"""Event times are small numbers; a source rejects 0 by default."""
 LAST = 1000
 """Time of the element that ends a stream: the watermark passes every other one."""
 MARKER = "end"
@@ -132,7 +135,7 @@ ARRIVALS = st.builds(Arrivals, st.integers(0, 15), st.lists(COMMITS, min_size=1,
 
 
 def pipeline(function: KeyedProcessFunction | KeyedCoProcessFunction, bound: int, time_sorted: bool) -> Pipeline:
-    source = DeltaSource("events", timestamp="at", unit="ms")
+    source = DeltaSource("events", timestamp="at", unit="ms", not_before=BEFORE_ALL)
     common: dict[str, Any] = {
         "name": "diary",
         "source": source,
@@ -141,7 +144,7 @@ def pipeline(function: KeyedProcessFunction | KeyedCoProcessFunction, bound: int
     }
     if isinstance(function, KeyedProcessFunction):
         return Pipeline(**common, compute=KeyedProcess(function, time_sorted=time_sorted))
-    other = Input(source=DeltaSource("others", timestamp="at", unit="ms"))
+    other = Input(source=DeltaSource("others", timestamp="at", unit="ms", not_before=BEFORE_ALL))
     return Pipeline(**common, right=other, compute=CoProcess(function, time_sorted=time_sorted))
 
 

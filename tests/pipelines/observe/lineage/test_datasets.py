@@ -193,11 +193,12 @@ def test_a_command_that_nobody_asked_notes_nothing_and_a_note_that_cannot_be_kep
 ) -> None:
     hand = ByHand(tmp_path)
     hand.epoch(("ann", at("08:00"), 1), watermark=at("10:00"))
+    (tmp_path / "a file").write_text("")
     before = set(tmp_path.iterdir())
     monkeypatch.delenv(LEASE_NOTE, raising=False)
     with Lease(hand.tables, "stream", clock_at(2)):
         assert set(tmp_path.iterdir()) == before
-    monkeypatch.setenv(LEASE_NOTE, str(tmp_path / "missing" / "driven.json"))
+    monkeypatch.setenv(LEASE_NOTE, str(tmp_path / "a file" / "driven.json"))
     with Lease(hand.tables, "stream", clock_at(3)):
         assert set(tmp_path.iterdir()) == before
 
