@@ -133,7 +133,7 @@ class _Trail:
     def _take_snapshot(self, snapshot: dict[str, Any]) -> None:
         """Apply a snapshot: after a restore, only files that were already missing from its target may be missing."""
         lost = self.expected.keys() - self.present
-        if snapshot["kind"] in ("restore", "promote"):
+        if snapshot["kind"] == "restore":
             lost_then = self.lost_at.get(snapshot["parent"], set())
             for path in lost - lost_then:
                 del self.expected[path]

@@ -38,7 +38,7 @@ from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_m
 from tidegate.windowing.timestamps import epoch_millis
 
 _FIRST, _LAST = to_millis(datetime.min), to_millis(datetime.max)
-_TAKES_AWAY = ("restore", "forget", "prune", "change", "promote")
+_TAKES_AWAY = ("restore", "forget", "prune", "change")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@
 EXTENDS Source
 
 CONSTANTS Drivers,      \* the processes
-          Commands,     \* startable commands: subset of {"stream", "backfill", "restore", "promote", "reset", "forget",
+          Commands,     \* startable commands: subset of {"stream", "backfill", "restore", "reset", "forget",
                         \* "vacuum", "reopen", "prune", "optimize", "savepoint"}
           Others,       \* what else may happen: another writer does "set back" or "vacuum"; a clean-up "keeps several"
                         \* snapshots; a stream cleans up ("maintenance"); state has "deltas"
@@ -330,26 +330,6 @@ PlanRestore(d) ==
                                ELSE IF \A v \in retained : HeadAt(v).epoch # then.epoch
                                THEN "a savepoint is restored whose snapshot is gone" ELSE "a restore"
     /\ UNCHANGED <<source, state, tables, folder, retained, starts, note, forgotten, erased, saved>>
-
-(* A branch began at a retained snapshot, and has read what the head has: its rows follow from the position, as all   *)
-(* do. One epoch publishes them in place of those that the pipeline published since.                                  *)
-PlanPromote(d) ==
-    /\ Ready(d, "promote") /\ IsSnapshot(HeadAt(driver[d].at))
-    /\ \E target \in retained :
-         LET shared == HeadAt(target)
-             newest == HeadAt(driver[d].at)
-             epoch == newest.epoch + 1
-             Before(t) == UNION {f.rows : f \in UNION {CommittedAs(e).files[t] : e \in shared.line}}
-             quiet == Quiet(newest, "promote", epoch, newest.timeline + 1, shared.line \cup {epoch})
-             left == IF Bug = "what a promotion replaces is removed" THEN {} ELSE newest.line \ shared.line
-         IN  /\ shared.line \subseteq newest.line /\ shared.epoch < newest.epoch
-             /\ Planned(d, [quiet EXCEPT
-                    !.files = [t \in {"results", "late"} |->
-                                 FilesWith(t, epoch, (IF t = "results" THEN FiredAt(newest.position)
-                                                      ELSE LateAt(newest.position)) \ Before(t), tries + 1)],
-                    !.remove = [t \in Names |-> left]])
-    /\ did' = "a branch is promoted"
-    /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased, saved>>
 
 PlanReset(d) ==
     /\ Ready(d, "reset")
@@ -700,7 +680,7 @@ OtherVacuum ==
 Moves(d) ==
     \/ Recover(d) \/ LookAgain(d)
     \/ PlanStream(d) \/ PlanHandOver(d) \/ PlanInterval(d) \/ PlanRestore(d) \/ PlanReset(d) \/ PlanForget(d)
-    \/ PlanPromote(d) \/ PlanChange(d) \/ PlanReopen(d) \/ PlanPrune(d) \/ EndCleanly(d)
+    \/ PlanChange(d) \/ PlanReopen(d) \/ PlanPrune(d) \/ EndCleanly(d)
     \/ Operate(d) \/ CheckFiles(d) \/ Commit(d) \/ LookWhoseEntryItIs(d)
     \/ OpenTable(d) \/ PutTable(d) \/ Finish(d)
     \/ List(d) \/ Fence(d) \/ Delete(d) \/ CleanSavepoints(d)

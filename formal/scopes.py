@@ -138,14 +138,6 @@ SCOPES = (
         is_quick=False,
     ),
     Scope(
-        "promote",
-        (*RIVALS, "a branch is promoted"),
-        ("stream", "promote"),
-        drivers=2,
-        times="TinyTimes",
-        epochs=3,
-    ),
-    Scope(
         "state set back",
         (
             "another engine sets state back",
@@ -322,7 +314,6 @@ WIDE: dict[str, dict[str, Any]] = {
     "rivals": {"epochs": 3},
     "restore": {"times": "SmallTimes"},
     "two restores": {"starts": 4, "calm": 0},
-    "promote": {"times": "SmallTimes"},
     "state set back": {"calm": 0, "times": "SmallTimes"},
     "source created again": {"times": "SmallTimes"},
     "forget": {"times": "SmallTimes", "epochs": 3},
@@ -355,7 +346,6 @@ BUGS = (
     Bug("a table is published by the handle that was checked", "NoEpochIsDoubled", "rivals"),
     Bug("all timelines share one application id", "RestoreIsOneCut", "restore"),
     Bug("epoch numbers only grow", "RestoreIsOneCut", "two restores"),
-    Bug("what a promotion replaces is removed", "NoRowIsDoubled", "promote"),
     Bug("a head behind the tables is refused", "NoRowIsLost", "state set back"),
     Bug("a position belongs to one source", "NoRowIsLost", "source created again"),
     Bug("a clean-up fences the tables", "NoNeededFileIsRemoved", "clean-up"),

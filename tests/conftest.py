@@ -45,7 +45,6 @@ SLOW |= {"property", "recovery", "store", "backups", "changes", "snapshots"}
 
 SLOW_FILES = {
     "test_advise.py",
-    "test_branches.py",
     "test_changed_by_others.py",
     "test_changes.py",
     "test_commits.py",

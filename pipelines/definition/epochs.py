@@ -45,7 +45,7 @@ SCHEMA = pa.schema(
         column(
             "kind",
             pa.string(),
-            "backfill, stream, clock, change, reopen, restore, forget, prune, reset or promote",
+            "backfill, stream, clock, change, reopen, restore, forget, prune or reset",
             False,
         ),
         column("interval_start", TIMESTAMP, "first event time of a backfill's interval"),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from tidegate.pipelines.definition.branch_settings import branch_pipeline
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.imports import similar
-from tidegate.pipelines.definition.names import branch_of, pipeline_of
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import UsageError
 
@@ -15,14 +13,10 @@ from tidegate.pipelines.errors import UsageError
 def load_pipeline(config: Config, name: str) -> Pipeline:
     """Return the Pipeline value of an entry: the one given in code, or the one imported from `object`.
 
-    The value for a branch has the branch's name and settings.
-
     Raises:
-        UsageError: there is no such entry or branch, it names no Pipeline, or the Pipeline has another name.
+        UsageError: there is no such entry, it names no Pipeline, or the Pipeline has another name.
     """
     entry = config.entry(name)
-    if branch_of(name) is not None:
-        return branch_pipeline(config, name, load_pipeline(config, pipeline_of(name)))
     if name in config.values:
         given = config.values[name]
         assert isinstance(given, Pipeline)

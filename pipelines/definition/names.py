@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from itertools import islice
-from typing import Any
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 NAME_RULE = "use a letter from a to z or A to Z, then up to 99 such letters, digits, _ or -"
@@ -65,24 +64,3 @@ def check_address(address: str) -> str:
     if key.strip("/") and {"", ".", ".."} & set(key.rstrip("/").split("/")):
         raise ValueError("a URI can't have the folders '.' or '..', or an empty one, as in 'a//b'")
     return address
-
-
-def check_pipeline_name(name: Any) -> str:
-    """Return a value unchanged if it can name a pipeline or a branch, which is written `PIPELINE@BRANCH`.
-
-    Raises:
-        ValueError: a part of it is not valid; see `check_name`.
-    """
-    for part in name.split("@", 1) if isinstance(name, str) else (name,):
-        check_name(part)
-    return str(name)
-
-
-def pipeline_of(name: str) -> str:
-    """Return the pipeline to which a branch belongs; the name of a pipeline is returned unchanged."""
-    return name.partition("@")[0]
-
-
-def branch_of(name: str) -> str | None:
-    """Return the name of a branch without its pipeline's name, or None for a pipeline."""
-    return name.partition("@")[2] or None

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
 
 from tidegate.pipelines.definition.fingerprint import LEFT_OUT_AT_DEFAULT
-from tidegate.pipelines.definition.names import NAME_RULE, check_pipeline_name
+from tidegate.pipelines.definition.names import NAME_RULE, check_name
 from tidegate.pipelines.definition.result_types import check_result_types
 from tidegate.windowing.compute import TWO_INPUTS, Compute, Join, KeyedProcess, Windows
 from tidegate.windowing.errors import IllegalArgument, LostElementsWarning
@@ -168,7 +168,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         try:
-            check_pipeline_name(self.name)
+            check_name(self.name)
         except (ValueError, TypeError) as error:
             raise IllegalArgument("name", self.name, NAME_RULE) from error
         _check_source("source", self.source)

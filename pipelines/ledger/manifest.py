@@ -22,7 +22,7 @@ from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, in_ran
 
 FORMAT_VERSION: Literal[1] = 1
 
-Kind = Literal["backfill", "stream", "clock", "change", "reopen", "restore", "forget", "prune", "reset", "promote"]
+Kind = Literal["backfill", "stream", "clock", "change", "reopen", "restore", "forget", "prune", "reset"]
 
 QUIET: frozenset[Kind] = frozenset({"reopen", "restore", "forget", "prune", "reset"})
 """Kinds of epochs that read no new rows and belong to no interval."""

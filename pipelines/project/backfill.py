@@ -15,7 +15,6 @@ from tidegate.pipelines.definition.config import ANY_START, Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.counters import RETRACTED, ROWS_GONE, ROWS_OUT, TAKEN_BACK, filtered, fired
 from tidegate.pipelines.definition.load import load_pipeline
-from tidegate.pipelines.definition.names import pipeline_of
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.choose import require_engine
 from tidegate.pipelines.errors import Refused, UsageError
@@ -241,15 +240,15 @@ def check_first_run(config: Config, pipeline: Pipeline, teller: Teller) -> None:
     for old in [] if config.values else _unknown_with_source(config, warehouse, pipeline.source.table):
         teller.say(
             f"{name} starts from scratch. The warehouse has tables of {old!r}, which reads the same source and which "
-            f"{config.file_name} does not have. If {name} is its new name, stop, remove the folder of {name}, and run "
-            f"`tidegate rename {old} {name}`"
+            f"{config.file_name} does not have. If {name} should continue from it, stop, "
+            f"remove the folder of {name}, and run `tidegate restore {name} --from {old}`"
         )
 
 
 def _unknown_with_source(config: Config, warehouse: Warehouse, source: str) -> Iterator[str]:
     """Yield the pipelines of a warehouse that read a source and that the project does not have."""
     for name in warehouse.folders(warehouse.uri):
-        if pipeline_of(name) != name or name in config.declared:
+        if name in config.declared:
             continue
         with suppress(Refused):
             head = read_snapshot(PipelineTables(warehouse, name))

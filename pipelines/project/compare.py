@@ -1,4 +1,4 @@
-"""In which windows a branch differs from its pipeline, by how much, and why. Starts no JVM.
+"""In which windows two pipelines differ, by how much, and why. Starts no JVM.
 
 Rows of process functions and joins are compared as multisets: each row that only one side has is shown.
 """
@@ -15,38 +15,39 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition import late, results
-from tidegate.pipelines.definition.branches import BranchNote
+from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.row_sets import distinct, surplus
 from tidegate.pipelines.epoch.correct import are_equal
-from tidegate.pipelines.ledger.manifest import Manifest, fork_of
+from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.published import require_settled
 from tidegate.pipelines.ledger.tables.keys import key_columns, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, cells_apart, rows_of, span
-from tidegate.pipelines.project.branches import found_branch, said
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.windowing.assigners import EventTimeSessionWindows
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.time import Millis, from_millis, show_millis, to_millis
+from tidegate.windowing.time import Millis, from_millis, show_duration, show_millis, to_millis
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class DifferentWindow:
-    """A window in which a branch differs from its pipeline, or a row of a function or join that only one side has.
+    """A window in which two pipelines differ, or a row of a function or join that only one of them has.
 
     Args:
         key: values of the key columns.
         window_start: start of the window, None for the global window; or event time of a row of a function or join.
         window_end: end of the window, exclusive; None for a row of a function or join.
-        before: the result of the pipeline; None if it has no such window.
-        after: the result of the branch; None if it has no such window.
-        by: for each result column that is a number in both, the branch's value minus the pipeline's.
-        late: late rows of the pipeline in this window, minus those of the branch; above 0, the branch accepted more
-            rows.
+        before: the result of the first pipeline; None if it has no such window.
+        after: the result of the other pipeline; None if it has no such window.
+        by: for each result column that is a number in both, the other pipeline's value minus the first's.
+        late: late rows of the first pipeline in this window, minus those of the other; above 0, the other one accepted
+            more rows.
         why: the reason, as text.
     """
 
@@ -62,24 +63,26 @@ class DifferentWindow:
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Answer):
-    """The current windows of a pipeline and of a branch of it, compared since the branch was created.
+    """The current windows of two pipelines, compared since the newest epoch that both share.
 
     Args:
-        branch: name of the branch, `PIPELINE@BRANCH`.
-        settings: the changed settings of the branch, milliseconds.
+        other: name of the other pipeline.
+        since: the newest epoch that both share, because one was restored from the other; 0 if they share none.
+        settings: the time settings that differ, by name: the value of each pipeline, milliseconds, or None.
         equal: number of windows with the same results.
         changed: number of windows with different results.
-        added: number of windows that only the branch has.
-        missing: number of windows that only the pipeline has.
-        read: for each table of the source, the versions that the pipeline and the branch have read.
-        watermarks: watermark of the pipeline and of the branch, int64 epoch milliseconds.
+        added: number of windows that only the other pipeline has.
+        missing: number of windows that only the first pipeline has.
+        read: for each table of the source, the versions that the two pipelines have read.
+        watermarks: watermark of each pipeline, int64 epoch milliseconds.
         windows: the first windows that differ, by start and key.
         of_rows: True for a function or join, whose rows are compared instead of windows.
     """
 
     pipeline: str
-    branch: str
-    settings: dict[str, Millis]
+    other: str
+    since: int
+    settings: dict[str, tuple[Millis | None, Millis | None]]
     equal: int
     changed: int
     added: int
@@ -95,33 +98,43 @@ class Comparison(Answer):
     def shown(self) -> Iterator[Shown]:
         total = self.changed + self.added + self.missing
         ours, theirs = (show_millis(watermark) for watermark in self.watermarks)
+        since = f" since epoch {self.since}, which both share" if self.since else ""
         yield (
-            f"{self.branch} ({said(self.settings)}) differs from {self.pipeline} in {total} of {total + self.equal} "
-            f"{_noun(self)} since it was created: {self.changed} changed, {self.added} only in the branch, "
-            f"{self.missing} only in {self.pipeline}; watermarks {theirs} and {ours}"
+            f"{self.other} differs from {self.pipeline} in {total} of {total + self.equal} {_noun(self)}{since}: "
+            f"{self.changed} changed, {self.added} only in {self.other}, {self.missing} only in {self.pipeline}; "
+            f"watermarks {theirs} and {ours}"
         )
-        for table, (pipeline, branch) in self.read.items():
-            if pipeline != branch:
-                behind = self.branch if branch < pipeline else self.pipeline
+        for name, values in self.settings.items():
+            first, second = ("none" if value is None else show_duration(value) for value in values)
+            yield f"{name} is {second} in {self.other}, and {first} in {self.pipeline}"
+        for table, (read, read_by_other) in self.read.items():
+            if read != read_by_other:
+                behind = self.other if read_by_other < read else self.pipeline
                 yield (
-                    f"{self.pipeline} has read version {pipeline} of {table}, and the branch version {branch}: "
+                    f"{self.pipeline} has read version {read} of {table}, and {self.other} version {read_by_other}: "
                     f"`tidegate stream {behind} --available-now` makes them comparable"
                 )
         if self.windows:
             yield _grid(self)
 
 
-def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Comparison:
-    tables, other, note = found_branch(config, pipeline, branch)
-    sides = [_Side.of(each, note) for each in (tables, other)]
-    ours, theirs = sides
+def compare(config: Config, pipeline: str, other: str, rows: int | None) -> Comparison:
+    if pipeline == other:
+        raise UsageError(f"compare: both pipelines are {pipeline!r}; give two names")
+    values = [load_pipeline(config, name) for name in (pipeline, other)]
+    tables = [PipelineTables.of(config, name) for name in (pipeline, other)]
+    since = _shared_epoch(*tables)
+    ours, theirs = (_Side.of(each, since) for each in tables)
+    _check_comparable(ours, theirs)
+    compared = _Compared(ours, theirs, since, _differing(*values))
     if not results.has_panes(ours.columns):
-        return _compared_rows(ours, theirs, note, rows)
+        return _compared_rows(compared, rows)
+    sides = [ours, theirs]
     spans = distinct(pa.concat_tables([ours.touched, theirs.touched.cast(ours.touched.schema)]))
     current_panes = [side.current_panes(spans) for side in sides]
     by = [*ours.key, "window_start", "window_end"]
-    values = [name for name in ours.columns.names if name not in {*results.RESERVED, *ours.key}]
-    names = [*by, *(name for name in values if name in theirs.columns.names)]
+    columns = [name for name in ours.columns.names if name not in {*results.RESERVED, *ours.key}]
+    names = [*by, *(name for name in columns if ours.shares(theirs, name))]
     differ = surplus(current_panes[0], current_panes[1], names)
     before, after = (
         {_window(row, by): row for row in rows_of(each.filter(pa.array(one)).select(names))}
@@ -130,13 +143,13 @@ def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Com
     windows = [window for window in {**before, **after} if not _same(before.get(window), after.get(window), names)]
     close = len({**before, **after}) - len(windows)
     windows.sort(key=lambda window: tuple(map(str, (*window[-2:], *window))))
-    value = load_pipeline(config, pipeline)
-    merges = isinstance(value.compute, Windows) and value.compute.assigner.merges
-    reasons = _Reasons(ours, theirs, *(_late_by_key(side, value.derived_key, merges) for side in sides))
+    late_rows = [
+        _late_by_key(side, value.derived_key, _merges(value)) for side, value in zip(sides, values, strict=True)
+    ]
+    reasons = _Reasons(ours, theirs, *late_rows)
     shown = windows if rows is None else windows[:rows]
     return _comparison(
-        reasons,
-        note,
+        compared,
         int(len(current_panes[0]) - differ[0].sum()) + close,
         (
             sum(window in before and window in after for window in windows),
@@ -147,11 +160,65 @@ def compare(config: Config, pipeline: str, branch: str, rows: int | None) -> Com
     )
 
 
-def _compared_rows(ours: _Side, theirs: _Side, note: BranchNote, rows: int | None) -> Comparison:
-    """Compare the rows that a function or a join has emitted since the branch began."""
+def _shared_epoch(tables: PipelineTables, other: PipelineTables) -> int:
+    """Return the newest epoch that both pipelines have from the same run, because one was restored from the other."""
+    rows = [
+        read_table(each.warehouse, each.newest(epochs.NAME), ["epoch", "run_id"]).to_pylist()
+        for each in (tables, other)
+    ]
+    runs = [{(row["epoch"], row["run_id"]) for row in each} for each in rows]
+    return max((epoch for epoch, _ in runs[0] & runs[1]), default=0)
+
+
+def _check_comparable(ours: _Side, theirs: _Side) -> None:
+    first, second = ours.manifest.pipeline, theirs.manifest.pipeline
+    if [ours.columns.field(name) for name in ours.key] != [theirs.columns.field(name) for name in theirs.key]:
+        raise Refused(
+            f"{first} has the key ({ours.shown_key}), and {second} ({theirs.shown_key}): only pipelines "
+            "with the same key columns can be compared"
+        )
+    if results.has_panes(ours.columns) != results.has_panes(theirs.columns):
+        raise Refused(f"one of {first} and {second} has windows and the other has not: compare pipelines of one kind")
+
+
+def _merges(value: Pipeline) -> bool:
+    return isinstance(value.compute, Windows) and value.compute.assigner.merges
+
+
+def _settings(value: Pipeline) -> dict[str, Millis | None]:
+    """Return the time settings of a pipeline that a user may want to compare, milliseconds."""
+    windows = value.compute if isinstance(value.compute, Windows) else None
+    sessions = windows is not None and type(windows.assigner) is EventTimeSessionWindows
+    return {
+        "allowed_lateness": None if windows is None or not windows.assigner.is_event_time else windows.lateness,
+        "gap": windows.assigner.gap_of_every_element if windows is not None and sessions else None,
+        "out_of_orderness": value.watermark.out_of_orderness,
+        "idleness": value.watermark.idle_timeout,
+        "max_ahead": value.max_ahead_millis,
+    }
+
+
+def _differing(value: Pipeline, other: Pipeline) -> dict[str, tuple[Millis | None, Millis | None]]:
+    ours, theirs = _settings(value), _settings(other)
+    return {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """The two pipelines, the newest epoch that they share, and the settings that differ."""
+
+    ours: _Side
+    theirs: _Side
+    since: int
+    settings: dict[str, tuple[Millis | None, Millis | None]]
+
+
+def _compared_rows(compared: _Compared, rows: int | None) -> Comparison:
+    """Compare the rows that functions or joins have emitted since the shared epoch."""
+    ours, theirs = compared.ours, compared.theirs
     emitted = [side.emitted for side in (ours, theirs)]
     made = results.ELEMENT_RESERVED - {"event_time", "output"}
-    names = [name for name in ours.columns.names if name not in made and name in theirs.columns.names]
+    names = [name for name in ours.columns.names if name not in made and ours.shares(theirs, name)]
     differ = surplus(emitted[0], emitted[1], names)
     before, after = (
         rows_of(each.filter(pa.array(one)).select(names)) for each, one in zip(emitted, differ, strict=True)
@@ -166,28 +233,34 @@ def _compared_rows(ours: _Side, theirs: _Side, note: BranchNote, rows: int | Non
         for was, now in (found if rows is None else found[:rows])
     ]
     equal = int(len(emitted[0]) - differ[0].sum())
-    return _comparison(reasons, note, equal, (0, len(after), len(before)), shown)
+    return _comparison(compared, equal, (0, len(after), len(before)), shown)
 
 
 def _comparison(
-    reasons: _Reasons,
-    note: BranchNote,
+    compared: _Compared,
     equal: int,
     changed_added_missing: tuple[int, int, int],
     windows: Sequence[DifferentWindow],
 ) -> Comparison:
-    ours, theirs = reasons.ours.manifest, reasons.theirs.manifest
+    ours, theirs = compared.ours.manifest, compared.theirs.manifest
     return Comparison(
         ours.pipeline,
         theirs.pipeline,
-        note.settings,
+        compared.since,
+        compared.settings,
         equal,
         *changed_added_missing,
-        {table: (position.version, theirs.position_in(table).version) for table, position in ours.positions.items()},
+        _read(ours, theirs),
         (ours.watermark, theirs.watermark),
         tuple(windows),
-        not results.has_panes(reasons.ours.columns),
+        not results.has_panes(compared.ours.columns),
     )
+
+
+def _read(ours: Manifest, theirs: Manifest) -> dict[str, tuple[int, int]]:
+    """Return the versions that both have read of the source tables that both read."""
+    shared = ours.positions.keys() & theirs.positions.keys()
+    return {table: (ours.positions[table].version, theirs.positions[table].version) for table in sorted(shared)}
 
 
 def _noun(comparison: Comparison) -> str:
@@ -196,7 +269,7 @@ def _noun(comparison: Comparison) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """The published windows of the pipeline, or of the branch; `since` is the newest epoch that both share."""
+    """The published windows of one pipeline; `since` is the newest epoch that both share."""
 
     tables: PipelineTables
     manifest: Manifest
@@ -204,25 +277,32 @@ class _Side:
     columns: pa.Schema
 
     @classmethod
-    def of(cls, tables: PipelineTables, note: BranchNote) -> _Side:
-        manifest = require_settled(tables).manifest
-        columns = arrow_schema(tables.newest(results.NAME))
-        return cls(tables, manifest, fork_of(manifest.line, note.line), columns)
+    def of(cls, tables: PipelineTables, since: int) -> _Side:
+        return cls(tables, require_settled(tables).manifest, since, arrow_schema(tables.newest(results.NAME)))
 
     @property
     def key(self) -> tuple[str, ...]:
         return tuple(self.manifest.schemas.key)
 
     @property
+    def shown_key(self) -> str:
+        """The key columns with their types, for a message."""
+        return ", ".join(f"{name} {self.columns.field(name).type}" for name in self.key)
+
+    def shares(self, other: _Side, name: str) -> bool:
+        """Return True if both have a column of this name and type."""
+        return name in other.columns.names and other.columns.field(name).type == self.columns.field(name).type
+
+    @property
     def touched(self) -> pa.Table:
-        """Ids of the windows that have rows since the branch was created, with their starts."""
+        """Ids of the windows that have rows since the shared epoch, with their starts."""
         where = (pc.field("epoch") > self.since) & (pc.field("epoch") <= self.manifest.epoch)
         rows = read_table(self.tables.warehouse, self.tables.newest(results.NAME), ["window_id", "window_start"], where)
         return distinct(rows)
 
     @property
     def emitted(self) -> pa.Table:
-        """The rows since the branch was created that are not stale."""
+        """The rows since the shared epoch that are not stale."""
         where = (pc.field("epoch") > self.since) & results.current(self.manifest.epoch)
         return read_table(self.tables.warehouse, self.tables.newest(results.NAME), where=where)
 
@@ -246,7 +326,7 @@ class _Side:
 def _late_by_key(
     side: _Side, derived: Sequence[str], merges: bool
 ) -> Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]:
-    """Return, by key, the spans of late rows since the branch was created; nothing if rows have no key.
+    """Return, by key, the spans of late rows since the shared epoch; nothing if rows have no key.
 
     The span of a row is its time, or that of its own window if windows merge.
     """
@@ -272,34 +352,32 @@ class _Reasons:
     ours: _Side
     theirs: _Side
     late: Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]
-    late_in_branch: Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]
+    late_in_other: Mapping[tuple[Any, ...], Sequence[tuple[Any, Any]]]
 
     def number_late(self, window: tuple[Any, ...]) -> int:
-        """Return the number of the pipeline's late rows in a window minus that of the branch."""
+        """Return the number of the first pipeline's late rows in a window minus that of the other."""
         *key, start, end = window
         name = tuple(map(text_of_value, key))
         return sum(
             sign * sum(_meet((start, end), bounds) for bounds in rows.get(name, ()))
-            for sign, rows in ((1, self.late), (-1, self.late_in_branch))
+            for sign, rows in ((1, self.late), (-1, self.late_in_other))
         )
 
-    def why(self, window: tuple[Any, ...], in_pipeline: bool, in_branch: bool, number: int) -> str:
+    def why(self, window: tuple[Any, ...], in_first: bool, in_other: bool, number: int) -> str:
         """Return the reason why a window differs."""
+        first, other = self.ours.manifest.pipeline, self.theirs.manifest.pipeline
         if number > 0:
-            return f"{number} row(s) that were late, and are not in the branch"
+            return f"{number} row(s) that were late in {first}, and are not in {other}"
         if number < 0:
-            return f"{-number} row(s) that are late in the branch"
+            return f"{-number} row(s) that are late in {other}"
         end = window[-1]
-        if in_pipeline and not in_branch and not self.theirs.has_passed(end):
-            return "not fired yet in the branch, whose watermark is before its end"
-        if in_branch and not in_pipeline and not self.ours.has_passed(end):
-            return "not fired yet in the pipeline, whose watermark is before its end"
-        if any(
-            position.version != self.theirs.manifest.position_in(table).version
-            for table, position in self.ours.manifest.positions.items()
-        ):
+        if in_first and not in_other and not self.theirs.has_passed(end):
+            return f"not fired yet in {other}, whose watermark is before its end"
+        if in_other and not in_first and not self.ours.has_passed(end):
+            return f"not fired yet in {first}, whose watermark is before its end"
+        if any(first != other for first, other in _read(self.ours.manifest, self.theirs.manifest).values()):
             return "they have read different versions of the source"
-        return "the changed settings put its rows into other windows, or make other rows late or rejected"
+        return "other settings or other code put its rows into other windows, or make other rows late or rejected"
 
 
 def _meet(window: tuple[Any, Any], other: tuple[Any, Any]) -> bool:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tidegate.pipelines.engine.spark.given import Session
     from tidegate.pipelines.project.advise import Advice
     from tidegate.pipelines.project.backfill import Backfilled, BackfillPlan, Replayed, Span
-    from tidegate.pipelines.project.branches import Branch, BranchDeleted, Branches, Promoted
     from tidegate.pipelines.project.clean import Optimized, StateUpgraded, Vacuumed, WindowsBuilt
     from tidegate.pipelines.project.compare import Comparison
     from tidegate.pipelines.project.driver import Alive, StoppedDriver, Unlocked
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.late import LateSummary, Pruned, Reopened
     from tidegate.pipelines.project.lineage import Lineage
     from tidegate.pipelines.project.listing import Pipelines, Report, Runs
-    from tidegate.pipelines.project.rename import RenamedTables
     from tidegate.pipelines.project.results import Results, View
     from tidegate.pipelines.project.savepoints import (
         BackupCreated,
@@ -726,65 +724,22 @@ class Project:
 
         return savepoint_delete(self._config, pipeline, name)
 
-    def branch(
-        self,
-        pipeline: str,
-        name: str | None = None,
-        *,
-        settings: Mapping[str, Length] | None = None,
-        of: str | int = "latest",
-        delete: bool = False,
-    ) -> Branch | Branches | BranchDeleted:
-        """Create a branch of a pipeline: a copy with other settings on the same source. Or list or delete branches.
+    def compare(self, pipeline: str, other: str, *, rows: int | None = None) -> Comparison:
+        """Return in which windows another pipeline differs from a pipeline, by how much, and why.
 
-        The branch uses the data files of the pipeline's tables and changes none of them. Every method takes it as
-        `PIPELINE@BRANCH`. The pipeline may keep running.
+        If one of them was restored from the other, only windows that changed since then are compared.
 
         Args:
             pipeline: name of the pipeline.
-            name: letters, digits, `_` and `-`; None to list the branches.
-            settings: the changed settings: `allowed_lateness`, `out_of_orderness`, `idleness`, `gap`, `max_ahead`.
-            of: the snapshot to begin from: `latest`, an epoch, or `savepoint:NAME`.
-            delete: True to remove the branch permanently.
-        """
-        from tidegate.pipelines.project.branches import branch_create, branch_delete, branch_list
-
-        if name is None or delete:
-            if settings or str(of) != "latest":
-                raise UsageError("--set and --of create a branch: give its NAME, without --delete")
-            if name is None and delete:
-                raise UsageError("--delete: give the NAME of the branch")
-        if name is None:
-            return branch_list(self._config, pipeline)
-        if delete:
-            return branch_delete(self._config, pipeline, name)
-        return branch_create(self._config, pipeline, name, settings or {}, str(of))
-
-    def compare(self, pipeline: str, branch: str, *, rows: int | None = None) -> Comparison:
-        """Return in which windows a branch differs from its pipeline, by how much, and why.
-
-        Args:
-            pipeline: name of the pipeline.
-            branch: name of the branch, without that of the pipeline.
+            other: name of the other pipeline, which has the same key columns.
             rows: number of windows to return; None for all.
+
+        Raises:
+            Refused: their results can't be compared.
         """
         from tidegate.pipelines.project.compare import compare
 
-        return compare(self._config, pipeline, branch, rows)
-
-    def promote(self, pipeline: str, branch: str) -> Promoted:
-        """Make a branch's results and state the pipeline's, in one epoch. Neither of the two may be running.
-
-        The code of the pipeline must already have the settings of the branch, and the branch must have read as far as
-        the pipeline.
-
-        Args:
-            pipeline: name of the pipeline.
-            branch: name of the branch, without that of the pipeline.
-        """
-        from tidegate.pipelines.project.branches import promote
-
-        return promote(self._config, pipeline, branch)
+        return compare(self._config, pipeline, other, rows)
 
     def restore(
         self,
@@ -933,17 +888,6 @@ class Project:
             return selected_keys(self._config, pipeline, where)
         named = [key] if key is not None else [] if keys is None else list(keys)
         return forget(self._config, pipeline, [key_text(each) or () for each in named], where)
-
-    def rename(self, old: str, new: str) -> RenamedTables:
-        """Rename the tables of a pipeline, after its name was changed in the code and in tidegate.toml.
-
-        Raises:
-            UsageError: the code or the file still has the old name, or there are no tables of that name.
-            LeaseHeld: the pipeline is running.
-        """
-        from tidegate.pipelines.project.rename import rename
-
-        return rename(self._config, old, new)
 
     def vacuum(
         self, pipeline: str, *, snapshots: int | None = None, days: int | None = None, dry_run: bool = False

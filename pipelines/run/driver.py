@@ -17,7 +17,6 @@ from deltalake.exceptions import DeltaError
 from tidegate.pipelines.definition import epochs, windows
 from tidegate.pipelines.definition.config import Config, WindowsTable
 from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_of
-from tidegate.pipelines.definition.names import pipeline_of
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.choose import engine_of
 from tidegate.pipelines.epoch.observer import Observe, Observer, unobserved
@@ -252,7 +251,7 @@ def drive(
     """
     from tidegate.pipelines.definition.binding import check_windows
 
-    entry = config.pipelines.get(pipeline_of(pipeline.name))
+    entry = config.pipelines.get(pipeline.name)
     wanted = None if entry is None else entry.windows
     if wanted is not None:
         check_windows(pipeline, wanted)

@@ -47,9 +47,6 @@ WORK: tuple[tuple[str, ...], ...] = (
     ("init", "new"),
     ("advise", "sessions"),
     ("verify", "sessions"),
-    ("branch", "sessions", "wide", "--set", "allowed_lateness=2h"),
-    ("compare", "sessions", "wide"),
-    ("branch", "sessions", "wide", "--delete"),
     ("windows", "build", "sessions"),
     ("state", "upgrade", "sessions"),
     ("restore", "sessions", "1"),
@@ -64,8 +61,7 @@ REFUSE = {
     ("stop", "sessions"): "has no running driver",
     ("unlock", "sessions"): "nobody holds the lease",
     ("trace", "sessions", "ann"): "a different watermark strategy was in use then",
-    ("promote", "sessions", "wide"): "no complete branch 'wide'",
-    ("rename", "sessions", "visits"): "still has [pipelines.sessions]: first change",
+    ("compare", "sessions", "visits"): "unknown pipeline 'visits'",
 }
 """Further commands that need no extra, and what they say if nothing is running."""
 

@@ -244,10 +244,6 @@ def test_extreme_times_go_through_every_command(lake: Lake, seed: int) -> None:
         for command in (
             lambda: project.stream("hours", end_of_input=life.draw.random() < 0.3),
             lambda: project.late_reopen("hours"),
-            lambda: project.branch("hours", "other", settings={"out_of_orderness": "2h"}),
-            lambda: project.stream("hours@other"),
-            lambda: project.compare("hours", "other"),
-            lambda: project.branch("hours", "other", delete=True),
             lambda: project.restore("hours", 1),
             lambda: project.stream("hours"),
             lambda: project.forget("hours", ("ann",)),

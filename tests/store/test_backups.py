@@ -1,5 +1,4 @@
-"""Backups within a bucket, between buckets, and between a bucket and a folder. A branch in a bucket: the store copies
-its objects itself, and the branch runs, is promoted and is deleted there. Views of a pipeline over a bucket, and a
+"""Backups within a bucket, between buckets, and between a bucket and a folder. Views of a pipeline over a bucket, and a
 query that follows them: each task reads the bucket itself. Checking a table in a bucket without new commits takes one
 request, however many entries its log has.
 """
@@ -8,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,27 +26,13 @@ from tests.store.proxy import Plan, Proxy
 from tests.store.server import S3Server, options_of
 from tests.store.test_commits import run_until_done
 from tidegate import read_view
-from tidegate.pipelines.definition.branch_settings import with_settings
-from tidegate.pipelines.definition.branches import branches_of
-from tidegate.pipelines.ledger.backups import renamed
 from tidegate.pipelines.ledger.backups.backup import create_backup, find_backup, restore_backup
-from tidegate.pipelines.ledger.backups.cut import cut_now
-from tidegate.pipelines.ledger.backups.renamed import (
-    copy_tables,
-    finish,
-    make_branch,
-    remove_branch,
-    remove_folder,
-    remove_tables,
-)
-from tidegate.pipelines.ledger.lease import Lease
-from tidegate.pipelines.ledger.snapshots.promote import promote
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.tables.newest import newest
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.delta_log import FOLDER, entry_name
 from tidegate.pipelines.storage.warehouse import Warehouse
-from tidegate.windowing.time import millis, to_millis
+from tidegate.windowing.time import to_millis
 
 
 @pytest.mark.long
@@ -68,30 +52,6 @@ def test_tables_in_a_bucket_come_back_object_by_object(
     assert not tables.exist
     restore_backup(tables, place, made)
     assert objects(server, bucket) == before
-
-
-@pytest.mark.long
-def test_a_pipeline_in_a_bucket_is_renamed_within_it(
-    server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Even if the command was killed before the copy was compared, and again before the old tables were removed."""
-    lake = begun(server, proxy, bucket, source_of(tmp_path / "disk", commits=0), tmp_path, epoch=1)
-    old, pipeline = lake.tables(PIPELINE), replace(PIPELINE, name="hours_by_user")
-    new, before = lake.tables(pipeline), outcome(lake)
-    with monkeypatch.context() as planted:
-        planted.setattr(renamed, "cut_now", lambda tables: raises() if tables == new else cut_now(tables))
-        with pytest.raises(Crash):
-            copy_tables(old, new)
-    with monkeypatch.context() as planted:
-        planted.setattr(Warehouse, "delete_folder", lambda warehouse, path: raises())
-        with pytest.raises(Crash):
-            remove_tables(old)
-    copy_tables(old, new)
-    remove_tables(old)
-    finish(old, new)
-    assert differences(outcome(lake, pipeline), before) == {}
-    assert not [name for name in objects(server, bucket) if f"/{PIPELINE.name}/" in name or "renamed.json" in name]
-    arrivals.run(LOCAL, lake, pipeline=pipeline)
 
 
 def raises() -> Any:
@@ -156,33 +116,6 @@ def objects(server: S3Server, bucket: str) -> dict[str, bytes]:
     """Return the pipeline's objects, without the lease, which nobody holds after a loss."""
     keys = server.keys(bucket, f"wh/{PIPELINE.name}/")
     return {key: server.read(bucket, key) for key in keys if "/lease/" not in key}
-
-
-@pytest.mark.long
-def test_a_branch_in_a_bucket_lives_there(server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path) -> None:
-    lake = begun(server, proxy, bucket, source_of(tmp_path / "disk", commits=1), tmp_path, epoch=1)
-    tables = lake.tables(PIPELINE)
-    branch = PipelineTables(tables.warehouse, f"{PIPELINE.name}@wide")
-    settings = {"allowed_lateness": millis(timedelta(hours=2), "lateness")}
-    proxy.requests()
-    with Lease(branch, "branch", lake.clock) as lease:
-        note = make_branch(tables, branch, "latest", settings, lake.clock(), lease.check)
-    assert proxy.counted()["COPY"] > 0, "the store copies within a bucket by itself"
-    pipeline = replace(with_settings(PIPELINE, settings), name=branch.pipeline)
-    arrivals.run(LOCAL, lake, pipeline=pipeline)
-    expected = lake.latest(pipeline)
-    with Lease(tables, "promote", lake.clock), Lease(branch, "promote", lake.clock):
-        promote(tables, branch, note, lake.clock())
-    dropped = ["epoch", "timeline"]
-    by = [("user", "ascending"), ("window_start", "ascending")]
-    promoted = lake.latest(PIPELINE)
-    assert len(promoted) > 0
-    assert promoted.sort_by(by).drop_columns(dropped) == expected.sort_by(by).drop_columns(dropped)
-    with Lease(branch, "branch --delete", lake.clock) as lease:
-        remove_branch(branch, lease.check)
-    remove_folder(branch)
-    assert branches_of(tables.warehouse, PIPELINE.name) == []
-    assert lake.latest(PIPELINE) == promoted
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from tidegate.pipelines.definition.config.cron import check_cron
 from tidegate.pipelines.definition.imports import explain_import, similar
-from tidegate.pipelines.definition.names import check_address, check_name, listed, pipeline_of
+from tidegate.pipelines.definition.names import check_address, check_name, listed
 from tidegate.pipelines.errors import TidegateError, UsageError
 
 FILE_NAME = "tidegate.toml"
@@ -444,12 +444,11 @@ class Config(Table):
         return self.pipelines.keys() | self.faulty.keys()
 
     def entry(self, name: str) -> PipelineEntry:
-        """Return the entry of a pipeline; a branch uses its pipeline's entry.
+        """Return the entry of a pipeline.
 
         Raises:
             UsageError: there is no pipeline with that name, or its entry is faulty.
         """
-        name = pipeline_of(name)
         if name in self.faulty:
             raise UsageError(f"{self.file}: {self.faulty[name]}")
         if name not in self.pipelines:

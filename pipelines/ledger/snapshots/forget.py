@@ -19,7 +19,6 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import RemoveAction
 
 from tidegate.pipelines.definition import late, rejects, results, state
-from tidegate.pipelines.definition.branches import check_no_branches
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard
@@ -58,8 +57,6 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.time import Millis
 
-_IN_BRANCHES = "each of them may hold a key"
-
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
@@ -84,7 +81,6 @@ def forget(tables: PipelineTables, pipeline: Pipeline, keys: Sequence[Sequence[s
     head = required(tables, trusted_head(tables))
     values = [key_of_texts(head.key, key) for key in keys]
     shown = [texts_of_key(value, key) for value, key in zip(values, keys, strict=True)]
-    check_no_branches(tables.warehouse, tables.pipeline, f"{_IN_BRANCHES}: nothing was erased")
     if broken := broken_savepoints(tables):
         raise Refused(
             f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
@@ -126,8 +122,6 @@ def forget(tables: PipelineTables, pipeline: Pipeline, keys: Sequence[Sequence[s
             remove_rests(tables)
             continue
         rows[f"savepoint {entry.name}"] = len(rest.removed)
-    # A branch's folder exists before the tables are read, so a branch that is being created is seen here.
-    check_no_branches(tables.warehouse, tables.pipeline, f"{_IN_BRANCHES}. From {tables.pipeline} it is erased")
     return Forgotten(manifest.epoch, rows)
 
 

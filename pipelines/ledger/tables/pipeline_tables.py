@@ -17,10 +17,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
 
 from tidegate.pipelines.definition import epochs, late, rejects, results, state, windows
-from tidegate.pipelines.definition.branches import no_branch, read_note
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
-from tidegate.pipelines.definition.names import branch_of
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.commits import commit_by
 from tidegate.pipelines.ledger.tables.newest import ends_at, is_moved, newest
@@ -71,13 +69,10 @@ class PipelineTables:
         """Return the tables of a pipeline that a project has; the pipeline itself is not imported.
 
         Raises:
-            UsageError: the project has no pipeline or branch with that name.
+            UsageError: the project has no pipeline with that name.
         """
         config.entry(pipeline)
-        warehouse = warehouse_of(config)
-        if branch_of(pipeline) is not None and read_note(warehouse, pipeline) is None:
-            raise no_branch(warehouse, pipeline)
-        return cls(warehouse, pipeline)
+        return cls(warehouse_of(config), pipeline)
 
     def path(self, table: str) -> str:
         """Return the path of a table."""

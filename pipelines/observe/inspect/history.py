@@ -441,20 +441,20 @@ def _moves(
             before = start - lag if watermark == MIN_TIMESTAMP else watermark
             yield Step(epoch, kind, version, clock, before, after, lag, (*late, *inside))
             times = None
-        elif kind in ("stream", "promote") and times is None:
+        elif kind == "stream" and times is None:
             # The first epoch of a stream after a backfill reads the rest of the version of the backfill.
             assert frontier is not None
             rest = of_version(source, source.log.settled(read), None, frontier)
             times = restored_times(source.bound.pipeline, watermark, clock, {}, {})
             times.read_together([source.measure(rest).largest.get(0, {})], clock, [()])
             yield Step(epoch, kind, version, clock, watermark, after, None, rest.parts)
-        elif kind in ("stream", "promote", "clock") and times is not None:
+        elif kind in ("stream", "clock") and times is not None:
             yield from _commits(source, times, epoch, (read, corrected), version, watermark)
             if kind == "clock":
                 yield Step(epoch, kind, None, clock, watermark, max(after, times.advance(clock)))
         else:
             yield Step(epoch, kind, None, clock, watermark, after)
-        if kind in ("stream", "promote") and times is not None and after not in (times.watermark, MAX_TIMESTAMP):
+        if kind == "stream" and times is not None and after not in (times.watermark, MAX_TIMESTAMP):
             raise NoHistory(
                 f"pipeline {source.bound.pipeline.name!r}: the watermark after epoch {epoch} differs from that of the "
                 f"current code, so a different watermark strategy was in use then, or rows were filtered differently"

@@ -27,12 +27,12 @@ _COMMANDS = {
         "demo": ("demo",),
         "drive": ("alive", "backfill", "stop", "stream", "unlock"),
         "init": ("flights", "init", "schema", "setup"),
-        "keep": ("forget", "late", "optimize", "rename", "state", "vacuum", "windows"),
+        "keep": ("forget", "late", "optimize", "state", "vacuum", "windows"),
         "look": (
             *("advise", "explain", "lineage", "list", "quality", "report", "results"),
             *("runs", "trace", "verify", "why"),
         ),
-        "snapshots": ("backup", "branch", "compare", "promote", "restore", "savepoint", "snapshot", "source"),
+        "snapshots": ("backup", "compare", "restore", "savepoint", "snapshot", "source"),
     }.items()
     for name in names
 }

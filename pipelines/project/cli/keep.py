@@ -1,4 +1,4 @@
-"""Commands that reopen or prune late rows, erase a key, rename a pipeline, and keep its tables small."""
+"""Commands that reopen or prune late rows, erase a key, and keep the tables of a pipeline small."""
 
 from __future__ import annotations
 
@@ -144,19 +144,6 @@ def _ask(question: str) -> None:
         if isinstance(error.__context__, EOFError):
             raise UsageError("forget asks for confirmation, and there is no terminal to ask on: give --yes") from error
         raise
-
-
-@command(of_pipeline=False)
-@click.argument("old")
-@click.argument("new")
-def rename(screen: Screen, old: str, new: str) -> Answer:
-    """Give the tables of pipeline OLD the name NEW, with all snapshots, savepoints and checks.
-
-    First end the runs of OLD, and change its name in the code and in tidegate.toml. The tables are copied and compared;
-    then the old ones are removed, with the reports and Data Docs of OLD. To continue an interrupted rename, run the
-    same command again.
-    """
-    return screen.project().rename(old, new)
 
 
 @command()

@@ -110,55 +110,14 @@ def delete_savepoint(screen: Screen, pipeline: str, name: str, with_tables: bool
 
 
 @command()
-@click.argument("name", required=False)
-@click.option(
-    "--set",
-    "settings",
-    metavar="SETTING=LENGTH",
-    multiple=True,
-    help="A changed setting: allowed_lateness, out_of_orderness, idleness, gap or max_ahead. May be repeated.",
-)
-@click.option(
-    "--of",
-    default="latest",
-    show_default=True,
-    help=("Snapshot to begin from: latest, an epoch's number, or savepoint:NAME."),
-)
-@click.option("--delete", is_flag=True, help="Remove branch NAME permanently.")
-def branch(screen: Screen, pipeline: str, name: str | None, settings: tuple[str, ...], of: str, delete: bool) -> Answer:
-    """Create branch NAME of PIPELINE, with other settings on the same source. Without NAME, list the branches.
-
-    The published results of PIPELINE don't change, and it may keep running. The branch uses the same data files. Every
-    command takes the branch as PIPELINE@NAME.
-    """
-    changed = dict(_setting_of(text) for text in settings)
-    return screen.project().branch(pipeline, name, settings=changed, of=of, delete=delete)
-
-
-@command()
-@click.argument("branch")
+@click.argument("other", metavar="OTHER")
 @rows_option("How many of the windows that differ to show; 0 for all.")
-def compare(screen: Screen, pipeline: str, branch: str, rows: int) -> Answer:
-    """Show in which windows BRANCH differs from PIPELINE since it began, by how much, and why."""
-    return screen.project().compare(pipeline, branch, rows=rows or None)
+def compare(screen: Screen, pipeline: str, other: str, rows: int) -> Answer:
+    """Show in which windows pipeline OTHER differs from PIPELINE, by how much, and why.
 
-
-@command()
-@click.argument("branch")
-def promote(screen: Screen, pipeline: str, branch: str) -> Answer:
-    """Make the results and the state of BRANCH those of PIPELINE, in one epoch.
-
-    Windows that differ are corrected. The code of PIPELINE must already have the settings of the branch; neither may be
-    running.
+    If one of them was restored from the other, only windows that changed since then are compared.
     """
-    return screen.project().promote(pipeline, branch)
-
-
-def _setting_of(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise click.BadParameter(f"{text!r}: write it as allowed_lateness=2h", param_hint="--set")
-    return name.strip(), value.strip()
+    return screen.project().compare(pipeline, other, rows=rows or None)
 
 
 @command()

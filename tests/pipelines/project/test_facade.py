@@ -242,7 +242,6 @@ def test_errors_are_ours_and_have_the_exit_codes_of_the_commands(project: Projec
         (lambda: project.stream("sessions", interval="5s", end_of_input=True), 2),
         (lambda: project.source_reset("sessions"), 2),
         (lambda: project.backup_list("sessions"), 2),
-        (lambda: project.rename("sessions", "visits"), 2),
         (lambda: project.forget("sessions", ("ann",)), 3),
     ):
         with pytest.raises(TidegateError) as raised:
@@ -495,13 +494,6 @@ def test_a_source_that_is_only_where_spark_reads_it_is_refused_with_the_remedy(l
     derived = session_pipeline(columns={"total": "value", "user": "java_method('java.lang.String', 'valueOf', 1)"})
     with pytest.raises(Refused, match="--engine spark"):
         lake.project(derived).stream("sessions")
-
-
-def test_a_pipeline_given_as_a_value_is_renamed(project: Project, lake: Lake) -> None:
-    project.stream("sessions", end_of_input=True)
-    renamed = lake.project(session_pipeline(name="visits"))
-    renamed.rename("sessions", "visits")
-    assert renamed.results("visits").total == 2
 
 
 def test_quality_returns_the_outcome_and_raises_only_if_it_is_required(project: Project, lake: Lake) -> None:

@@ -9,10 +9,8 @@ import os
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from shutil import rmtree
 from typing import Any
 
 import pyarrow as pa
@@ -21,8 +19,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.lake import Lake, at, hourly_pipeline
-from tests.pipelines.ledger.snapshots.test_nothing_of_a_key_stays import ends_before
-from tests.pipelines.project.test_branches import shown
 from tidegate import Project
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.epoch import shard_state
@@ -138,7 +134,7 @@ class Life:
 
 
 class Drawn(Life):
-    """A life over rows and code that change, with branches."""
+    """A life over rows and code that change."""
 
     name = "hours"
 
@@ -157,7 +153,6 @@ class Drawn(Life):
         self.aggregates = {"n": Count(), "sum": Sum("amount"), "low": Min("ratio"), "high": Max("ratio")}
         self.aggregates["best"] = TopN(2, by="amount", ties=["at"], also=["state", "ratio"])
         self.lateness, self.bound, self.parallelism = self.draw.choice([0, 60]), 30, self.draw.choice([1, 2, 5])
-        self.branches: dict[str, int] = {}
         self.code()
         self.append()
 
@@ -198,15 +193,6 @@ class Drawn(Life):
 
         self.changed(change, lambda: self.draw.choice([self.project.stream, self.project.late_reopen])("hours"))
 
-    def rename(self) -> None:
-        """Rename the pipeline, stream it under the other name, and rename it back."""
-        other = self.lake.project(replace(self.pipeline, name="other"), settings={"other": self.settings})
-        other.rename("hours", "other")
-        try:
-            other.stream("other")
-        finally:
-            self.project.rename("other", "hours")
-
     def reopen_some(self) -> None:
         start = at("08:00") + self.draw.randint(0, 12) * 30 * MINUTE
         self.project.late_reopen("hours", start=start, end=start + self.draw.choice([30, 240]) * MINUTE)
@@ -223,43 +209,6 @@ class Drawn(Life):
         rows = self.source.to_pyarrow_table()
         kept = rows.filter(pc.fill_null(pc.not_equal(rows["state"], "b"), True))
         write_deltalake(self.lake.path("events"), pa.concat_tables([kept, rows.slice(0, 5)]), mode="overwrite")
-
-    def branch(self) -> None:
-        self.number += 1
-        name, lateness = f"b{self.number}", self.draw.choice([0, 30, 300])
-        self.project.branch("hours", name, settings={"allowed_lateness": f"{lateness}min"})
-        self.branches[name] = lateness
-
-    def on_a_branch(self) -> None:
-        name = self.draw.choice([*self.branches])
-        branch = f"hours@{name}"
-        self.draw.choice(
-            [
-                lambda: self.project.compare("hours", name),
-                lambda: self.project.stream(branch),
-                lambda: self.project.restore(branch, self.draw.randint(1, 9)),
-                lambda: self.project.branch("hours", name, delete=True) and self.branches.pop(name),
-            ]
-        )()
-
-    def promote(self) -> None:
-        """Promote a branch that has read everything; in half of the cases it is killed before a step that changes a
-        file.
-        """
-        name = self.draw.choice([*self.branches])
-        self.project.stream(f"hours@{name}")
-        expected, step = shown(self.project, f"hours@{name}"), self.draw.choice([-1, self.draw.randrange(30)])
-        try:
-            with pytest.MonkeyPatch.context() as planted, suppress(KeyboardInterrupt):
-                ends_before(planted, step)
-                lateness = self.branches[name]
-                self.changed(lambda: setattr(self, "lateness", lateness), lambda: self.project.promote("hours", name))
-                # NaN is not equal to itself, and windows with the same start have no order.
-                assert sorted(map(repr, shown(self.project, "hours"))) == sorted(map(repr, expected))
-        finally:
-            for held in ("hours", f"hours@{name}"):
-                # A kill may leave a lease, and `unlock` sees that this process lives.
-                rmtree(self.lake.folder / "warehouse" / held / "lease", ignore_errors=True)
 
     def backfill(self) -> None:
         start = at("06:00") + self.draw.randint(0, 6) * 60 * MINUTE
@@ -314,7 +263,6 @@ class Drawn(Life):
             lambda: project.late_prune("hours", days=1),
             lambda: project.windows_build("hours"),
             *[self.redefine] * 2,
-            self.rename,
             self.reopen_some,
             self.ask,
             self.overwrite,
@@ -322,7 +270,6 @@ class Drawn(Life):
             lambda: project.restore("hours", self.draw.randint(1, 9), keep_stale=self.draw.choice([True, False])),
             lambda: project.replay("hours", commits_per_epoch=2),
             lambda: project.stream("hours", max_commits_per_epoch=1),
-            *([self.on_a_branch, self.promote] * 2 if self.branches else [self.branch]),
             self.backfill,
             self.lose_and_restore,
         ]

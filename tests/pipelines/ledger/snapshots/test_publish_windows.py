@@ -23,7 +23,6 @@ from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import results, windows
 from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.ledger.backups.renamed import copy_tables
 from tidegate.pipelines.ledger.snapshots import publish_windows as step
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
 from tidegate.pipelines.ledger.snapshots.restore import restore
@@ -456,16 +455,6 @@ def test_compaction_and_clean_up_keep_its_rows_and_drop_its_old_files(lake: Lake
     commit_to(lake, 6)
     stream(lake)
     check_windows(tables)
-
-
-@pytest.mark.long
-def test_a_renamed_pipeline_has_the_table_and_its_backup_too(tables: PipelineTables) -> None:
-    new = PipelineTables(tables.warehouse, "other")
-    copy_tables(tables, new)
-    assert counted(rows_of(new)) == counted(rows_of(tables))
-    handle = new.open(windows.NAME)
-    assert step.shown(new, handle) == step.shown(tables, tables.open(windows.NAME)) is not None
-    assert pa.types.is_date32(arrow_schema(handle).field("window_day").type)
 
 
 @pytest.mark.parametrize(

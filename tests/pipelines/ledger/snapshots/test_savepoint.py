@@ -10,7 +10,6 @@ from deltalake import DeltaTable
 from tests.lake import at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
-from tidegate.pipelines.ledger.backups.renamed import copy_tables
 from tidegate.pipelines.ledger.snapshots import savepoint as step
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import state_rows
@@ -21,7 +20,6 @@ from tidegate.pipelines.ledger.snapshots.savepoint import (
     list_savepoints,
     read_savepoint,
 )
-from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import Warehouse
 
 NOW = 1_800_000_000_000
@@ -155,8 +153,6 @@ def test_one_that_can_not_be_read_hides_no_other_and_can_be_deleted(by_hand: ByH
         create_savepoint(by_hand.tables, by_hand.head(), "torn", NOW)
     with pytest.raises(Refused, match=r"savepoint .*torn can't be opened"):
         read_savepoint(by_hand.tables, "torn")
-    with pytest.raises(Refused, match="nothing was removed: savepoint 'cut' can't be read"):
-        copy_tables(by_hand.tables, PipelineTables(by_hand.warehouse, "other"))
     with pytest.raises(Refused, match="savepoint 'cut' can't be read, so it may hold the key"):
         forget(by_hand.tables, by_hand.pipeline, [["ann"]], 1_800_000_000_000)
     for name in ("cut", "emptied", "torn"):
