@@ -6,6 +6,7 @@ until somebody changes something. `project/cli/__init__.py` ends a command with 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 OTHER, USAGE, REFUSED, LEASE_HELD, QUALITY = 1, 2, 3, 4, 5
@@ -41,9 +42,18 @@ class NotReopenable(Refused):
     """Late rows can't be added to their windows, whose other rows are unknown; other late rows may be reopened.
 
     Each subclass is one reason, and `kind` names it.
+
+    Args:
+        message: the error, with the remedy.
+        concerns: the spans `[first, end)` of window starts that the reason concerns, int64 epoch milliseconds, if they
+            are known. They say where to divide a selection of late rows; windows inside may still be reopenable.
     """
 
     kind: ClassVar[str]
+
+    def __init__(self, message: str, concerns: Sequence[tuple[int, int]] = ()) -> None:
+        super().__init__(message)
+        self.concerns = tuple(concerns)
 
 
 class RowsRewritten(NotReopenable):
@@ -74,6 +84,12 @@ class SourceFileMissing(NotReopenable):
     """A file of a source no longer exists."""
 
     kind = "source_file_missing"
+
+
+class NoWindow(NotReopenable):
+    """The windows have gaps since the assigner changed, and the row lies in one, so there is no window to add it to."""
+
+    kind = "no_window"
 
 
 class StoreFailed(TidegateError):

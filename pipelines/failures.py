@@ -132,7 +132,11 @@ def in_words(error: BaseException) -> str:
     """Return an error in one line: the error of a task, or else its first line and the causes that deltalake adds."""
     text = _ANSWER.sub(_in_short, str(error))
     raised = _raised_in_task(text)
-    return raised[1] if raised else _raised_in_java(text) or _first_line(text) or type(error).__name__
+    return (
+        raised[1].rstrip(".")[:_LONGEST]
+        if raised
+        else _raised_in_java(text) or _first_line(text) or type(error).__name__
+    )
 
 
 def _in_short(answer: re.Match[str]) -> str:
@@ -198,7 +202,7 @@ def reported_as(doing: str, then: str) -> Iterator[None]:
         then: a sentence with the current state and what to do.
 
     Raises:
-        TidegateError: if a task raised an error of this package, an error of that class.
+        TidegateError: if a task raised an error of this package, an error of that class with the same message.
     """
     try:
         yield
@@ -209,11 +213,11 @@ def reported_as(doing: str, then: str) -> Iterator[None]:
             raise
         raised = _raised_in_task(str(error))
         kind = getattr(errors, raised[0], None) if raised else None
-        if raised and kind is errors.UserCodeFailed:
-            # Its message says all of this, also where tasks are not those of Spark.
-            raise errors.UserCodeFailed(f"{raised[1]}.") from error
-        ours = kind if isinstance(kind, type) and issubclass(kind, TidegateError) else TidegateError
-        raise ours(". ".join(filter(None, (f"{doing}: {in_words(error)}", remedy_for(error), then)))) from error
+        if raised and isinstance(kind, type) and issubclass(kind, TidegateError):
+            # As where tasks run in the driver: its message says what failed, and what to do.
+            raise kind(raised[1]) from error
+        told = ". ".join(filter(None, (f"{doing}: {in_words(error)}", remedy_for(error), then)))
+        raise TidegateError(told) from error
 
 
 def is_system_failure(error: Exception) -> bool:
@@ -231,9 +235,10 @@ def _raised_in_task(text: str) -> tuple[str, str] | None:
         raised = re.match(r"([A-Za-z_][\w.]*)(?:: (.*))?$", line)
         if raised:
             name = raised[1].rpartition(".")[2]
-            message = (raised[2] or "").strip().rstrip(".")[:_LONGEST]
+            message = (raised[2] or "").strip()
             if issubclass(getattr(errors, name, object), TidegateError):
                 return name, message
+            message = message.rstrip(".")[:_LONGEST]
             return name, _with_line(f"{name}: {message}".rstrip(": "), trace)
     return None
 

@@ -44,7 +44,16 @@ from tidegate.pipelines.epoch.recompute_plan import (
     windows_of,
 )
 from tidegate.pipelines.epoch.recompute_rows import SourceRows
-from tidegate.pipelines.epoch.spans import END, START, affected_sessions, check_shape, islands, spans_of, windows_at
+from tidegate.pipelines.epoch.spans import (
+    END,
+    START,
+    affected_sessions,
+    check_shape,
+    have_window,
+    islands,
+    spans_of,
+    windows_at,
+)
 from tidegate.pipelines.errors import KeyNotRecorded, Refused
 from tidegate.pipelines.ledger.manifest import Interval, Reopening, Shard
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
@@ -62,7 +71,7 @@ from tidegate.pipelines.ledger.tables.keys import (
 from tidegate.pipelines.ledger.tables.late_rows import Departing, is_chosen
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
-from tidegate.windowing.aggregates.vectorised import Bools, Int64s
+from tidegate.windowing.aggregates.vectorised import Int64s
 from tidegate.windowing.assigners.base import NO_CLOCK, WindowAssigner
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
@@ -154,7 +163,7 @@ class _Planner:
         affected = self._sessions(windows) if windows.assigner.forms_sessions else self._windows(windows)
         if affected.reopening.by_key:
             _check_key_columns(epoch.bound, arrow_schema(epoch.tables.newest(late.NAME)))
-        meant, wanted = is_chosen(self.late_rows, key.names, affected.reopening), affected.wanted
+        meant, wanted = is_chosen(self.late_rows, key.names, affected.reopening, self.times), affected.wanted
         return RecomputePlan(
             asked=asked,
             epoch=epoch,
@@ -246,6 +255,9 @@ class _Planner:
             wanted = self._with_missed(windows, asked, wanted, to_retract(seen, names, windows))
         wanted, left = self._with_windows_of_late_rows(windows, wanted, pc.invert(meant))
         reopening = reopening.model_copy(update={"spans": left})
+        chosen = is_chosen(self.late_rows, names, reopening).to_numpy()
+        without = np.unique(self.times[chosen & ~have_window(windows, self.times)])
+        reopening = reopening.model_copy(update={"without": tuple(without.tolist())})
         if isinstance(asked, ChangedRows):
             near = NearPanes.of_windows(tables, key, wanted)
             seen, opened = near.read(), open_spans(tables, key, self.head, near=near)
@@ -315,7 +327,7 @@ class _Planner:
         """Return, by shard, how many changed rows were added to windows, removed from them, or belong to none."""
         gone, came = (_keyed(side, self.key) for side in (changed.gone, changed.came))
         before = came.slice(0, 0) if changed.before is None else _keyed(changed.before, self.key)
-        has_window, had_window = (pa.array(_has_window(windows, side)) for side in (came, gone))
+        has_window, had_window = (pa.array(have_window(windows, _times(side))) for side in (came, gone))
         without = pa.concat_tables([came.filter(pc.invert(has_window)), before])
         return {
             "on_time": self._by_shard(came.filter(has_window)),
@@ -385,11 +397,3 @@ def _least_lateness(published: pa.Table) -> Millis:
     given = pc.subtract(epoch_millis(published["final_at"]), pc.subtract(epoch_millis(published["window_end"]), 1))
     least = pc.min(given).as_py()
     return MAX_TIMESTAMP if least is None else max(0, least)
-
-
-def _has_window(windows: Windows, rows: pa.Table) -> Bools:
-    flags = np.ones(len(rows), np.bool_)
-    if (assign := windows.assigner.array_assignment) is not None and not windows.assigner.forms_sessions:
-        flags[:] = False
-        flags[assign(_times(rows)).rows] = True
-    return flags

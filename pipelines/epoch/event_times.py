@@ -33,11 +33,14 @@ class CommitStep:
         watermark: event time after its elements.
         complete: True if the epoch reads the commit to its end; otherwise the watermark does not advance and no late
             panes are emitted.
+        passed: the times before `clock` at which event time advanced because source partitions became idle, with the
+            watermark of each. So what fires, and by which watermark, does not depend on the epochs that find it.
     """
 
     clock: Millis
     watermark: Millis
     complete: bool = True
+    passed: tuple[tuple[Millis, Millis], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +118,10 @@ def times_of(pipeline: Pipeline, manifest: Manifest | None) -> EventTimes:
 
 
 def step_until(times: EventTimes, committed: Millis) -> CommitStep:
-    """Advance clock and event time to a commit before its rows are read. Return the step."""
+    """Advance clock and event time to a commit before its rows are read, or to a time without data. Return the step."""
     clock = max(committed, times.clock)
-    return CommitStep(clock, times.advance(clock))
+    passed = times.advance_until(clock)
+    return CommitStep(clock, times.watermark, passed=tuple(passed))
 
 
 def step_of(

@@ -17,6 +17,7 @@ from tidegate.pipelines.epoch.exchange import Placing
 from tidegate.pipelines.ledger.manifest import NextPane, Shard
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.storage.warehouse import Warehouse
+from tidegate.windowing.aggregates.vectorised import Int64s
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.epochs import Elements, Timeline
 from tidegate.windowing.errors import IllegalArgument
@@ -90,22 +91,33 @@ def elements_of(job: ShardJob, events: pa.Table) -> Elements:
     used = zip(job.used, job.value_types, strict=True)
     return Elements(
         timestamps=_integers(events, TIME),
-        commits=_integers(events, COMMIT),
+        commits=places_in_time(job)[_integers(events, COMMIT)],
         keys={name: _key(events, f"{KEY_PREFIX}{name}", kind) for name, kind in keys},
         columns={name: _column(events, f"{VALUE_PREFIX}{name}", kind) for name, kind in used if name != SIDE},
         sides=_column(events, f"{VALUE_PREFIX}{SIDE}", pa.string()) if SIDE in job.used else None,
     )
 
 
+def places_in_time(job: ShardJob) -> Int64s:
+    """Return, for each step of an epoch, its number in the timeline of the epoch."""
+    return np.cumsum([len(step.passed) + 1 for step in job.steps]) - 1
+
+
 def timeline_of(job: ShardJob) -> Timeline:
     """Return how time moves in the epoch."""
     first, last = job.watermark_before, job.steps[-1]
+    # Each time at which partitions became idle is a commit without elements.
+    moments = [
+        moment
+        for step in job.steps
+        for moment in (*((*passed, True) for passed in step.passed), (step.clock, step.watermark, step.complete))
+    ]
     if job.order is not None:
         return Timeline.in_event_order(first, last.watermark, job.order.lag, now=last.clock, clock=job.clock_before)
     return Timeline.of_commits(
         first,
-        [(step.watermark, step.complete) for step in job.steps],
-        clocks=[step.clock for step in job.steps],
+        [(watermark, complete) for _, watermark, complete in moments],
+        clocks=[clock for clock, _, _ in moments],
         clock=job.clock_before,
     )
 

@@ -157,13 +157,13 @@ def plan_clock(basis: Basis) -> EpochPlan | None:
     clock = max(basis.now, manifest.processing_time)
     times = times_of(pipeline, manifest)
     with naming(pipeline.name):
-        watermark = times.advance(clock)
+        step = step_until(times, clock)
     positions = {input_.table: input_.passed(manifest.position_in(input_.table)) for input_ in source.inputs}
     recorded = clock - manifest.processing_time < millis(pipeline.checkpoint_interval, "checkpoint_interval")
     must_pass = _must_pass(source, manifest, positions, clock) or source.skipped(manifest, positions) > 0
-    if recorded and not _is_due(manifest, watermark, clock) and not must_pass:
+    if recorded and not _is_due(manifest, step.watermark, clock) and not must_pass:
         return None
-    return basis.plan("clock", positions, (CommitStep(clock, watermark),), times)
+    return basis.plan("clock", positions, (step,), times)
 
 
 def plan_end(basis: Basis) -> EpochPlan | None:

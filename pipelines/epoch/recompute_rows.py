@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition.column_names import input_rows
 from tidegate.pipelines.definition.counters import VERSIONS_SKIPPED
-from tidegate.pipelines.definition.event_columns import KEY_PREFIX, TIME, plain
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, KEY_PREFIX, TIME, plain
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.epoch.correct import RecomputeJob
@@ -32,8 +33,9 @@ from tidegate.pipelines.epoch.operate import Reads, run_shards
 from tidegate.pipelines.epoch.passed import missed_windows
 from tidegate.pipelines.epoch.recompute_plan import RecomputePlan, Selection
 from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of
-from tidegate.pipelines.epoch.spans import END, START
-from tidegate.pipelines.errors import ChangesSkipped, Refused, RowsRewritten, TidegateError
+from tidegate.pipelines.epoch.spans import END, START, islands
+from tidegate.pipelines.errors import ChangesSkipped, Refused, RowsRewritten, SourceFileMissing, TidegateError
+from tidegate.pipelines.failures import reported_as
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, of_line
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
@@ -221,7 +223,12 @@ class SourceRows:
 
     def passed(self, windows: Windows, within: Interval) -> pa.Table:
         """Return the windows that missed a row because they had passed, while another window accepted the row."""
-        return missed_windows(self._source, self._head, self._tables, windows, within)
+
+        def parts() -> Sequence[FilePart]:
+            return of_version(self._source, self._position.version, None, within.start, within.end).parts
+
+        with self._located(parts, windows):
+            return missed_windows(self._source, self._head, self._tables, windows, within)
 
     def correct(self, plan: RecomputePlan) -> list[ShardOutcome]:
         """Recompute the spans of a plan, once for each shard with such spans."""
@@ -238,7 +245,8 @@ class SourceRows:
         # Shards without events run too, to retract published panes.
         markers = {number: str(number) for number in job.files}
         reads = Reads(job.shards.placing, files, events)
-        outcomes = outcomes_of(run_shards(self._engine, reads, markers, job.report, must_exchange, tasks))
+        with self._located(lambda: files.parts, plan.windows):
+            outcomes = outcomes_of(run_shards(self._engine, reads, markers, job.report, must_exchange, tasks))
         if sorted(outcome.shard for outcome in outcomes) != sorted(job.files):
             raise TidegateError(f"shards {sorted(job.files)} should report, but some did not. Nothing was committed")
         return outcomes
@@ -269,20 +277,63 @@ class SourceRows:
         spans = plan.spans
         first, last = (pc.min_max(spans[name]) for name in (START, END))
         if isinstance(plan.asked, Selection):
-            self._check_visible(first["min"].as_py())
+            self._check_visible(plan, first["min"].as_py())
         return self._files(Interval(start=first["min"].as_py(), end=last["max"].as_py()))
 
-    def _check_visible(self, since: Millis) -> None:
+    def _check_visible(self, plan: RecomputePlan, since: Millis) -> None:
         """Refuse to reopen windows from before the first interval if their late rows can no longer be read."""
         run, name = self._first_run(), self._source.bound.pipeline.name
         if run is not None and run.hides(self._source, since, self._position.version):
-            start = show_millis(run.start)
+            others = ended_through(plan, run.start)
             raise RowsRewritten(
-                f"late rows from before {start} UTC, where the first interval of {name} begins, can't be reopened: an "
-                f"UPDATE or OPTIMIZE of {self._source.table} rewrote files with rows of that time, so tidegate can't "
-                f"tell which of them the backfill left out. Reopen the others, `tidegate late reopen {name} --start "
-                f"'{start}'`, and backfill the time before under another name"
+                f"late rows whose windows begin before {show_millis(run.start)} UTC, where the first interval of "
+                f"{name} begins, can't be reopened: an UPDATE or OPTIMIZE of {self._source.table} rewrote files with "
+                "rows of that time, so tidegate can't tell which of them the backfill left out. Reopen the others, "
+                f"`tidegate late reopen {name} --start '{show_millis(others)}'`, and backfill the time before under "
+                "another name",
+                [(FIRST_TIME, others)],
             )
+
+    @contextmanager
+    def _located(self, parts: Callable[[], Sequence[FilePart]], windows: Windows) -> Iterator[None]:
+        """Add to an error about a missing file which windows need files that are missing."""
+        try:
+            with reported_as(
+                f"windows of {self._source.bound.pipeline.name} can't be recomputed",
+                "Nothing was committed; fix the cause and run again",
+            ):
+                yield
+        except SourceFileMissing as error:
+            raise SourceFileMissing(str(error), self._concerned(parts(), windows)) from error
+
+    def _concerned(self, parts: Sequence[FilePart], windows: Windows) -> list[tuple[Millis, Millis]]:
+        """Return the spans of window starts that need files of parts that no longer exist, if they are recorded."""
+        source, grid = self._source, windows.assigner.window_grid
+        sizes = source.warehouse.sizes(source.log.path, [*{part.path for part in parts}])
+        lost = {name for name, size in sizes.items() if size is None}
+        files = source.log.active(source.columns.time_in_files or "", self._position.version)
+        # An element's windows begin up to a size before it. Table late names the newest one, so the oldest begins up to
+        # another size earlier.
+        reach = 0 if grid is None else grid.size
+        overlap = 0 if grid is None or grid.windows_of_an_element == 1 else grid.size
+        return [
+            (file.oldest - reach, file.newest + overlap + 1)
+            for file in files
+            if file.path in lost and file.oldest is not None and file.newest is not None
+        ]
+
+
+def ended_through(plan: RecomputePlan, time: Millis) -> Millis:
+    """Return the end of the last window that begins before a time, or that shares elements with such a window.
+
+    Late rows whose newest window begins at it or later are in none of these windows.
+    """
+    wanted, merges = plan.work.wanted, plan.windows.assigner.forms_sessions
+    # Windows that don't merge share no element if they only touch.
+    ends = wanted[END] if merges else pc.subtract(wanted[END], 1)
+    place = wanted.schema.get_field_index(END)
+    connected = islands(plan.epoch.bound.key, wanted.set_column(place, END, ends))
+    return int(connected.ends[connected.starts < time].max(initial=time - 1)) + 1
 
 
 def events_within(

@@ -23,7 +23,7 @@ from tidegate.pipelines.definition.counters import CHANGES
 from tidegate.pipelines.definition.event_columns import COMMIT, FILE, LAST_TIME, PLACE, ROW, TIME
 from tidegate.pipelines.epoch import pieces
 from tidegate.pipelines.epoch.exchange import joined
-from tidegate.pipelines.epoch.job import ShardJob, elements_of, naming, timeline_of
+from tidegate.pipelines.epoch.job import ShardJob, elements_of, naming, places_in_time, timeline_of
 from tidegate.pipelines.epoch.next_panes import Numbers, numbers_of_new, renumbered, renumbered_state
 from tidegate.pipelines.epoch.shard_state import Split, TouchedState, WholeState, is_read_in_part
 from tidegate.pipelines.epoch.user_code import error_of, failed_call, rows_that_raise
@@ -221,9 +221,10 @@ def _run_in_pieces(
 
     def fed() -> Iterator[tuple[Elements, int, bool]]:
         nonlocal piece, count
+        places = places_in_time(job)
         for piece, last, ended in pieces.in_pieces(tables, len(job.steps), job.steps[-1].complete):
             count += len(piece)
-            yield elements_of(job, piece), last, ended
+            yield elements_of(job, piece), int(places[last]), ended
 
     def run() -> Iterator[Outcome]:
         try:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.definition.event_columns import FIRST_TIME
 from tidegate.pipelines.definition.row_sets import distinct
 from tidegate.pipelines.errors import OtherWindows, Refused
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
@@ -51,6 +52,15 @@ def windows_at(windows: Windows, key: KeySchema, rows: pa.Table, times: Int64s, 
     spans = {START: pa.array(assigned.starts, pa.int64()), END: pa.array(assigned.ends, pa.int64())}
     repeated = pa.table({**{name: keys[name] for name in names}, **spans})
     return distinct(repeated)
+
+
+def have_window(windows: Windows, times: Int64s) -> Bools:
+    """Return a flag for each event time: whether it belongs to a window. Sessions have one for every time."""
+    flags = np.ones(len(times), np.bool_)
+    if (assign := windows.assigner.array_assignment) is not None and not windows.assigner.forms_sessions:
+        flags[:] = False
+        flags[assign(times).rows] = True
+    return flags
 
 
 @dataclass(frozen=True)
@@ -161,7 +171,8 @@ def check_shape(
     raise OtherWindows(
         f"late rows of pipeline {pipeline!r} belong to windows of the current size, but {earlier}: its elements would "
         f"count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {moment}`, undo the change, "
-        f"or backfill a pipeline with another name"
+        f"or backfill a pipeline with another name",
+        [(FIRST_TIME, since)],
     )
 
 

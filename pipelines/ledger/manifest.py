@@ -71,9 +71,11 @@ class Reopening(_Grown):
     `digest` names a key; None means every key. `start` and `end` bound the starts of the windows that the rows belong
     to. `spans` are further spans `(digest of the key, start, end)` whose rows were reopened with them, because a
     session is always recomputed as a whole. Older manifests have hashes of the keys instead, `key` and `also`.
+    `without` are the event times of rows that stay late because they belong to no window: the windows have gaps since
+    the assigner changed.
     """
 
-    newer: ClassVar[frozenset[str]] = frozenset({"digest", "spans"})
+    newer: ClassVar[frozenset[str]] = frozenset({"digest", "spans", "without"})
 
     epoch: int
     key: int | None = None
@@ -82,6 +84,7 @@ class Reopening(_Grown):
     also: tuple[tuple[int, int, int], ...] = ()
     digest: str | None = None
     spans: tuple[tuple[str, int, int], ...] = ()
+    without: tuple[int, ...] = ()
 
     @property
     def by_key(self) -> bool:

@@ -17,15 +17,17 @@ from tidegate.pipelines.definition.counters import RETRACTED, ROWS_GONE, ROWS_OU
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.choose import require_engine
+from tidegate.pipelines.engine.local import LocalEngine
+from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.manifest import Interval, Manifest
-from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.project.explain import choices_of_source
 from tidegate.pipelines.project.progress import Teller
-from tidegate.pipelines.run.backfill import IntervalRun, rerun_stale
+from tidegate.pipelines.run.backfill import IntervalRun, reason_to_run, rerun_stale
 from tidegate.pipelines.run.backfill import backfill as run
 from tidegate.pipelines.run.backfill import end_of_input as end_input
 from tidegate.pipelines.run.backfill import replay as run_replay
@@ -33,6 +35,7 @@ from tidegate.pipelines.run.corrections import Preview, preview_change
 from tidegate.pipelines.run.driver import Patience, drive
 from tidegate.pipelines.run.epoch_log import line_of, rate
 from tidegate.pipelines.run.intervals import cut, cut_gap, describe, show
+from tidegate.pipelines.run.rerun import History
 from tidegate.pipelines.sources.open_source import check_sources_exist
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.compute import Windows
@@ -40,6 +43,9 @@ from tidegate.windowing.time import Millis, show_millis, to_millis
 
 _SHOWN = 20
 """Largest number of intervals that a preview shows as text."""
+
+_AGAIN = "would run again"
+_UNCHANGED = "unchanged: would not run again"
 
 _COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "fired", "rows out", "open", "seconds")
 
@@ -382,6 +388,39 @@ class BackfillPlan(Answer):
         )
 
 
+@dataclass(frozen=True)
+class _RanBefore:
+    """What a backfill would do with intervals that were run before.
+
+    Args:
+        source: the source; None if only Spark can read it, so that its rows are not compared.
+        history: the runs that led to the newest snapshot.
+    """
+
+    source: OpenInput | None
+    history: History
+
+    @classmethod
+    def of(cls, config: Config, pipeline: Pipeline, head: Snapshot) -> _RanBefore:
+        tables = PipelineTables.of(config, pipeline.name)
+        source: OpenInput | None = None
+        with suppress(Refused):
+            source = OpenInput.open(LocalEngine.of(config), tables, pipeline)
+        return cls(source, History.of(tables, head))
+
+    def state(self, interval: Interval) -> str:
+        try:
+            run, _ = self.history.find(interval)
+            if (snapshot := self.history.snapshot_of(run)) is None:
+                raise self.history.unknown(run)
+            if self.source is None:
+                return "run before: would be compared with Spark, and run again if anything changed"
+            reason = reason_to_run(self.source, snapshot, interval, run.corrected)
+        except Refused as error:
+            return f"refused: {error}"
+        return _UNCHANGED if reason is None else f"{_AGAIN}: {reason}"
+
+
 def plan_backfill(config: Config, pipeline: str, span: Span, again: bool) -> BackfillPlan:
     value = load_pipeline(config, pipeline)
     intervals = span.intervals(config, pipeline)
@@ -393,6 +432,7 @@ def plan_backfill(config: Config, pipeline: str, span: Span, again: bool) -> Bac
     position = None if head is None else next(iter(head.manifest.positions.values()))
     stands = None if position is None else position.frontier
     planned: list[tuple[Interval, str]] = []
+    ran_before = None if head is None or again else _RanBefore.of(config, value, head)
     for interval in intervals:
         if position is not None and position.frontier is None:
             state = "refused: a stream has taken over"
@@ -401,7 +441,9 @@ def plan_backfill(config: Config, pipeline: str, span: Span, again: bool) -> Bac
         elif interval.start > stands:
             state = "refused: there is a gap before it, which --fill-gaps runs"
         else:
-            compared = "would be compared, and run again if anything changed"
-            state = f"run before: {'would run again' if again else compared}"
+            state = _AGAIN if ran_before is None else ran_before.state(interval)
+            # A run makes all later intervals stale.
+            if planned and planned[-1][1].startswith(_AGAIN) and state == _UNCHANGED:
+                state = f"{_AGAIN}: an interval before it would"
         planned.append((interval, state))
     return BackfillPlan(pipeline, tuple(planned), preview_change(config, value))

@@ -39,7 +39,14 @@ from tidegate.pipelines.definition.binding import bind_all
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.local import order_by
-from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, partitions_of, restored_times, watermarks_of
+from tidegate.pipelines.epoch.event_times import (
+    CommitStep,
+    EventOrder,
+    partitions_of,
+    restored_times,
+    step_until,
+    watermarks_of,
+)
 from tidegate.pipelines.epoch.job import ShardJob, naming
 from tidegate.pipelines.epoch.plan import cut_shards
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, steps_of
@@ -168,7 +175,7 @@ class PipelineHarness:
         """Run a clock epoch, in which time advances without data. All commits must have been read."""
         times = self._event_times()
         clock = max(self.clock, _millis(to))
-        step = CommitStep(clock, times.advance(clock))
+        step = step_until(times, clock)
         self._epoch(HarnessSlice(self.bound, self._given), [step], None, parallelism)
         self._keep(times)
 

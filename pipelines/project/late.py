@@ -33,7 +33,7 @@ from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, rows_o
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.driver import Patience, drive
-from tidegate.pipelines.run.reopen import ReopenedRows, reopen_possible
+from tidegate.pipelines.run.reopen import ReopenedRows, check_windows_exist, reopen_possible
 from tidegate.pipelines.run.stream import ENDS_BY_ITSELF
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import MAX_TIMESTAMP, show_duration, show_millis
@@ -115,15 +115,14 @@ class Reopened(Answer):
             )
         elif not self.left:
             yield f"{self.pipeline} has no such late rows: nothing to do"
-        if self.left:
-            names = ("window_start", "rows", "kind")
+        names = ("window_start", "rows", "kind")
+        if rows := [[each[name] for name in names] for each in self.left if each["rows"]]:
             yield Grid(
-                f"late rows of {self.pipeline} that can't be reopened; they stay in table late",
-                names,
-                [[each[name] for name in names] for each in self.left],
-                ("rows",),
+                f"late rows of {self.pipeline} that can't be reopened; they stay in table late", names, rows, ("rows",)
             )
-            yield from dict.fromkeys(each["reason"] for each in self.left)
+        if kinds := dict.fromkeys(each["kind"] for each in self.left if not each["rows"]):
+            yield f"windows of {self.pipeline} that miss a row, and can't be corrected: {', '.join(kinds)}"
+        yield from dict.fromkeys(each["reason"] for each in self.left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +179,7 @@ def late_reopen(
         with drive(config, value, "late reopen", wait=wait, observe=measured) as driver:
             driver.tell = teller.step
             if strict:
+                check_windows_exist(driver, selection)
                 manifest, rows = reopen(driver, selection)
                 done = ReopenedRows([] if manifest is None else [manifest], rows)
             else:

@@ -117,7 +117,8 @@ def entered(
     command = "stream" if options.every else ENDS_BY_ITSELF
     wait = Patience(options.patience, ENDS_BY_ITSELF, teller.say, stop.is_made, time.monotonic, time.sleep)
     with drive(config, value, command, engine, wait=wait, observe=measured) as driver:
-        run = StreamRun(config, driver, options, stop, teller)
+        # One of several streams names its epochs, because all share a screen.
+        run = StreamRun(config, driver, options, stop, teller, "" if engine is None else f"{pipeline}: ")
         if options.every is not None:
             # Otherwise the first new commit would have to wait for it.
             driver.engine.start()
@@ -128,11 +129,12 @@ class StreamRun:
     """A running stream; its driver holds the lease."""
 
     def __init__(
-        self, config: Config, driver: Driver, options: StreamOptions, stop: StopRequest, teller: Teller
+        self, config: Config, driver: Driver, options: StreamOptions, stop: StopRequest, teller: Teller, prefix: str
     ) -> None:
         self.epochs: list[dict[str, Any]] = []
         self._polled: tuple[Stream, Callable[[], bool]] | None = None
         self._driver, self._options, self._stop, self._teller = driver, options, stop, teller
+        self._prefix = prefix
         pipeline = driver.pipeline.name
         entry = config.entry(pipeline)
         self._upkeep = Maintenance(Retention.of(entry), entry.upkeep_epochs) if entry.upkeep_epochs else None
@@ -205,7 +207,7 @@ class StreamRun:
         driver = self._driver
         line = self._log.write(manifest, driver.times.newest)
         self._teller.say(
-            f"epoch {manifest.epoch}: {_done(manifest, driver.pipeline)}, {line['open_windows']} open, "
+            f"{self._prefix}epoch {manifest.epoch}: {_done(manifest, driver.pipeline)}, {line['open_windows']} open, "
             f"watermark {show_millis(manifest.watermark)}, lag {show_duration(manifest.watermark_lag)}, "
             f"took {line['seconds']:.1f} s, {line['rows_per_second'] or 0} rows/s",
             line,

@@ -149,7 +149,7 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
             if snapshot is None:
                 raise history.unknown(run)
             history.check_source(run, head, snapshot)
-            if not _is_needed(source, snapshot, interval, run.corrected):
+            if reason_to_run(source, snapshot, interval, run.corrected) is None:
                 return IntervalRun(interval, "unchanged", snapshot.manifest, corrected)
         parent = history.parent_of(run)
         history.check_source(run, head, parent)
@@ -257,18 +257,26 @@ def way_back_to_backfill(tables: PipelineTables, head: Snapshot) -> str:
     )
 
 
-def _is_needed(source: OpenInput, snapshot: Snapshot, interval: Interval, corrected: int | None) -> bool:
-    """Return True if the code or the rows of an interval have changed since it ran."""
+def reason_to_run(source: OpenInput, snapshot: Snapshot, interval: Interval, corrected: int | None) -> str | None:
+    """Return why an interval would run again: its code or its rows have changed since. None if nothing has.
+
+    Args:
+        source: the source as it is now.
+        snapshot: the snapshot at the end of the interval's run.
+        interval: the interval.
+        corrected: version of the source up to which a later epoch corrected changed rows; None if none did.
+    """
     manifest = snapshot.manifest
     if manifest.fingerprint != source.bound.fingerprint:
-        return True
+        return "the code has changed"
     versions = []
     for input_ in source.inputs:
         position = manifest.position_in(input_.table)
         input_.log.check(position)
         versions.append(position.version if corrected is None else max(corrected, position.version))
     inputs = zip(source.inputs, versions, strict=True)
-    return any(rows_added_since(input_, interval, version) > 0 for input_, version in inputs)
+    added = any(rows_added_since(input_, interval, version) > 0 for input_, version in inputs)
+    return "rows were added" if added else None
 
 
 def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Manifest]:

@@ -31,6 +31,7 @@ from tidegate.pipelines.epoch.recompute import commit_recomputed, recompute
 from tidegate.pipelines.epoch.recompute_plan import Asked, Selection, check_reopenable
 from tidegate.pipelines.epoch.recompute_rows import FirstRun, SourceRows
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.failures import reported_as
 from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.ledger.snapshots.compatibility import migration_of, ready
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot, required
@@ -307,12 +308,20 @@ def _recompute(
     """Recompute windows, commit and publish. Return None if late rows were requested and nothing differs."""
     driver.complete(head)
     began = perf_counter()
-    plan, outcomes = recompute(driver.tables, source.bound, head, asked, rows, driver.clock(), driver.step)
+    name = driver.pipeline.name
+    with reported_as(
+        f"windows of {name} can't be recomputed", "Nothing of the epoch was committed; fix the cause and run again"
+    ):
+        plan, outcomes = recompute(driver.tables, source.bound, head, asked, rows, driver.clock(), driver.step)
     is_empty = not any(plan.late_rows) and not any(outcome.changed or outcome.files for outcome in outcomes)
     if is_empty and isinstance(asked, Selection):
         return None
     driver.lease.check()
-    manifest = commit_recomputed(plan, outcomes, moved, round(perf_counter() - began, 3), driver.recorded_engine)
+    with reported_as(
+        f"epoch {plan.epoch.epoch} of {name} can't be committed",
+        "Fix the cause and run again: the run continues from the newest snapshot",
+    ):
+        manifest = commit_recomputed(plan, outcomes, moved, round(perf_counter() - began, 3), driver.recorded_engine)
     driver.step("committed")
     driver.publish(manifest)
     return manifest

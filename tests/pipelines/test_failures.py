@@ -8,7 +8,14 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 import tidegate
-from tidegate.pipelines.errors import FilesMissing, Refused, TidegateError
+from tidegate.pipelines.errors import (
+    FilesMissing,
+    OtherWindows,
+    Refused,
+    SourceFileMissing,
+    TidegateError,
+    UserCodeFailed,
+)
 from tidegate.pipelines.failures import in_words, remedy_for, reported_as, with_remedy
 
 
@@ -137,8 +144,6 @@ def test_what_the_system_lacks_comes_with_what_to_do(error: Exception, way: str 
     [
         (DISK, TidegateError),
         (in_task("ValueError: bad"), TidegateError),
-        (in_task("tidegate.pipelines.errors.Refused: no"), Refused),
-        (in_task("tidegate.pipelines.errors.FilesMissing: gone"), FilesMissing),
     ],
 )
 def test_what_is_from_beneath_is_told_with_what_could_not_be_done_and_how_things_stand(
@@ -149,6 +154,17 @@ def test_what_is_from_beneath_is_told_with_what_could_not_be_done_and_how_things
             raise error
     assert type(told.value) is kind
     assert told.value.__cause__ is error
+
+
+@pytest.mark.parametrize("kind", [Refused, FilesMissing, UserCodeFailed, SourceFileMissing, OtherWindows])
+def test_an_error_of_ours_in_a_task_keeps_its_class_and_its_whole_message(kind: type[TidegateError]) -> None:
+    message = f"file {'x' * 600} is missing: restore it. Nothing was committed."
+    raised = in_task(f"tidegate.pipelines.errors.{kind.__name__}: {message}\n\nJVM stacktrace:\n\tat org.apache.Thing")
+    with pytest.raises(kind) as told, reported_as("epoch 7 can't be committed", "Run again"):
+        raise raised
+    assert type(told.value) is kind
+    assert str(told.value) == message
+    assert told.value.__cause__ is raised
 
 
 @pytest.mark.parametrize("error", [Refused("ours"), ZeroDivisionError("a bug")])

@@ -22,6 +22,7 @@ from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     Accumulation,
     AfterCount,
+    ContinuousProcessingTimeTrigger,
     Count,
     CumulateEventTimeWindows,
     CumulateProcessingTimeWindows,
@@ -45,8 +46,9 @@ from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.triggers import Trigger
 from tidegate.windowing.watermarks import EventTimes
 
+USERS = "abc"
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64()), ("x", pa.int64())])
-ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-25, 12), st.integers(1, 9)), max_size=4)
+ROWS = st.lists(st.tuples(st.sampled_from(USERS), st.integers(-25, 12), st.integers(1, 9)), max_size=4)
 """For each row, the user, milliseconds from the commit to the event, and a value that is also a gap; `where` keeps
 those below 7.
 """
@@ -153,12 +155,12 @@ def play(harness: PipelineHarness, steps: Any, cut: set[int] | None, shards: int
             if events is None:
                 harness.pass_time(clock)
     # A row far ahead lets every window end.
-    for user in "ab":
+    for user in USERS:
         clock += 1
         harness.commit([{"user": user, "at": clock + 10_000, "x": 1}], at=clock + 10_000)
     harness.run(shards)
     harness.pass_time(clock + 30_000)
-    return rows + 2
+    return rows + len(USERS)
 
 
 def seen(harness: PipelineHarness) -> list[Counter[Any]]:
@@ -186,6 +188,27 @@ TEN = TumblingProcessingTimeWindows.of(10)
 
 
 @pytest.mark.filterwarnings("ignore::tidegate.windowing.errors.UnboundedStateWarning")
+@example(
+    [(0, [("b", 0, 1)]), (1, None), (12, ONE), (1, None)],
+    set(),
+    1,
+    (TumblingEventTimeWindows.of(10), ProcessingTimeTrigger()),
+    {**PLAIN, "watermark_by": "user", "idle": 15},
+)
+@example(
+    [(0, ONE), (5, [("b", 12, 1)]), (5, [("c", 12, 1)]), (6, None), (6, None)],
+    set(),
+    1,
+    (TumblingEventTimeWindows.of(10), None),
+    {**PLAIN, "watermark_by": "user", "idle": 15},
+)
+@example(
+    [(0, [("a", 12, 1)]), (0, [("b", 35, 1)]), (16, None), (9, None)],
+    set(),
+    1,
+    (TumblingEventTimeWindows.of(10), ContinuousProcessingTimeTrigger.of(4)),
+    {**PLAIN, "watermark_by": "user", "idle": 15},
+)
 @example([(1, ONE), (5, [("b", 0, 1)]), (29, [("b", 0, 1)])], {0, 1}, 1, TIMEOUT, PLAIN)
 @example(LAST_MILLISECOND, {0, 1}, 1, (TEN, None), PLAIN)
 @example(LAST_MILLISECOND, {0, 1}, 1, (TEN, None), {**PLAIN, "accumulation": Accumulation.RETRACTING})

@@ -162,6 +162,23 @@ class EventTime:
         self._pass_time(clock)
         return self._combine()
 
+    def next_idle(self, after: Millis) -> Millis | None:
+        """Return the first time after `after` at which a partition becomes idle that may hold back the watermark.
+
+        None if there is none. Times are int64 epoch milliseconds.
+        """
+        if (timeout := self.strategy.idle_timeout) is None:
+            return None
+        # A timeout has passed one millisecond after its end.
+        times = (
+            part.idleness.silent_since + timeout + 1
+            for part in self._partitions.values()
+            if part.idleness.silent_since is not None
+            and not part.channel.idle
+            and part.channel.watermark <= self.watermark
+        )
+        return min((time for time in times if time > after), default=None)
+
     def _pass_time(self, clock: Millis) -> None:
         """Advance the clock, and make the periodic calls that became due. They don't depend on where epochs end."""
         before, self.clock = self.clock, max(self.clock, clock)
@@ -334,6 +351,22 @@ class EventTimes:
         for each, times, seen in zip(self.inputs, largest, events, strict=True):
             each.read(times, clock, True, seen)
         return self.advance(clock)
+
+    def advance_until(self, clock: Millis) -> list[tuple[Millis, Millis]]:
+        """Advance the clock without data, as `advance` does, from one time at which an input becomes idle to the next.
+
+        Return each of these times before `clock` at which the watermark advanced, and the watermark then, both int64
+        epoch milliseconds.
+        """
+        passed = []
+        while idle := [time for each in self.inputs if (time := each.next_idle(self.clock)) is not None]:
+            moment, before = min(idle), self.watermark
+            if moment >= clock:
+                break
+            if self.advance(moment) > before:
+                passed.append((moment, self.watermark))
+        self.advance(clock)
+        return passed
 
     def advance(self, clock: Millis) -> Millis:
         """Advance the clock without data. Return the combined watermark."""

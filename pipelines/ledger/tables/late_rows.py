@@ -23,7 +23,7 @@ from tidegate.pipelines.ledger.tables.files import write_rows
 from tidegate.pipelines.ledger.tables.keys import digests, key_hashes
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import arrow_schema
-from tidegate.windowing.aggregates.vectorised import Bools
+from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.timestamps import epoch_millis
 
 
@@ -33,10 +33,15 @@ def is_meant(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.C
     return pc.and_(open_before, is_chosen(rows, key, reopening))
 
 
-def is_chosen(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.ChunkedArray:
-    """Return a flag for each row: whether it is in the windows that an epoch reopens."""
+def is_chosen(
+    rows: pa.Table, key: tuple[str, ...], reopening: Reopening, times: Int64s | None = None
+) -> pa.ChunkedArray:
+    """Return a flag for each row: whether it is in the windows that an epoch reopens.
+
+    `times` are the event times of the rows, if these don't have the columns of table late that the times follow from.
+    """
     begins = epoch_millis(rows["window_start"])
-    chosen = _lies_in(begins, reopening.start, reopening.end)
+    chosen = within(begins, reopening.start, reopening.end)
     # Only older versions of tidegate identified keys by their hashes.
     for names, of_key, spans in (
         (digests, reopening.digest, reopening.spans),
@@ -47,10 +52,13 @@ def is_chosen(rows: pa.Table, key: tuple[str, ...], reopening: Reopening) -> pa.
             chosen = pc.and_(chosen, pc.equal(of_rows, of_key))
         if spans:
             chosen = pc.or_(chosen, pa.array(_lies_in_spans(of_rows, begins, spans)))
+    if reopening.without:
+        times = late.event_times(rows) if times is None else times
+        chosen = pc.and_(chosen, pa.array(~np.isin(times, reopening.without)))
     return chosen
 
 
-def _lies_in(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.ChunkedArray:
+def within(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.ChunkedArray:
     """Return a flag for each time: whether it is in `[start, end)`. A null is only in range if both bounds are None."""
     lies = pa.chunked_array([pa.repeat(pa.scalar(True), len(times))])
     if start is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,8 +12,8 @@ from deltalake import DeltaTable
 
 from tests.lake import LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.errors import NotReopenable, SourceFileMissing
-from tidegate.windowing import Count, SlidingEventTimeWindows, Windows
+from tidegate.pipelines.errors import NotReopenable, NoWindow, SourceFileMissing
+from tidegate.windowing import Count, SlidingEventTimeWindows, Sum, Windows
 
 HOUR = timedelta(hours=1)
 HOURS = ("02", "03", "05", "06")
@@ -73,7 +74,7 @@ def test_a_selection_of_a_key_lists_only_its_own_rows(lake: Lake) -> None:
 
 def test_each_reason_has_a_name_of_its_own() -> None:
     kinds = [kind.kind for kind in NotReopenable.__subclasses__()]
-    assert len(kinds) == len(set(kinds)) == 5
+    assert len(kinds) == len(set(kinds)) == 6
 
 
 def test_windows_that_miss_a_row_are_listed_even_if_no_late_row_is_left(lake: Lake) -> None:
@@ -90,3 +91,79 @@ def test_windows_that_miss_a_row_are_listed_even_if_no_late_row_is_left(lake: La
     assert [(each["kind"], each["rows"], each["window_start"]) for each in done.left] == [
         ("windows_of_other_size", 0, None)
     ]
+
+
+def reopenings(lake: Lake, pipeline: Pipeline) -> int:
+    return lake.rows(pipeline, "epochs")["kind"].to_pylist().count("reopen")
+
+
+def test_a_selection_is_divided_where_the_missing_files_are(lake: Lake) -> None:
+    pipeline = hourly_pipeline()
+    lake.append(("ann", at("23:00"), 1))
+    for hour in range(20):
+        lake.append((f"u{hour}", at(f"{hour:02}:10"), 1))
+    lake.stream(LOCAL, pipeline)
+    lose(lake, 6, 15)
+    done = lake.project(pipeline).late_reopen("hours")
+    assert done.rows == 18
+    assert [each["window_start"] for each in done.left] == [f"2024-03-01 {hour}:00:00" for hour in ("05", "14")]
+    assert reopenings(lake, pipeline) == 3, "one before, one between and one after them"
+
+
+def sliding_lake(lake: Lake) -> Pipeline:
+    """Run a backfill from 10:00 whose row of 10:20 missed windows from before, and whose rows of 12:00 are late.
+
+    Then rewrite all files, so that it is unknown which rows from before 10:00 were read.
+    """
+    sliding = Windows(SlidingEventTimeWindows.of(HOUR, HOUR / 4), aggregate={"events": Count(), "total": Sum("value")})
+    pipeline = hourly_pipeline(compute=sliding)
+    lake.append(("ann", at("08:30"), 100), ("ann", at("10:05"), 1), ("ann", at("13:05"), 1), ("ann", at("16:05"), 1))
+    lake.backfill(LOCAL, pipeline, at("10:00"), at("11:00"))
+    lake.append(("ann", at("10:20"), 10))
+    lake.backfill(LOCAL, pipeline, at("11:00"), at("16:00"))
+    lake.append(("ann", at("12:00"), 20), ("bob", at("12:00"), 30))
+    lake.backfill(LOCAL, pipeline, at("16:00"), at("17:00"))
+    DeltaTable(lake.path("events")).optimize.compact()
+    return pipeline
+
+
+def test_windows_from_before_the_first_interval_keep_no_later_row_late(lake: Lake) -> None:
+    pipeline = sliding_lake(lake)
+    done = lake.project(pipeline).late_reopen("hours")
+    assert done.rows == 2
+    assert [(each["kind"], each["rows"]) for each in done.left] == [("rewritten_before_first_interval", 0)]
+    assert reopenings(lake, pipeline) == 1
+    assert set(lake.rows(pipeline, "late")["reopened"].to_pylist()) == {done.epoch}
+
+
+def test_the_start_that_the_message_names_reopens_the_others(lake: Lake) -> None:
+    pipeline = sliding_lake(lake)
+    project = lake.project(pipeline)
+    with pytest.raises(NotReopenable) as refused:
+        project.late_reopen("hours", strict=True)
+    named = re.search(r"--start '([^']+)'", str(refused.value))
+    assert named is not None
+    assert project.late_reopen("hours", start=named[1], strict=True).rows == 2
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_late_row_that_the_new_windows_leave_out_stays_late(lake: Lake, strict: bool) -> None:
+    pipeline = hourly_pipeline()
+    late_lake(lake, pipeline)
+    pauses = replace(pipeline.compute, assigner=SlidingEventTimeWindows.of(HOUR / 4, HOUR))  # type: ignore[type-var]
+    changed = replace(pipeline, compute=pauses)
+    project = lake.project(changed)
+    if strict:
+        with pytest.raises(NoWindow, match="belong to no window, because its windows have gaps"):
+            project.late_reopen("hours", strict=True)
+        assert set(lake.rows(pipeline, "late")["reopened"].to_pylist()) == {None}
+        return
+    done = project.late_reopen("hours")
+    rows = lake.rows(pipeline, "late").to_pylist()
+    assert {row["at"].minute for row in rows if row["reopened"] is None} == {20}
+    assert done.rows == 5
+    assert [(each["kind"], each["rows"]) for each in done.left] == [("no_window", 1)] * 4
+    again = project.late_reopen("hours")
+    assert (again.epoch, again.left) == (None, done.left)
+    counted = sum(row["events"] for row in lake.latest(changed).to_pylist())
+    assert counted == done.rows, "the row of 20:00 is in a window that is still open"

@@ -147,6 +147,8 @@ def test_continuous_streams_go_on_beside_one_that_fails_is_tried_again_or_is_sto
     assert {each.pipeline for each in answer.streams} == {"sessions", "hours"}
     assert list(answer.failed) == ["lost"], "a retry can't mend it; the others ended well"
     assert any(line.startswith("hours failed") and "retried in 60 s" in line for line in said)
+    assert all(any(line.startswith(f"{name}: epoch ") for line in said) for name in NAMES[:2])
+    assert not any(line.startswith("epoch ") for line in said)
     assert not is_driven(project, "hours")
 
 
