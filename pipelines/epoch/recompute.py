@@ -85,7 +85,7 @@ def commit_recomputed(
         Refused: another driver committed since the plan was made, or a written file is missing.
     """
     epoch, changed = plan.epoch, plan.asked if isinstance(plan.asked, ChangedRows) else None
-    head = epoch.head
+    head, fingerprint = epoch.head, epoch.bound.fingerprint
     assert head is not None
     done = {outcome.shard: outcome for outcome in outcomes}
     files = tuple(outcome.files[results.NAME] for outcome in outcomes if results.NAME in outcome.files)
@@ -130,6 +130,7 @@ def commit_recomputed(
             **kept_facts(epoch.bound.pipeline),
             "run_id": epoch.run_id,
             "engine": engine,
+            "recomputed_by": None if fingerprint == head.manifest.fingerprint else fingerprint,
             **moved,
         }
     )

@@ -230,7 +230,9 @@ class Manifest(_Grown):
     None. `state_version` is 2 if the state may have deltas, otherwise None: older versions of tidegate refuse the
     field. `accumulation` names the relation between the panes of a window, which can't change; it is None without
     windows, and in older manifests. So is `merges`, which is True if the windows are sessions. `raised` is True if this
-    epoch or an ancestor rejected rows because user code raised an error, otherwise None.
+    epoch or an ancestor rejected rows because user code raised an error, otherwise None. `fingerprint` is that of the
+    code which ran over the whole state; `recomputed_by` is that of a correction's code, if it differs: a correction
+    changes only the windows that it recomputes.
     """
 
     newer: ClassVar[frozenset[str]] = frozenset(
@@ -247,6 +249,7 @@ class Manifest(_Grown):
             "accumulation",
             "merges",
             "raised",
+            "recomputed_by",
         }
     )
 
@@ -288,6 +291,7 @@ class Manifest(_Grown):
     accumulation: str | None = None
     merges: bool | None = None
     raised: bool | None = None
+    recomputed_by: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Manifest:

@@ -286,7 +286,7 @@ def _published(history: History, key: tuple[str, ...]) -> pa.Table:
         history.tables.warehouse, history.tables.open(results.NAME), where=results.current(history.manifest.epoch)
     )
     rows = rows_of_key(rows, history.source.bound.key.names, key)
-    return rows.sort_by([("epoch", "ascending"), ("pane", "ascending"), ("op", "descending")])
+    return rows.sort_by([("epoch", "ascending"), ("pane", "ascending"), ("op", "ascending")])
 
 
 def _late(history: History, key: tuple[str, ...]) -> pa.Table:

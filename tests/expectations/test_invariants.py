@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from tests.expectations.broken import broken_by_rules, broken_in, failed_in_check
 from tests.expectations.quality_lake import (
@@ -299,6 +300,18 @@ def test_windows_that_other_code_recomputed_from_fewer_rows_break_nothing(lake: 
     lake.stream(LOCAL, newer)
     lake.reopen(LOCAL, newer)
     assert [row["total"] for row in lake.latest(newer).to_pylist() if row["window_start"] == at("10:00")] == [5]
+    assert broken_in(lake.tables(newer), newer) == set()
+
+
+def test_a_window_that_other_code_corrected_from_more_rows_breaks_nothing(lake: Lake) -> None:
+    """The correction is the first epoch of the new code, so only its own fingerprint tells."""
+    source = DeltaSource("events", timestamp="at", changes="correct")
+    older, newer = hourly_pipeline(source=source, where="value <> 2"), hourly_pipeline(source=source)
+    lake.append(("ann", at("10:10"), 1), ("ann", at("10:20"), 2), ("ann", at("12:30"), 3))
+    lake.stream(LOCAL, older)
+    DeltaTable(lake.path("events")).delete("value = 1")
+    lake.stream(LOCAL, newer)
+    assert [row["total"] for row in lake.latest(newer).to_pylist() if row["window_start"] == at("10:00")] == [2]
     assert broken_in(lake.tables(newer), newer) == set()
 
 

@@ -168,6 +168,7 @@ def manifest_without_input(
         "started_at": now,
         "library_version": library_version(),
         "engine": None,
+        "recomputed_by": None,
     }
     return state_of.model_copy(update=update)
 

@@ -296,7 +296,7 @@ def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
         "stale": False,
         epochs.DEPARTED: _departed(manifest),
         epochs.SHAPE: None if manifest.shape is None else manifest.shape.model_dump(),
-        epochs.FINGERPRINT: manifest.fingerprint,
+        epochs.FINGERPRINT: manifest.recomputed_by or manifest.fingerprint,
         epochs.FINAL_THROUGH: _moment(manifest.final_through),
     }
     columns = []

@@ -238,11 +238,15 @@ class Life:
         if not met:
             self.events.append(Event("opened", step, self._watermark, *target))
         elif met != [target]:
-            # When the merged window fires, it retracts the panes of the windows that it was merged from.
+            # When the merged window fires, it retracts the panes of the windows that it was merged from; those that
+            # would look final before it ends are retracted immediately.
             self.events.append(Event("merged", step, self._watermark, *target, (), tuple(met)))
             origins, *more = [self._merged.pop(window, []) for window in met]
             self._merged[target] = origins
             origins += [*(origin for each in more for origin in each), *met]
+            for origin in origins:
+                if saturating_add(origin[1], self._allowed) < target[1]:
+                    self.panes.pop(origin, None)
         self._open[target] = rows
         rows += [*(row for other in others for row in other), number]
         if not self._recomputed.isdisjoint(met):

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from shutil import copytree, rmtree
 from tempfile import TemporaryDirectory
@@ -770,6 +770,33 @@ def test_windows_with_rows_that_the_current_code_leaves_out_are_unverifiable(lak
     assert outcome.faults == ()
     assert outcome.why_unverifiable == "they were computed by other code, which ran up to epoch 1"
     assert (outcome.windows, outcome.unverifiable) == (2, 1)
+
+
+def test_a_window_that_code_corrected_which_was_undone_is_unverifiable(lake: Lake) -> None:
+    source = DeltaSource("events", timestamp="at", changes="correct")
+    before, undone = hourly_pipeline(source=source, where="value <> 2"), hourly_pipeline(source=source)
+    lake.append(("ann", at("10:10"), 1), ("ann", at("10:20"), 2), ("ann", at("12:30"), 3))
+    lake.stream(LOCAL, before)
+    DeltaTable(lake.path("events")).delete("value = 1")
+    lake.stream(LOCAL, undone)
+    outcome = verified(lake, before)
+    assert outcome.faults == ()
+    assert outcome.why_unverifiable == "they were computed by other code, which ran up to epoch 2"
+
+
+@pytest.mark.parametrize(("lateness", "shown"), [(10, []), (40, [at("10:30")])])
+def test_a_fired_session_that_grew_is_retracted_if_it_would_look_final(
+    lateness: int, shown: list[datetime], lake: Lake
+) -> None:
+    """The row at 10:29 extends the session to 10:59, and the watermark is at 10:35."""
+    pipeline = session_pipeline(
+        allowed_lateness=lateness * MINUTE, watermark=WatermarkStrategy.for_monotonous_timestamps()
+    )
+    for user, time in (("ann", "10:00"), ("bob", "10:35"), ("ann", "10:29")):
+        lake.append((user, at(time), 1))
+    lake.stream(LOCAL, pipeline)
+    assert [row["window_end"] for row in lake.latest(pipeline).to_pylist()] == shown
+    assert verified(lake, pipeline).faults == ()
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])
