@@ -1,7 +1,8 @@
 """Erasure of keys: remove their rows from every table, snapshot and savepoint, and delete the files that held them.
 
 `forget` is a separate epoch: one commit changes state and manifest, and publishing changes the other tables. Source
-partitions named after a key are removed from the manifest, and examples from checks. Then only the newest snapshot is
+partitions named after a key are removed from the manifest, and examples from checks. A partition that rows of other
+keys share stays: without it, the watermark would overtake their rows. Then only the newest snapshot is
 kept, because every older one may hold the keys. After an interruption, the user runs the command again. If nothing
 holds any of the keys, nothing changes. `forget` does not change the source: a backfill brings back the rows that are
 still there.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -92,14 +94,15 @@ def forget(tables: PipelineTables, pipeline: Pipeline, keys: Sequence[Sequence[s
     # An epoch that recovery published may have brought late rows.
     _check_key_columns(tables, pipeline, head)
     rows = _published_rows(tables, head, values)
+    named_after = _NamedPartitions(tables, pipeline, head, values)
     tables.warehouse.delete_folder(tables.path(REQUESTS))
-    if not any(rows.values()) and not _Traces(tables, pipeline, head.key.names, values).are_left:
+    if not any(rows.values()) and not _Traces(tables, pipeline, head.key.names, values, named_after).are_left:
         forget_examples(tables, shown, only_if_named=True)
         savepoints = [f"savepoint {entry.name}" for entry in list_savepoints(tables)]
         return Forgotten(None, {**rows, **dict.fromkeys((state.NAME, *savepoints), 0)})
     rest = _without(tables, head, values, f"state-{head.manifest.epoch + 1:06d}-forget")
     forgotten = Publish(forgotten=tuple(map(mark_of_forgotten, values)))
-    erased = _erased(head.manifest, pipeline, values, rest)
+    erased = _erased(head.manifest, named_after, values, rest)
     manifest = manifest_without_input(erased, "forget", dict.fromkeys(PUBLISHED, forgotten), now)
     commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), rest.added, rest.kept)
     publish(tables, manifest)
@@ -113,7 +116,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, keys: Sequence[Sequence[s
         try:
             snapshot = read_savepoint(tables, entry.name)
             rest = _without(tables, snapshot, values, "state-forget")
-            erased = _erased(snapshot.manifest, pipeline, values, rest)
+            erased = _erased(snapshot.manifest, named_after, values, rest)
             _rewrite_savepoint(tables, entry.name, snapshot, rest, erased)
         except (DeltaError, OSError, TidegateError):
             if tables.warehouse.exists(entry.path):
@@ -181,9 +184,9 @@ def _without(tables: PipelineTables, snapshot: Snapshot, keys: Sequence[Key], pr
     return _Rest(removed, names, added, kept)
 
 
-def _erased(manifest: Manifest, pipeline: Pipeline, keys: Sequence[Key], rest: _Rest) -> Manifest:
+def _erased(manifest: Manifest, named_after: _NamedPartitions, keys: Sequence[Key], rest: _Rest) -> Manifest:
     """Return the manifest of a snapshot without the keys' counts, source partitions and digests."""
-    named = {name for key in keys for name in _partitions_of(manifest, pipeline, key)}
+    named = named_after.of(manifest)
     partitions = {name: partition for name, partition in manifest.partitions.items() if name not in named}
     next_panes = tuple(item for item in manifest.next_panes if not any(_is_of(item, key) for key in keys))
     publish = {table: _without_names(work, keys) for table, work in manifest.publish.items()}
@@ -259,6 +262,7 @@ class _Traces:
     pipeline: Pipeline
     names: tuple[str, ...]
     keys: Sequence[Key]
+    named_after: _NamedPartitions
 
     @property
     def are_left(self) -> bool:
@@ -296,7 +300,7 @@ class _Traces:
             or any(is_forgotten(key, mark) for work in works for mark in {*work.forgotten} for key in self.keys)
             # Only older versions of tidegate identified keys by their hashes.
             or any(hash_of(key) in work.forget_keys for work in works for key in self.keys)
-            or any(_partitions_of(manifest, self.pipeline, key) for key in self.keys)
+            or bool(self.named_after.of(manifest))
         )
 
     def _are_in_table(self, table: str) -> bool:
@@ -331,21 +335,49 @@ def _is_of(item: NextPane, key: Key) -> bool:
     return item.key == hash_of(key) if item.digest is None else item.digest == digest_of(key)
 
 
-def _partitions_of(manifest: Manifest, pipeline: Pipeline, key: Key) -> set[str]:
-    """Return the source partitions that are named after a part of a key. Later rows of the key start new ones."""
-    named = set()
-    for part, side in zip(pipeline.inputs, SIDES if manifest.inputs else ("",), strict=False):
-        columns = part.key or pipeline.key
-        by = manifest.watermark_by.get(side, part.watermark_by)
-        if by not in columns:
-            continue
-        value, prefix = key[columns.index(by)], f"{side}:" if side else ""
-        named |= {
-            name
-            for name in manifest.partitions
-            if name.startswith(prefix) and _is_same(name.removeprefix(prefix), value)
-        }
-    return named
+@dataclass(frozen=True)
+class _NamedPartitions:
+    """The source partitions that are named after keys. Later rows of a key start new ones."""
+
+    tables: PipelineTables
+    pipeline: Pipeline
+    head: Snapshot
+    keys: Sequence[Key]
+
+    def of(self, manifest: Manifest) -> set[str]:
+        """Return the names of the partitions of a manifest that only these keys have."""
+        named = set()
+        for part, side in zip(self.pipeline.inputs, SIDES if manifest.inputs else ("",), strict=False):
+            columns = part.key or self.pipeline.key
+            by = manifest.watermark_by.get(side, part.watermark_by)
+            if by not in columns:
+                continue
+            place, prefix = columns.index(by), f"{side}:" if side else ""
+            of_side = [name for name in manifest.partitions if name.startswith(prefix)]
+            for value in dict.fromkeys(key[place] for key in self.keys):
+                found = {name for name in of_side if _is_same(name.removeprefix(prefix), value)}
+                named |= set() if found and self._have_others(place, value) else found
+        return named
+
+    def _have_others(self, place: int, value: pa.Scalar) -> bool:
+        """Return True if rows of other keys have a value in a key column."""
+        return len(self.head.key.names) > 1 and any(
+            pc.any(pc.equal(column, value)).as_py() for column in (rows.column(place) for rows in self._others)
+        )
+
+    @cached_property
+    def _others(self) -> list[pa.Table]:
+        """The key columns of the rows of other keys. Rejected rows are in no source partition."""
+        tables, head, found = self.tables, self.head, []
+        for table in (results.NAME, late.NAME):
+            handle = tables.open(table)
+            names = key_columns(table, arrow_schema(handle), head.key.names, self.pipeline.derived_key)
+            if names:
+                found.append(read_table(tables.warehouse, handle, [*names]).select(names))
+        paths, schema = [file["path"] for file in head.files], arrow_schema(head.handle)
+        rows = tables.warehouse.read_files(head.path, paths, schema, ["key_group", *head.key.names])
+        found.append(rows.filter(pc.not_equal(rows["key_group"], state.MANIFEST_KEY_GROUP)).select(head.key.names))
+        return [rows.filter(pc.invert(are_of_keys(rows, rows.column_names, self.keys))) for rows in found]
 
 
 def _is_same(text: str, value: pa.Scalar) -> bool:

@@ -97,6 +97,21 @@ def test_a_source_partition_is_told_by_its_value_and_its_side(by_hand: ByHand) -
     assert set(by_hand.head().manifest.partitions) == {"8", "null"}
 
 
+def test_a_source_partition_stays_while_other_keys_have_rows_in_it(by_hand: ByHand) -> None:
+    """Without it, the watermark would overtake the rows of the others, which would be late."""
+    by_hand.pipeline = session_pipeline(key=("value", "user"), watermark_by="value")
+    here = partitions("7", "8")
+    rows = (("zoe", at("10:00"), 7), ("bob", at("10:00"), 7), ("ann", at("10:00"), 8))
+    by_hand.epoch(*rows, watermark=at("10:00"), partitions=here)
+    create_savepoint(by_hand.tables, by_hand.head(), "before", 1)
+    erase(by_hand, "7", "zoe")
+    for manifest in (by_hand.head().manifest, read_savepoint(by_hand.tables, "before").manifest):
+        assert set(manifest.partitions) == {"7", "8"}
+    erase(by_hand, "7", "bob")
+    for manifest in (by_hand.head().manifest, read_savepoint(by_hand.tables, "before").manifest):
+        assert set(manifest.partitions) == {"8"}
+
+
 @pytest.mark.long
 def test_no_byte_is_left_where_somebody_compacted_the_state(by_hand: ByHand) -> None:
     """The manifest is then in a file with rows of keys."""
