@@ -146,7 +146,7 @@ class Drawn(Life):
         super().__init__(lake, seed)
         self.key = self.draw.choice([("user",), ("user", "part"), ("part",)])
         self.kind, self.users = self.draw.choice(KEYS_OF)
-        self.fixed = {
+        self.fixed: dict[str, Any] = {
             "key": self.key,
             "null_keys": self.draw.choice(["reject", "keep"]),
             "source": DeltaSource("events", timestamp="at", changes=self.draw.choice(["correct", "correct", "ignore"])),
