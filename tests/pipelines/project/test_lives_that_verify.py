@@ -210,8 +210,8 @@ class Drawn(Life):
         def change() -> None:
             name = self.draw.choice(CHANGING)
             added = {**self.aggregates, f"more {len(self.aggregates)}": self.draw.choice([Count(), Sum("ratio")])}
-            drawn = {"lateness": [0, 10, 60, 200], "bound": [0, 30, 90], "parallelism": [1, 2, 7], "assigner": ASSIGNERS}
-            drawn |= {"where": WHERE, "by": [None, "part", "state"], "idle": [None, 20]}
+            drawn = {"lateness": [0, 10, 60, 200], "bound": [0, 30, 90], "parallelism": [1, 2, 7]}
+            drawn |= {"assigner": ASSIGNERS, "where": WHERE, "by": [None, "part", "state"], "idle": [None, 20]}
             setattr(self, name, added if name == "aggregates" else self.draw.choice(drawn[name]))
 
         self.changed(change, lambda: self.draw.choice([self.project.stream, self.project.late_reopen])("hours"))
