@@ -243,7 +243,6 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     with EmbeddedAirflow(
         home=folder / "airflow",
         dags=folder / "dags",
-        runs=folder / ".work" / "runs",
         slots=3,
         triggerer=True,
         # The pipeline itself is one of the tests' modules.

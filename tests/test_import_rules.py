@@ -94,8 +94,10 @@ NEEDS_NO = {
     "tidegate.pipelines.airflow": {"pyspark", "great_expectations", "tidegate.windowing"},
     "tidegate.pipelines.airflow.factory": {"pyspark", "great_expectations", "tidegate.windowing", "deltalake"}
     | {"openlineage"},
-    "tidegate.pipelines.airflow.process": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"},
-    "tidegate.pipelines.airflow.supervisor": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"},
+    "tidegate.pipelines.airflow.command": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
+    | {"pyarrow", "deltalake", "pydantic", "click", "numpy"},
+    "tidegate.pipelines.airflow.operator": {"pyspark", "great_expectations", "tidegate.windowing"}
+    | {"pyarrow", "deltalake", "numpy"},
     "tidegate.pipelines.observe.inspect.overview": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
     | {"deltalake"},
     "tidegate.pipelines.observe.inspect.summary": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
@@ -273,11 +275,10 @@ def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
         "tidegate.pipelines.observe.inspect.probe",
         "tidegate.pipelines.observe.inspect.status",
         "tidegate.pipelines.observe.inspect.summary",
-        "tidegate.pipelines.storage.shared_folder",
         "tidegate.pipelines.observe.inspect.unread",
         "tidegate.pipelines.observe.report.plain_text",
         "tidegate.pipelines.run.stopping",
-        "tidegate.pipelines.ledger.host",
+        "tidegate.pipelines.definition.environment",
         "tidegate.pipelines.storage.artifacts",
         "tidegate.pipelines.storage.credentials",
     }

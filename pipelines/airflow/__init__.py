@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from tidegate.pipelines.airflow.operator import TidegateOperator
     from tidegate.pipelines.airflow.project import project_dags
     from tidegate.pipelines.airflow.sensors import SnapshotSensor
-    from tidegate.pipelines.airflow.triggers import CommandTrigger, SnapshotTrigger
+    from tidegate.pipelines.airflow.triggers import SnapshotTrigger
 
 __all__ = [
-    "CommandTrigger",
     "SnapshotSensor",
     "SnapshotTrigger",
     "TidegateOperator",
@@ -28,7 +27,6 @@ __all__ = [
 ]
 
 _MODULES = {
-    "CommandTrigger": "triggers",
     "SnapshotSensor": "sensors",
     "SnapshotTrigger": "triggers",
     "TidegateOperator": "operator",
@@ -37,7 +35,7 @@ _MODULES = {
     "project_dags": "project",
     "snapshot_asset": "assets",
 }
-"""Module of each name. Modules are imported on first use, so that the supervisor of a run starts without Airflow."""
+"""Module of each name. Modules are imported on first use, so that `command` and `embedded` load without Airflow."""
 
 
 def _options_of(connection: str) -> dict[str, str]:
@@ -53,7 +51,7 @@ def _mask(secret: str) -> None:
 
 
 # Code that reads tables in an Airflow process finds the credentials, and Airflow masks those of tidegate.toml as `***`
-# in its logs and fields; the process supervisor starts without Airflow.
+# in its logs and fields.
 read_connections_by(_options_of)
 mask_secrets_by(_mask)
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
+from tidegate.pipelines.airflow.command import without_airflow
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.airflow.operator import CommandFailed
-from tidegate.pipelines.airflow.process import without_airflow
 from tidegate.pipelines.airflow.report_link import docs_url, report_url, run_url
 from tidegate.pipelines.airflow.tasks import HELD, StreamsFailed
 from tidegate.pipelines.definition.config import Config, Notifier, load_config

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow.sdk import Asset, AssetAlias
 
-from tidegate.pipelines.airflow.report_link import report_url
+from tidegate.pipelines.airflow.operator import event_extra
 from tidegate.pipelines.definition.config import SourceAsset
 from tidegate.pipelines.errors import QUALITY, UsageError
 from tidegate.pipelines.observe.inspect.status import read_status
@@ -21,25 +21,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from tidegate.pipelines.definition.config import PartitionUnit
-
-_EVENT_FIELDS = (
-    "pipeline",
-    "timeline",
-    "epoch",
-    "snapshot_version",
-    "since",
-    "interval",
-    "watermark",
-    "counters",
-    "check_id",
-    "quality",
-    "windows",
-    "partitions",
-    "report",
-    "report_url",
-    "docs",
-)
-_NAMED = ("unit", "count", "first", "last", "held")
 
 
 def snapshot_asset(pipeline: str) -> Asset:
@@ -77,17 +58,6 @@ def source_assets(pipeline: str, given: Sequence[str | SourceAsset]) -> list[Ass
             f"pipelines.{pipeline}.source_assets: {error}. Write each as in the DAG that fills the source: "
             '"s3://lake/events" for Asset("s3://lake/events"), or { name = "events", uri = "s3://lake/events" }'
         ) from error
-
-
-def event_extra(result: Any) -> dict[str, Any]:
-    """Return the content of a final windows event: the fields it carries, from the JSON of a quality check."""
-    if not isinstance(result, dict):
-        return {}
-    partitions = result.get("partitions")
-    # The events already have the keys. Repeating all of them in each event's content would make it too large.
-    named = None if partitions is None else {name: partitions[name] for name in _NAMED if name in partitions}
-    values = {**result, "report_url": report_url(result), "partitions": named}
-    return {name: values[name] for name in _EVENT_FIELDS if values.get(name) is not None}
 
 
 def newest_event(asset: Asset) -> Any:
@@ -137,29 +107,27 @@ class WindowEvents:
         unit = "day" if self.unit == "none" else self.unit
         return [f"--partitions={unit}", *([f"--since={json.dumps(mark)}"] if mark else [])]
 
-    def may_emit(self, result: Any, exit_code: int | None) -> bool:
+    def may_emit(self, result: Any, exit_code: int) -> bool:
         """Return True if the JSON of a failed check still allows events for some partitions."""
         if exit_code != QUALITY:
             return False
         return self.hold == "partitions" and isinstance(result, dict) and result.get("partitions") is not None
 
-    def withhold(self, context: Context) -> None:
-        """Create no event. The next check that may send events names everything that changed since the last event."""
-        task = context["ti"].task
-        task.outlets = [outlet for outlet in task.outlets if outlet != self.asset]
-
-    def tell(self, context: Context, result: Any, extra: dict[str, Any]) -> str | None:
+    def emit(self, context: Context, result: Any) -> str | None:
         """Pass the events to Airflow, and return a line for the log if there are none, or too many partitions to name.
 
-        If nothing changed, the asset is removed from the task's outlets, because Airflow creates an event for each
-        outlet.
+        There is none if nothing changed, or if the Param `events` of the run is off. The next check that may send
+        events then names everything that changed since the last event.
         """
-        partitions = result["partitions"]
+        if not context["params"].get("events", True):
+            self._withhold(context)
+            return "no event: Param `events` of this run is off"
+        partitions, extra = result["partitions"], event_extra(result)
         check = {"mark": partitions["mark"], "check_id": result.get("check_id")}
         state = {"by": _name_of(context), "before": self._known(context), **check}
         context["asset_state_store"][self.asset].set(_ANNOUNCED, state)
         if not partitions["is_any"]:
-            self.withhold(context)
+            self._withhold(context)
             return f"no final window changed since the last event of {self.asset.name}: no new event"
         events, keys = context["outlet_events"], partitions["keys"]
         if self.unit == "none":
@@ -181,6 +149,11 @@ class WindowEvents:
             "too many for one event, so DAGs that are scheduled by partition do not run for them: run those DAGs for "
             "that time yourself. DAGs that are scheduled by the asset alone run as usual"
         )
+
+    def _withhold(self, context: Context) -> None:
+        # Airflow creates an event for each outlet.
+        task = context["ti"].task
+        task.outlets = [outlet for outlet in task.outlets if outlet != self.asset]
 
     def _known(self, context: Context) -> Any:
         """Return the mark of what was announced to consumers, or None if nothing was."""
@@ -205,50 +178,46 @@ def _name_of(context: Context) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotEvent:
-    """The content of a new snapshot event: the status of the pipeline after its stream has ended."""
+class SnapshotEvents:
+    """Events of the snapshots of one stream, or of those streams of a group that did not fail.
+
+    Args:
+        config: path of tidegate.toml.
+        names: the streams' pipelines, each with its name in Airflow.
+    """
 
     config: str
-    pipeline: str
+    names: Mapping[str, str]
 
-    def __call__(self, result: Any) -> dict[str, Any]:
-        """Return the event. It does not depend on the result of the command."""
-        status = read_status(self.config, self.pipeline)
-        return event_extra({**asdict(status), "snapshot_version": status.version})
+    def asset(self, pipeline: str) -> Asset:
+        """Return the asset of a pipeline's snapshots."""
+        return snapshot_asset(self.names[pipeline])
+
+    def arguments(self, context: Context) -> list[str]:
+        """Return no options, because the events need none."""
+        return []
+
+    def may_emit(self, result: Any, exit_code: int) -> bool:
+        """Return True if the command reported which streams failed. Then task `failed` fails instead of this one."""
+        return isinstance(_failed_in(result), dict)
+
+    def emit(self, context: Context, result: Any) -> str | None:
+        """Pass the events to Airflow, each with the status of its pipeline after the stream has ended."""
+        failed = _failed_in(result) or {}
+        good = [name for name in self.names if name not in failed]
+        # Airflow creates an event for each outlet of a task that succeeds.
+        context["ti"].task.outlets = [self.asset(name) for name in good]
+        for name in good:
+            status = read_status(self.config, name)
+            extra = event_extra({**asdict(status), "snapshot_version": status.version})
+            context["outlet_events"][self.asset(name)].extra = extra
+        return f"failed: {', '.join(failed)}" if failed else None
 
 
 FAILED: Final = "failed"
 """Id of the task that fails in a group of streams, and name of the field in the result of the command."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupEvents:
-    """Snapshot events of a group's streams, except for failed ones. `assets` has the name of each pipeline's asset."""
-
-    config: str
-    assets: Mapping[str, str]
-
-    def asset(self, pipeline: str) -> Asset:
-        """Return the asset of a pipeline's snapshots."""
-        return snapshot_asset(self.assets[pipeline])
-
-    def arguments(self, context: Context) -> list[str]:
-        """Return no options, because the events need none."""
-        return []
-
-    def may_emit(self, result: Any, exit_code: int | None) -> bool:
-        """Return True if the command reported which streams failed. Then task `failed` fails instead of this one."""
-        return isinstance(result, dict) and isinstance(result.get(FAILED), dict)
-
-    def withhold(self, context: Context) -> None:
-        """Create no event."""
-        context["ti"].task.outlets = []
-
-    def tell(self, context: Context, result: Any, extra: dict[str, Any]) -> str | None:
-        """Pass the events of the successful streams to Airflow."""
-        good = [name for name in self.assets if name not in result[FAILED]]
-        # Airflow creates an event for each outlet of a task that succeeds.
-        context["ti"].task.outlets = [self.asset(name) for name in good]
-        for name in good:
-            context["outlet_events"][self.asset(name)].extra = SnapshotEvent(self.config, name)(None)
-        return f"failed: {', '.join(result[FAILED])}" if result[FAILED] else None
+def _failed_in(result: Any) -> Any:
+    """Return the errors of the streams that failed; None for the result of a single stream."""
+    return result.get(FAILED) if isinstance(result, dict) else None

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
@@ -23,9 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from tidegate.pipelines.airflow import process
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.ledger.host import this_host
 
 if TYPE_CHECKING:
     import httpx
@@ -35,6 +34,7 @@ _STARTUP_SECONDS = 600.0
 _POLL_SECONDS = 0.5
 _COLLISION_SECONDS = 20.0
 _DATABASE_ERROR = "Database error"
+_COMMANDS_END_WITHIN = 30.0
 _ANSWER_SECONDS = 120.0
 """Timeout of a call in seconds: on a busy machine, the first calls wait for half a minute."""
 # Log servers would listen on every address of the machine. Airflow's page reads the log files instead.
@@ -48,7 +48,6 @@ class EmbeddedAirflow:
     Args:
         home: AIRFLOW_HOME, used by nothing else.
         dags: folder of DAG files.
-        runs: folder of the project's runs, to end those that are still running.
         slots: number of tasks that may run at once.
         triggerer: True to start a triggerer, for deferrable tasks.
         settings: further environment variables of Airflow.
@@ -56,7 +55,6 @@ class EmbeddedAirflow:
 
     home: Path
     dags: Path
-    runs: Path
     slots: int = 2
     triggerer: bool = False
     settings: dict[str, str] = field(default_factory=dict)
@@ -131,9 +129,9 @@ class EmbeddedAirflow:
         return ended
 
     def kill_worker(self, task_instance: str) -> None:
-        """Kill the executor's process that runs a task instance, and its children.
+        """Kill the executor's process that runs a task instance, and the task.
 
-        A command that it started has its own session and keeps running.
+        Its command has its own session, and ends because the task has.
 
         Raises:
             TidegateError: no worker runs it.
@@ -143,25 +141,22 @@ class EmbeddedAirflow:
         busy = [worker for worker in scheduler.children() if task_instance in " ".join(worker.cmdline())]
         if not busy:
             raise TidegateError(f"no worker runs task instance {task_instance}")
-        session = {member.pid for member in process.members(_leader(self._processes["scheduler"]))}
+        session = {member.pid for member in _session(scheduler.pid)}
         for member in [member for worker in busy for member in (worker, *worker.children(recursive=True))]:
             if member.pid in session:
-                process.send_signal(member, signal.SIGKILL)
-
-    @property
-    def commands(self) -> list[process.ProcessHandle]:
-        """Return the active runs of `tidegate`, including those that no task waits for."""
-        return _runs_below(self.runs)
+                _signal(member, signal.SIGKILL)
 
     def stop(self) -> None:
-        """End all processes, and the active runs of `tidegate`."""
+        """End all processes. The commands of tasks end with them."""
         if self._client is not None:
             self._client.close()
             self._client = None
+        below = [child for started in self._processes.values() for child in _below(started.pid)]
         _end(list(self._processes.values()), signal.SIGTERM)
         self._processes.clear()
-        for left in self.commands:
-            process.Run(left).stop()
+        _, left = psutil.wait_procs(below, timeout=_COMMANDS_END_WITHIN)
+        for process in left:
+            _signal(process, signal.SIGKILL)
 
     def environment(self) -> dict[str, str]:
         """The environment of Airflow's processes."""
@@ -318,29 +313,35 @@ def free_port() -> int:
 
 def _end(started: Sequence[subprocess.Popen[bytes]], number: int) -> None:
     """Signal every process of these sessions, and kill those that are still alive after ten seconds."""
-    group = [member for leader in started for member in process.members(_leader(leader))]
+    group = [member for leader in started for member in _session(leader.pid)]
     for member in group:
-        process.send_signal(member, number)
+        _signal(member, number)
     _, left = psutil.wait_procs(group, timeout=10)
     for member in left:
-        process.send_signal(member, signal.SIGKILL)
+        _signal(member, signal.SIGKILL)
     psutil.wait_procs(left, timeout=10)
     for leader in started:
         leader.wait()
 
 
-def _leader(started: subprocess.Popen[bytes]) -> process.ProcessHandle:
-    return process.ProcessHandle(this_host(), started.pid, 0.0, "")
+def _below(process: int) -> list[psutil.Process]:
+    """Return all processes that a process started, directly or not."""
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(process).children(recursive=True)
+    return []
 
 
-def _runs_below(folder: Path) -> list[process.ProcessHandle]:
-    """Return the active runs of `tidegate` whose files are below a folder."""
-    handles = []
-    for running in psutil.process_iter(["cmdline", "pid", "create_time"]):
-        command = running.info["cmdline"] or []
-        if process.SUPERVISOR in command:
-            run_folder = Path(command[command.index(process.SUPERVISOR) + 1])
-            if run_folder.is_relative_to(folder):
-                pid, started = running.info["pid"], running.info["create_time"]
-                handles.append(process.ProcessHandle(this_host(), pid, started, str(run_folder)))
-    return handles
+def _session(leader: int) -> list[psutil.Process]:
+    """Return the processes of a session, by the id of its first process."""
+    processes = []
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(process.pid) == leader:
+                processes.append(process)
+    return processes
+
+
+def _signal(process: psutil.Process, number: int) -> None:
+    """Signal a process that may already have ended."""
+    with suppress(psutil.NoSuchProcess):
+        process.send_signal(number)

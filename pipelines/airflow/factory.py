@@ -12,7 +12,6 @@ from airflow.sdk import (
     DAG,
     Asset,
     AssetOrTimeSchedule,
-    BaseOperatorLink,
     CronDataIntervalTimetable,
     CronTriggerTimetable,
     TriggerRule,
@@ -25,8 +24,7 @@ from tidegate.pipelines.airflow import params
 from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds, GroupAlarm, deadline_missed
 from tidegate.pipelines.airflow.assets import (
     FAILED,
-    GroupEvents,
-    SnapshotEvent,
+    SnapshotEvents,
     WindowEvents,
     snapshot_asset,
     source_assets,
@@ -47,7 +45,6 @@ from tidegate.pipelines.airflow.params import (
     stream_arguments,
     streams_arguments,
 )
-from tidegate.pipelines.airflow.report_link import DocsLink, PageLink, ReportLink
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
 from tidegate.pipelines.airflow.tasks import (
     HELD,
@@ -69,8 +66,8 @@ _OWN = {
         *("description", "doc_md"),
     ),
     "operator_args": (
-        *("task_id", "arguments", "config", "pipeline", "shown_as", "windows", "event", "note", "announce", "links"),
-        *("only_if", "skip_if_held", "outlets", "inlets", "trigger_rule", "depends_on_past", "dag", "pre_execute"),
+        *("task_id", "arguments", "config", "pipeline", "shown_as", "events", "only_if", "skip_if_held", "outlets"),
+        *("inlets", "trigger_rule", "depends_on_past", "dag", "pre_execute", "post_execute"),
     ),
 }
 """Names that Tidegate sets itself, by argument of `project_dags`."""
@@ -157,10 +154,10 @@ class PipelineDags:
                 pool=self._pool,
                 depends_on_past=True,
                 inlets=self._sources,
-                note=StaleNote(**self._pipeline, prefix=self.options.prefix),
+                post_execute=StaleNote(**self._pipeline, prefix=self.options.prefix),
             )
             # After several epochs the last one is checked: it covers the windows that became final in the others.
-            windows >> self._quality("ti.xcom_pull(task_ids='windows')['epoch']", announce="{{ params.events }}")
+            windows >> self._quality("ti.xcom_pull(task_ids='windows')['epoch']")
         return dag
 
     def stream(self) -> DAG:
@@ -179,7 +176,7 @@ class PipelineDags:
     def streams(self, group: str, pipelines: Sequence[str]) -> DAG:
         """Runs the streams of a group in one command, with the schedule and settings of the first stream."""
         names = {name: f"{self.options.prefix}{name}" for name in pipelines}
-        events = GroupEvents(str(self.config.file), names)
+        events = SnapshotEvents(str(self.config.file), names)
         of_mode = params.stream(self.entry.stream_mode)
         with self._dag(
             "streams",
@@ -191,7 +188,7 @@ class PipelineDags:
         ) as dag:
             outlets = [*map(events.asset, names)]
             arguments = streams_arguments(pipelines)
-            streams = self._tidegate("streams", arguments, pool=self._pool, windows=events, outlets=outlets)
+            streams = self._tidegate("streams", arguments, pool=self._pool, events=events, outlets=outlets)
             held = f"{{{{ {BY_ITSELF} }}}}"
             streams >> FailedStreams(task_id=FAILED, streams=streams.task_id, skip_if_held=held, retries=0)
         return dag
@@ -247,7 +244,7 @@ class PipelineDags:
             pool=self._pool,
             inlets=self._sources,
             outlets=[snapshot_asset(self.full_name)],
-            event=SnapshotEvent(**self._pipeline),
+            events=SnapshotEvents(str(self.config.file), {self.name: self.full_name}),
             **options,
         )
 
@@ -270,7 +267,7 @@ class PipelineDags:
         """Checks every window and reads every file, which the checks between epochs don't do."""
         with self._dag("full_check", schedule=self._at(self.entry.full_check_schedule), max_active_runs=1) as dag:
             # It notifies no readers, because the checks of epochs do.
-            self._tidegate("quality", ["quality", self.name, "--all", "--report"], links=[ReportLink(), DocsLink()])
+            self._tidegate("quality", ["quality", self.name, "--all", "--report"])
         return dag
 
     def maintenance(self) -> DAG:
@@ -453,24 +450,19 @@ class PipelineDags:
             "quality",
             quality_arguments(self.name, epoch),
             outlets=[events.asset, events.alias],
-            windows=events,
-            links=[ReportLink(), DocsLink()],
+            events=events,
             **options,
         )
         if events.hold == "partitions":
             check >> HeldPartitions(task_id=HELD, check=check.task_id, retries=0, **self._pipeline)
         return check
 
-    def _tidegate(
-        self, task_id: str, arguments: list[str], *, links: Sequence[BaseOperatorLink] = (), **options: Any
-    ) -> TidegateOperator:
-        given = {"runs": str(self.config.work_folder / "runs"), **options, **self.options.operator_args}
+    def _tidegate(self, task_id: str, arguments: list[str], **options: Any) -> TidegateOperator:
         return TidegateOperator(
             task_id=task_id,
             arguments=arguments,
             config=str(self.config.file),
             pipeline=self.name,
             shown_as=self.full_name,
-            links=[*links, PageLink()],
-            **given,
+            **{**options, **self.options.operator_args},
         )

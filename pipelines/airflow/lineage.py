@@ -20,9 +20,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tidegate.pipelines.airflow.command import Outcome, without_airflow
 from tidegate.pipelines.airflow.connections import environment_of
-from tidegate.pipelines.airflow.process import without_airflow
-from tidegate.pipelines.airflow.run_files import RunFiles
 from tidegate.pipelines.definition.config import ENVIRONMENT, load_config
 from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.storage.credentials import masked
@@ -43,13 +42,14 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 class CommandLineage:
     """Lineage of one command; without a pipeline, only the arguments name it.
 
-    A line about a failure goes to `warn`. `run` runs a command, as `subprocess.run` does.
+    A line about a failure goes to `warn`. `words` are those before a command's arguments, and `run` runs a command, as
+    `subprocess.run` does.
     """
 
     arguments: Sequence[str]
     pipeline: str | None
     config: str
-    python: str
+    words: Sequence[str]
     warn: Callable[[str], object]
     run: Run = subprocess.run
 
@@ -57,12 +57,12 @@ class CommandLineage:
         """Return the tables that the command is about to read and write, as far as known; none if the task skips it."""
         return self._guarded((lambda: _NOTHING) if is_skipped else self._datasets)
 
-    def after(self, files: RunFiles | None) -> Any:
+    def after(self, outcome: Outcome | None) -> Any:
         """Return the tables that the command read and wrote, as far as known, even if it failed.
 
-        It has no files if it never started.
+        It has no outcome if it never started.
         """
-        return self._guarded((lambda: _NOTHING) if files is None else (lambda: self._datasets(files)))
+        return self._guarded((lambda: _NOTHING) if outcome is None else (lambda: self._datasets(outcome)))
 
     def _guarded(self, datasets: Callable[[], Mapping[str, Any]]) -> Any:
         try:
@@ -72,7 +72,7 @@ class CommandLineage:
             self.warn(masked(f"no datasets in the OpenLineage event of this task: {error}"))
             return None
 
-    def _datasets(self, files: RunFiles | None = None) -> Mapping[str, Any]:
+    def _datasets(self, outcome: Outcome | None = None) -> Mapping[str, Any]:
         words = [str(argument) for argument in self.arguments if str(argument)]
         is_check = words[:1] == [_CHECK]
         driving = next((each for each in _DRIVING if tuple(words[: len(each)]) == each), None)
@@ -82,10 +82,9 @@ class CommandLineage:
         if pipeline is None:
             return _NOTHING
         if not is_check:
-            return self._asked(pipeline, *_time_of(None if files is None else files.driven()))
+            return self._asked(pipeline, *_time_of(None if outcome is None else outcome.lease))
         plain = self._asked(pipeline, "--command=quality")
-        result = None if files is None else files.result()
-        return plain if result is None else with_check(plain, json.loads(result))
+        return plain if outcome is None or outcome.result is None else with_check(plain, outcome.result)
 
     def _named_in(self, words: Sequence[str]) -> str | None:
         """Return the pipeline among the arguments after a command's name. Values of options may precede it."""
@@ -109,7 +108,7 @@ class CommandLineage:
             variables = {**without_airflow(os.environ), **given}
             try:
                 done = self.run(
-                    [self.python, "-m", "tidegate", *command],
+                    [*self.words, *command],
                     env={name: value for name, value in variables.items() if value is not None},
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
@@ -130,12 +129,11 @@ class CommandLineage:
             return content
 
 
-def _time_of(driven: str | None) -> list[str]:
+def _time_of(lease: Mapping[str, Any] | None) -> list[str]:
     """Return the options that restrict counts to a command's epochs, given the time for which it held the lease."""
-    if driven is None:
+    if lease is None:
         return []
-    note = json.loads(driven)
-    moments = {name: note[name] for name in ("since", "until") if note[name] is not None}
+    moments = {name: lease[name] for name in ("since", "until") if lease[name] is not None}
     return [f"--{name}={(_EPOCH + timedelta(milliseconds=at)).isoformat()}" for name, at in moments.items()]
 
 

@@ -1,39 +1,59 @@
-"""The operator that runs `tidegate` in a separate process and finds it again after a worker restart.
+"""The operator that runs one `tidegate` command as a child process, and ends it with its task.
 
-The job outlives the worker. On a retry, the operator follows the process that is still running, here or on another
-host, and starts a new one only if there is none. Exit codes decide about retries: 2, 3 and 5 recur until somebody
-changes something, so they are not retried. All other exit codes, including those of signals, are retried.
+A retry runs the command again: what was committed stays, so it repeats at most one epoch. Exit codes decide about
+retries: 2, 3 and 5 recur until somebody changes something, so they are not retried; all others, including those of
+signals, are. This module and `command.py` import only Airflow and the standard library.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow.sdk import Asset, BaseOperator, ResumableJobMixin
-from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, AirflowTaskTimeout
+from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from tidegate.pipelines.airflow import process
-from tidegate.pipelines.airflow.assets import GroupEvents, WindowEvents, event_extra
-from tidegate.pipelines.airflow.connections import environment_of
-from tidegate.pipelines.airflow.elsewhere import Hosts
-from tidegate.pipelines.airflow.lineage import CommandLineage
-from tidegate.pipelines.airflow.run_files import DRIVEN, RESULT, name_of_task
-from tidegate.pipelines.definition.config import ENVIRONMENT, LEASE_NOTE, Config, load_config
-from tidegate.pipelines.definition.names import listed
+from tidegate.pipelines.airflow.command import Command, Outcome
+from tidegate.pipelines.airflow.report_link import DocsLink, PageLink, ReportLink, report_url
+from tidegate.pipelines.definition.environment import CONFIG_FILE
 from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE, UsageError
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperatorLink, Context
+    from airflow.sdk import Context
+
+    from tidegate.pipelines.airflow.lineage import CommandLineage
 
 _STAYS = (USAGE, REFUSED, QUALITY)
 _OPTION = re.compile(r"--([a-z][a-z-]*)")
+
+LEASE_SECONDS = 120.0
+"""For how long a retry waits for the lease: that of a dead host ends after a minute, and an earlier attempt may take 20
+seconds to end.
+"""
+AGAIN_SECONDS = 5.0
+
+_EVENT_FIELDS = (
+    "pipeline",
+    "timeline",
+    "epoch",
+    "snapshot_version",
+    "since",
+    "interval",
+    "watermark",
+    "counters",
+    "check_id",
+    "quality",
+    "windows",
+    "partitions",
+    "report",
+    "report_url",
+    "docs",
+)
+_NAMED = ("unit", "count", "first", "last", "held")
 
 
 class CommandFailed(AirflowException):
@@ -54,27 +74,35 @@ class CommandRefused(AirflowFailException):
         self.reason = reason
 
 
-class TidegateOperator(ResumableJobMixin, BaseOperator):
+class Events(Protocol):
+    """Creates the asset events of a command."""
+
+    def arguments(self, context: Context) -> list[str]:
+        """Return further arguments of the command, which the events need."""
+
+    def may_emit(self, result: Any, exit_code: int) -> bool:
+        """Return True if the task succeeds although its command failed, because a later task fails instead.
+
+        Airflow accepts no events from a task that fails.
+        """
+
+    def emit(self, context: Context, result: Any) -> str | None:
+        """Pass the events to Airflow, and return a line for the log, or None."""
+
+
+class TidegateOperator(BaseOperator):
     """Runs one `tidegate` command. The task returns the JSON that the command writes, without its lists.
 
     Args:
         arguments: arguments of the command, each a template; empty ones are left out.
         config: path of tidegate.toml, best built from the path of the DAG file: Airflow's processes run in other
             folders.
-        runs: folder on this host for logs and results of runs; None for `runs` in the project's work folder.
-        pipeline: name of the pipeline that the command drives; its lease shows whether a command on another host is
-            alive.
+        pipeline: name of the pipeline that the command is about, for lineage and the page; None if there is none.
         shown_as: the pipeline's name on the page, which is the prefix of its DAG ids. None for `pipeline`.
-        deferrable: True waits for the command in the triggerer, without a worker slot. The log is shown when the
-            command has ended. The default is Airflow's `[operators] default_deferrable`.
-        python: interpreter to run with; the worker's own by default.
+        command: path of the `tidegate` executable, which may be in an environment of its own; None for the worker's.
         only_if: a template; if it renders to anything but `True`, the task is skipped.
         skip_if_held: a template; if it renders to `True`, the task is skipped while another driver holds the lease.
-        event: returns the content of its assets' events from the command's result.
-        windows: events of the final windows, if the command checks them, or those of a group of streams.
-        announce: a template; if it renders to anything but `True`, these events are left to a later check.
-        note: returns a line for the log from a successful command's result.
-        links: buttons of the task; the task's log has their addresses.
+        events: creates the events of its assets; None gives each asset an event with the command's result.
 
     Example:
         >>> from pathlib import Path
@@ -86,200 +114,69 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
         ... )
     """
 
-    template_fields: Sequence[str] = ("arguments", "only_if", "skip_if_held", "announce", "config", "pipeline")
+    template_fields: Sequence[str] = ("arguments", "only_if", "skip_if_held", "config", "pipeline")
     ui_color = "#d6eaf0"
-    external_id_key = "tidegate_process"
 
     def __init__(
         self,
         *,
         arguments: Sequence[str],
         config: str | Path,
-        runs: str | Path | None = None,
         pipeline: str | None = None,
         shown_as: str | None = None,
-        deferrable: bool | None = None,
-        python: str = sys.executable,
+        command: str | None = None,
         only_if: str = "True",
         skip_if_held: str = "False",
-        event: Callable[[Any], dict[str, Any]] = event_extra,
-        windows: WindowEvents | GroupEvents | None = None,
-        announce: str = "True",
-        note: Callable[[Any], str | None] = lambda result: None,
-        links: Sequence[BaseOperatorLink] = (),
+        events: Events | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.arguments = list(arguments)
         self.config = str(config)
-        self.runs = None if runs is None else str(runs)
         self.pipeline = pipeline
         self.shown_as = shown_as or pipeline
-        if deferrable is None:
-            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
-        self.deferrable = deferrable
-        self.python = python
+        self.command = command
         self.only_if = only_if
         self.skip_if_held = skip_if_held
-        self.event = event
-        self.windows = windows
-        self.announce = announce
-        self.note = note
-        self.operator_extra_links = tuple(links)
-        self._run: process.Run | None = None
-        self._try = 0
-        self._hosts: Hosts | None = None
+        self.events = events
+        self.operator_extra_links = (ReportLink(), DocsLink(), PageLink()) if "--report" in arguments else (PageLink(),)
+        self.running: Command | None = None
 
     def execute(self, context: Context) -> Any:
-        """Run the command to completion."""
-        if str(self.only_if) != "True":
-            raise AirflowSkipException("the Params of this run don't ask for this task")
-        try:
-            check_file_outside_bundles(self.config)
-        except UsageError as error:
-            raise CommandRefused(str(error), USAGE, str(error)) from error
-        self.arguments = [str(argument) for argument in self.arguments if str(argument)]
-        if self.windows is not None:
-            self.arguments += self.windows.arguments(context)
-        self._try = context["ti"].try_number
-        return self._finish(context, self.execute_resumable(context))
-
-    def resume(self, context: Context, event: dict[str, Any]) -> Any:
-        """Return the result of a command that the triggerer waited for.
-
-        Raises:
-            AirflowTaskTimeout: the command was ended, because it ran longer than `execution_timeout`.
-        """
-        self._try = context["ti"].try_number
-        self.arguments = [str(argument) for argument in self.arguments if str(argument)]
-        if event["is_too_late"]:
-            raise AirflowTaskTimeout(f"the command ran longer than {self.execution_timeout}, and was ended")
-        return self._finish(context, self._result_of(self._run_of(event["handle"]), context))
-
-    def _finish(self, context: Context, result: Any) -> Any:
-        notes = [self.note(result)]
-        if self.windows is not None and str(self.announce) != "True":
-            self.windows.withhold(context)
-            self.log.info("no event: this run announces nothing")
-        elif self.windows is not None:
-            notes.append(self.windows.tell(context, result, self.event(result)))
-        else:
-            for outlet in self.outlets:
-                if isinstance(outlet, Asset):
-                    context["outlet_events"][outlet].extra = self.event(result)
-        for text in filter(None, notes):
-            self.log.warning(text)
-        store = context.get("task_state_store")
-        if store is not None:
-            # Clearing a successful task should run its command again instead of returning this process's result.
-            store.delete(self.external_id_key)
-        return _small(result)
-
-    def submit_job(self, context: Context) -> dict[str, Any]:
-        """Start the process and return its handle, or that of an earlier attempt still running on another host."""
-        instance = context["ti"]
-        task = name_of_task(instance.dag_id, instance.run_id, instance.task_id)
-        if (run := self.hosts.running_try(task)) is not None:
-            self.log.warning("an earlier attempt is running on %s: following it", run.handle.host)
-            self._run = run
-            return run.handle.to_dict()
-        name = f"{task}/{instance.try_number}"
-        folder = self._runs_folder / name
-        command = [
-            self.python,
-            "-m",
-            "tidegate",
-            *map(str, self.arguments),
-            "--output",
-            str(folder / RESULT),
-        ]
-        self.log.info("running: tidegate %s", " ".join(map(str, self.arguments)))
-        environment: dict[str, str | None] = {ENVIRONMENT: self.config, "TERM": "dumb", "COLUMNS": "160"}
-        environment[LEASE_NOTE] = str(folder / DRIVEN)
-        environment |= environment_of(self.config)
-        handle = process.start(command, folder, environment, copy=self.hosts.copy_of(name))
-        self._run = self.hosts.run_of(handle)
-        self.log.info("process %s, log %s", handle.pid, handle.log)
-        return handle.to_dict()
-
-    def get_job_status(self, external_id: Any, context: Context) -> str:
-        """Return the status of a process that an earlier attempt started. If it is ending, wait for its end first."""
-        run = self._run_of(external_id)
-        if run.is_ending():
-            run.follow(lambda line: None)
-        status = run.status()
-        if self.is_job_succeeded(status):
-            # The process ended while no task followed it. Airflow takes its result without polling, so the log is shown
-            # here.
-            run.follow(self.log.info)
-        return status
-
-    def is_job_active(self, status: str) -> bool:
-        """Return True while the process runs."""
-        return status == process.RUNNING
-
-    def is_job_succeeded(self, status: str) -> bool:
-        """Return True if the process succeeded."""
-        return status == process.SUCCEEDED
-
-    def poll_until_complete(self, external_id: Any, context: Context) -> Any:
-        """Follow the log until the process ends, and return its result. A deferrable task waits in the triggerer.
+        """Run the command to its end.
 
         Raises:
             AirflowSkipException: another driver is running, and the task need not wait for it.
             CommandRefused: the command failed in a way that a retry can't change.
             CommandFailed: the command failed otherwise.
         """
-        run = self._run_of(external_id)
-        run.files.claim(self._try)
-        if self.deferrable and run.is_alive():
-            from tidegate.pipelines.airflow.triggers import CommandTrigger
-
-            longest = self.execution_timeout
-            ends = None if longest is None else run.clock() + longest.total_seconds()
-            trigger = CommandTrigger(run.handle.to_dict(), self.config, self.pipeline, self._try, ends)
-            self.defer(trigger=trigger, method_name="resume")
-        return self._result_of(run, context)
-
-    def _result_of(self, run: process.Run, context: Context) -> Any:
-        ended = run.follow(self.log.info)
+        if str(self.only_if) != "True":
+            raise AirflowSkipException("the Params of this run don't ask for this task")
+        self.arguments = [str(argument) for argument in self.arguments if str(argument)]
+        if self.events is not None:
+            self.arguments += self.events.arguments(context)
+        outcome = self._run_until_free(context["ti"].try_number)
         for link in self.operator_extra_links:
             # Airflow may pass the instance itself as the key.
             if address := link.get_link(self, ti_key=context["ti"]):  # type: ignore[arg-type]
                 self.log.info("%s: %s", link.name, address)
-        if ended == process.SUCCEEDED:
-            return self.result
-        code, reason = run.exit_code(), _with_params(run.reason(), context.get("params"))
-        command = f"tidegate {' '.join(map(str, self.arguments))} ended with exit code {code}"
-        if self.windows is not None and self.windows.may_emit(self.result, code):
-            # A later task (`held`, `failed`) fails instead: Airflow accepts no events from a task that fails.
-            self.log.warning("%s", reason)
-            return self.result
-        if code == LEASE_HELD and str(self.skip_if_held) == "True":
-            raise AirflowSkipException(f"{command}: skipped, since the next run does the same work ({reason})")
-        message = f"{command}{f': {reason}' if reason else ''}; see {run.files.log_address}"
-        if code in _STAYS:
-            raise CommandRefused(message, code, reason)
-        raise CommandFailed(message, code, reason)
+        if outcome.exit_code:
+            self._check_failure(outcome, context)
+        self._emit(context)
+        return _small(self.result)
 
-    def get_job_result(self, external_id: Any, context: Context) -> Any:
-        """Return the JSON that the command wrote."""
-        self._run_of(external_id)
-        return self.result
+    def on_kill(self) -> None:
+        """End the command with its task."""
+        if self.running is not None:
+            self.running.end()
 
     @property
     def result(self) -> Any:
         """Return the JSON that the command wrote, even if it failed, or None while there is none."""
-        content = None if self._run is None else self._run.files.result()
-        result: Any = None if content is None else json.loads(content)
+        result: Any = None if self._outcome is None else self._outcome.result
         # The page identifies the pipeline by the prefix of its DAGs.
         is_renamed = isinstance(result, dict) and self.shown_as != self.pipeline
         return {**result, "shown_as": self.shown_as} if is_renamed else result
-
-    def on_kill(self) -> None:
-        """End the process and its children with the task, even if they run on another host."""
-        if self._run is not None:
-            self.hosts.end(self._run, self._try)
 
     def get_openlineage_facets_on_start(self) -> Any:
         """Return the datasets that the command is about to read and write, for Airflow's OpenLineage provider."""
@@ -287,43 +184,98 @@ class TidegateOperator(ResumableJobMixin, BaseOperator):
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Return the datasets that the command read and wrote."""
-        return self._lineage.after(None if self._run is None else self._run.files)
+        return self._lineage.after(self._outcome)
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
         """Return the datasets that the command read and wrote before it failed."""
         return self.get_openlineage_facets_on_complete(task_instance)
 
     @property
-    def _lineage(self) -> CommandLineage:
-        return CommandLineage(self.arguments, self.pipeline, self.config, self.python, self.log.warning)
+    def words(self) -> list[str]:
+        """Return the executable, and the arguments that precede those of the command."""
+        return [self.command] if self.command is not None else [sys.executable, "-m", "tidegate"]
 
     @property
-    def _runs_folder(self) -> Path:
-        if self.runs is not None:
-            return Path(self.runs)
+    def _outcome(self) -> Outcome | None:
+        return None if self.running is None else self.running.outcome
+
+    @property
+    def _lineage(self) -> CommandLineage:
+        from tidegate.pipelines.airflow.lineage import CommandLineage
+
+        return CommandLineage(self.arguments, self.pipeline, self.config, self.words, self.log.warning)
+
+    def _run_until_free(self, try_number: int) -> Outcome:
+        """Run the command; in a retry, run it again for a while if the earlier attempt still holds the lease."""
+        until = time.monotonic() + LEASE_SECONDS
+        while True:
+            outcome = self._run()
+            if outcome.exit_code != LEASE_HELD or try_number < 2 or time.monotonic() > until:
+                return outcome
+            self.log.warning("the lease may be that of an earlier attempt: trying again")
+            time.sleep(AGAIN_SECONDS)
+
+    def _run(self) -> Outcome:
+        from tidegate.pipelines.airflow.bundles import check_file_outside_bundles
+        from tidegate.pipelines.airflow.connections import environment_of
+
+        self.log.info("running: tidegate %s", " ".join(self.arguments))
+        variables: dict[str, str | None] = {CONFIG_FILE: self.config, "TERM": "dumb", "COLUMNS": "160"}
         try:
-            return load_config(Path(self.config)).work_folder / "runs"
+            check_file_outside_bundles(self.config)
+            variables |= environment_of(self.config)
+            command = Command([*self.words, *self.arguments], variables, self.log.info)
+            self.running = command
+            return command.run()
         except UsageError as error:
             raise CommandRefused(str(error), USAGE, str(error)) from error
+        except (FileNotFoundError, PermissionError) as error:
+            reason = (
+                f"command = {self.command!r} can't be started on this worker ({error.strerror}): give the path of the "
+                "`tidegate` of an environment that the worker has"
+            )
+            raise CommandRefused(reason, USAGE, reason) from error
 
-    @property
-    def hosts(self) -> Hosts:
-        """Return the runs of this task on all hosts."""
-        if self._hosts is None:
-            self._hosts = Hosts.of(self.config, self.pipeline)
-        return self._hosts
+    def _check_failure(self, outcome: Outcome, context: Context) -> None:
+        """Raise the error of a command that failed, unless a later task fails instead."""
+        code, reason = outcome.exit_code, _with_params(outcome.reason, context.get("params"))
+        if self.events is not None and self.events.may_emit(self.result, code):
+            self.log.warning("%s", reason)
+            return
+        command = f"tidegate {' '.join(self.arguments)} ended with exit code {code}"
+        if code == LEASE_HELD and str(self.skip_if_held) == "True":
+            raise AirflowSkipException(f"{command}: skipped, since the next run does the same work ({reason})")
+        message = f"{command}{f': {reason}' if reason else ''}"
+        if code in _STAYS:
+            raise CommandRefused(message, code, reason)
+        raise CommandFailed(message, code, reason)
 
-    def _run_of(self, external_id: Any) -> process.Run:
-        """Return the run of a handle in Airflow's store."""
-        self._run = self.hosts.run_of(process.ProcessHandle(**external_id))
-        return self._run
+    def _emit(self, context: Context) -> None:
+        if self.events is not None:
+            if line := self.events.emit(context, self.result):
+                self.log.warning(line)
+            return
+        for outlet in self.outlets:
+            if isinstance(outlet, Asset):
+                context["outlet_events"][outlet].extra = event_extra(self.result)
+
+
+def event_extra(result: Any) -> dict[str, Any]:
+    """Return the content of a final windows event: the fields it carries, from the JSON of a quality check."""
+    if not isinstance(result, dict):
+        return {}
+    partitions = result.get("partitions")
+    # The events already have the keys. Repeating all of them in each event's content would make it too large.
+    named = None if partitions is None else {name: partitions[name] for name in _NAMED if name in partitions}
+    values = {**result, "report_url": report_url(result), "partitions": named}
+    return {name: values[name] for name in _EVENT_FIELDS if values.get(name) is not None}
 
 
 def _with_params(reason: str | None, params: Mapping[str, Any] | None) -> str | None:
     """Add to a message the DAG's Params that correspond to the options it names."""
     options = set(_OPTION.findall(reason or ""))
     named = [f"`{name}`" for name in params or () if name.replace("_", "-") in options]
-    return f"{reason} (Params in Airflow: {listed(named)})" if named else reason
+    return f"{reason} (Params in Airflow: {', '.join(named)})" if named else reason
 
 
 def _small(result: Any) -> Any:
@@ -331,42 +283,3 @@ def _small(result: Any) -> Any:
     if not isinstance(result, dict):
         return result
     return {name: _small(value) for name, value in result.items() if not isinstance(value, list)}
-
-
-_PLACES = ("warehouse", "work", "artifacts", "backups")
-
-
-def check_outside_bundles(config: Config) -> None:
-    """Refuse paths that are relative to a tidegate.toml in Airflow's copy of a DAG bundle.
-
-    Raises:
-        UsageError: the next version of the bundle would start on an empty warehouse; the error names the settings.
-    """
-    from airflow.sdk.configuration import conf
-
-    given = conf.get("dag_processor", "dag_bundle_storage_path", fallback=None)
-    copies = Path(given or Path(tempfile.gettempdir(), "airflow", "dag_bundles"))
-    if not config.root.resolve().is_relative_to(copies.resolve()):
-        return
-    places = {name: getattr(config, name) for name in _PLACES}
-    relative = [
-        name for name, place in places.items() if place and "://" not in place and not Path(place).is_absolute()
-    ]
-    if relative:
-        raise UsageError(
-            f"{config.file} is Airflow's copy of a version of a DAG bundle, and the next version has a different "
-            f"folder: `{'`, `'.join(relative)}` can't be relative to it. Give an absolute path or a URI"
-        )
-
-
-def check_file_outside_bundles(config_file: str) -> None:
-    """Run `check_outside_bundles` for a tidegate.toml. If it can't be read, the command itself reports that.
-
-    Raises:
-        UsageError: as in `check_outside_bundles`.
-    """
-    try:
-        config = load_config(Path(config_file))
-    except UsageError:
-        return
-    check_outside_bundles(config)

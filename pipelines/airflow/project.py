@@ -10,8 +10,8 @@ from typing import Any
 
 from airflow.sdk import DAG
 
+from tidegate.pipelines.airflow.bundles import check_outside_bundles
 from tidegate.pipelines.airflow.factory import DagOptions, PipelineDags
-from tidegate.pipelines.airflow.operator import check_outside_bundles
 from tidegate.pipelines.definition.config import Config, load_config
 from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import UsageError
@@ -37,8 +37,8 @@ def project_dags(
         default_args: `default_args` of every DAG. A pipeline's settings in tidegate.toml take precedence; callbacks and
             notifiers given here are called in addition to Tidegate's alarm.
         dag_args: further arguments of every DAG, such as `access_control`. Tags are added to Tidegate's own.
-        operator_args: arguments of every TidegateOperator, such as `python`, `deferrable`, or an `executor_config` with
-            a pod; they take precedence over `default_args`.
+        operator_args: arguments of every TidegateOperator, such as `command`, or an `executor_config` with a pod; they
+            take precedence over `default_args`.
 
     Raises:
         UsageError: the file or an argument is faulty; Airflow shows it as an import error.

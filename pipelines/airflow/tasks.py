@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,8 @@ from tidegate.pipelines.run.stopping import stop_driver
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+_log = logging.getLogger(__name__)
 
 
 class _PipelineTask(BaseOperator):
@@ -151,8 +154,13 @@ class StaleNote:
     pipeline: str
     prefix: str = ""
 
-    def __call__(self, result: Any) -> str | None:
-        """Return the note after a run, or None if nothing is stale."""
+    def __call__(self, context: Context, result: Any) -> None:
+        """Log the note after a run, if anything is stale."""
+        if (text := self.text()) is not None:
+            _log.warning(text)
+
+    def text(self) -> str | None:
+        """Return the note, or None if nothing is stale."""
         stale = read_status(self.config, self.pipeline).stale
         if not stale:
             return None

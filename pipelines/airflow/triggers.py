@@ -1,9 +1,8 @@
-"""Triggers of the sensor and the operator, which wait in the triggerer without a worker slot and without a JVM."""
+"""The trigger of the sensor, which waits in the triggerer without a worker slot and without a JVM."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
@@ -13,8 +12,6 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from tidegate.pipelines.airflow.elsewhere import Hosts
-from tidegate.pipelines.airflow.process import ProcessHandle
 from tidegate.pipelines.observe.inspect.status import PipelineStatus, read_status
 
 _ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
@@ -82,64 +79,3 @@ def has_reached(status: PipelineStatus, newer_than: int | None, watermark_past: 
     if newer_than is not None and not status.is_newer_than(newer_than):
         return False
     return watermark_past is None or status.is_past(datetime.fromisoformat(watermark_past))
-
-
-class CommandTrigger(BaseTrigger):
-    """Fires when a command of the operator has ended.
-
-    The triggerer must see the files of the run as other hosts do: on a shared disk, or among the artifacts.
-
-    Args:
-        handle: handle of the command's process.
-        config: path of tidegate.toml.
-        pipeline: name of the pipeline that the command drives, if it drives one.
-        number: the attempt of the task.
-        ends: time after which the command is ended, in seconds since 1970; None for no limit.
-        poll_interval: seconds between two polls.
-    """
-
-    def __init__(
-        self,
-        handle: Mapping[str, Any],
-        config: str,
-        pipeline: str | None = None,
-        number: int = 1,
-        ends: float | None = None,
-        poll_interval: float = 5.0,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.handle = dict(handle)
-        self.config = config
-        self.pipeline = pipeline
-        self.number = number
-        self.ends = ends
-        self.poll_interval = poll_interval
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        names = ("handle", "config", "pipeline", "number", "ends", "poll_interval")
-        return "tidegate.pipelines.airflow.triggers.CommandTrigger", {name: getattr(self, name) for name in names}
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        is_too_late = False
-        # Reading a run's files blocks; other triggers share this loop.
-        while await asyncio.to_thread(self._is_alive):
-            if self.ends is not None and time.time() > self.ends and not is_too_late:
-                is_too_late = True
-                await asyncio.to_thread(self._end)
-            await asyncio.sleep(self.poll_interval)
-        yield TriggerEvent({"handle": self.handle, "is_too_late": is_too_late})  # type: ignore[no-untyped-call]
-
-    async def on_kill(self) -> None:
-        """End the command, because somebody ended its task."""
-        await asyncio.to_thread(self._end)
-
-    def _is_alive(self) -> bool:
-        return self._hosts.run_of(ProcessHandle(**self.handle)).is_alive()
-
-    def _end(self) -> None:
-        hosts = self._hosts
-        hosts.end(hosts.run_of(ProcessHandle(**self.handle)), self.number)
-
-    @property
-    def _hosts(self) -> Hosts:
-        return Hosts.of(self.config, self.pipeline)

@@ -8,16 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
 
 from tidegate.pipelines.definition.config import Config, load_config
-from tidegate.pipelines.errors import LeaseHeld, TidegateError
-
-if TYPE_CHECKING:
-    from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.errors import LeaseHeld
 
 _POLL_SECONDS = 1.0
 
@@ -55,47 +50,6 @@ def stop_driver(
             )
         time.sleep(_POLL_SECONDS)
     return str(stopped)
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A process that may hold the lease of a pipeline.
-
-    Args:
-        config: the project.
-        pipeline: a name in it.
-        host: name of the process's host, as `this_host` returns it there.
-        process: the process's number.
-    """
-
-    config: Config
-    pipeline: str
-    host: str
-    process: int
-
-    def is_driving(self) -> bool:
-        """Return True if the process holds the lease. Return False also if the lease can't be read."""
-        from tidegate.pipelines.ledger.host import system_clock
-        from tidegate.pipelines.ledger.lease import read_lease
-
-        try:
-            row = read_lease(self._tables())
-        except TidegateError:
-            return False
-        return row is not None and (row.host, row.process) == (self.host, self.process) and row.is_alive(system_clock())
-
-    def stop(self) -> None:
-        """Ask the process to end after its current epoch, if it holds the lease."""
-        from tidegate.pipelines.ledger.host import system_clock
-        from tidegate.pipelines.ledger.lease import request_stop
-
-        if self.is_driving():
-            request_stop(self._tables(), system_clock())
-
-    def _tables(self) -> PipelineTables:
-        from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-
-        return PipelineTables.of(self.config, self.pipeline)
 
 
 class StopRequest:

@@ -1,9 +1,9 @@
 """Files of runs other than tables: remove old ones, and those that may show a forgotten key.
 
-They are logs of Spark's processes, folders of runs that Airflow started, alarms, and run reports. No later run needs
-them. The pages of checks are not cleaned up here: each check removes old pages itself. Pages and logs show keys in many
-forms, even in images, so forgetting a key removes all those of its pipeline. Alarms, Spark's logs and runs of a user's
-own DAGs may be about any pipeline, so only lines and files with the key's text are removed.
+They are logs of Spark's processes, alarms, and run reports. No later run needs them. The pages of checks are not
+cleaned up here: each check removes old pages itself. Pages show keys in many forms, even in images, so forgetting a key
+removes all those of its pipeline. Alarms and Spark's logs may be about any pipeline, so only lines and files with the
+key's text are removed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import html
 import logging
 import re
 import shutil
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,8 +61,7 @@ def clean(config: Config, now: Millis) -> int:
 def clean_work(folder: Path, days: int, now: Millis) -> int:
     """Remove files that have not been written to for some days, and return how many.
 
-    A running command writes a heartbeat every few seconds. Spark's log is kept while its process runs, and so is the
-    newest report of each pipeline.
+    Spark's log is kept while its process runs, and so is the newest report of each pipeline.
 
     Args:
         folder: the work folder.
@@ -79,13 +77,12 @@ def clean_work(folder: Path, days: int, now: Millis) -> int:
         if written_at < oldest:
             files.remove(log)
             gone += 1
-    for below in ("runs", "reports"):
-        files.remove_empty(below)
+    files.remove_empty("reports")
     return gone
 
 
 def clean_artifacts(artifacts: Artifacts, days: int, now: Millis) -> int:
-    """Remove copies of runs, alarms and reports, as `clean_work` does. Return the number of files.
+    """Remove alarms and reports, as `clean_work` does. Return the number of files.
 
     Listing all artifacts takes many requests, so this runs once a day for all hosts together.
 
@@ -109,15 +106,11 @@ def clean_artifacts(artifacts: Artifacts, days: int, now: Millis) -> int:
 
 
 def _delete_old(artifacts: Artifacts, oldest: float) -> int:
-    """Delete files that are older than a time. Return how many. Files of one run are deleted together."""
-    groups: dict[str, dict[str, float]] = {}
-    for name, at in artifacts.names("runs").items():
-        groups.setdefault(name.rpartition("/")[0], {})[name] = at
+    """Delete files that are older than a time. Return how many."""
     reports = {name: at for name, at in artifacts.names("reports").items() if name.endswith(".html")}
     newest = _newest_reports(reports)
-    groups |= {name: {name: at} for name, at in reports.items() if name not in newest}
-    groups |= {name: {name: at} for name, at in artifacts.journal_files(ALARMS).items()}
-    old = [name for group in groups.values() if max(group.values()) < oldest for name in group]
+    files = artifacts.journal_files(ALARMS) | {name: at for name, at in reports.items() if name not in newest}
+    old = [name for name, at in files.items() if at < oldest]
     for name in old:
         artifacts.delete(name)
     return len(old)
@@ -195,10 +188,6 @@ def _is_alive(process: str) -> bool:
     return process.isdigit() and psutil.pid_exists(int(process))
 
 
-_AT_WORK_SECONDS = 60.0
-"""A running command writes a heartbeat every few seconds."""
-
-
 @dataclass(frozen=True, slots=True)
 class FilesOfRuns:
     """Files of a pipeline's runs, other than its tables, that this host can see.
@@ -213,25 +202,21 @@ class FilesOfRuns:
     pipeline: str
     keys: Sequence[KeyTexts]
 
-    def erase(self, only_if_named: bool, now: float | None = None) -> int:
+    def erase(self, only_if_named: bool) -> int:
         """Remove whatever may contain one of the keys, and return how many files.
 
         Args:
             only_if_named: True removes only files with the text of a key, because the tables never had the keys.
-            now: seconds since 1970; None for the current time.
 
         Raises:
             UsageError: the credentials of the artifacts' object store are not available.
         """
         artifacts = artifacts_of(self.config)
-        now = time.time() if now is None else now
         work = ArtifactsInFolder(self.config.work_folder)
         gone = 0
         # The artifacts may be in this host's work folder.
         for files in (artifacts,) if self.config.shares_work else (artifacts, work):
-            named = self._names(files, now)
-            names = [name for name in named if not only_if_named or self._has(files, name)]
-            names += [name for name in self._of_own_dags(files, now) if self._has(files, name)]
+            names = [name for name in self._names(files) if not only_if_named or self._has(files, name)]
             for name in names:
                 files.delete(name)
             gone += len(names)
@@ -241,20 +226,16 @@ class FilesOfRuns:
         remove_leftovers(self.config.work_folder, self.pipeline)
         return gone + self._erase_alarms(artifacts)
 
-    def remove(self, now: float | None = None) -> int:
+    def remove(self) -> int:
         """Remove all files that belong to this pipeline alone, and return how many. Its lines in journals are kept.
-
-        Args:
-            now: seconds since 1970; None for the current time.
 
         Raises:
             UsageError: the credentials of the artifacts' object store are not available.
         """
         artifacts = artifacts_of(self.config)
-        now = time.time() if now is None else now
         work, gone = ArtifactsInFolder(self.config.work_folder), 0
         for files in (artifacts,) if self.config.shares_work else (artifacts, work):
-            names = [*self._names(files, now)]
+            names = [*self._names(files)]
             for name in names:
                 files.delete(name)
             gone += len(names)
@@ -262,27 +243,10 @@ class FilesOfRuns:
         remove_leftovers(self.config.work_folder, self.pipeline)
         return gone
 
-    def _names(self, artifacts: Artifacts, now: float) -> Iterator[str]:
-        """Yield the artifacts of the pipeline, without those of a running command."""
+    def _names(self, artifacts: Artifacts) -> Iterator[str]:
+        """Yield the artifacts of the pipeline."""
         yield from artifacts.names(report_name(self.pipeline, 0).rpartition("/")[0])
         yield from artifacts.names(docs_folder(self.pipeline))
-        yield from self._of_runs(artifacts, now, lambda pipeline: pipeline == self.pipeline)
-
-    def _of_own_dags(self, artifacts: Artifacts, now: float) -> Iterator[str]:
-        """Yield the artifacts of runs of users' own DAGs, whose ids name no pipeline."""
-        pipelines = {self.pipeline, *self.config.declared}
-        yield from self._of_runs(artifacts, now, lambda pipeline: pipeline not in pipelines)
-
-    def _of_runs(self, artifacts: Artifacts, now: float, are_of: Callable[[str], bool]) -> Iterator[str]:
-        """Yield the artifacts of runs by the pipeline that their DAG's id names, without those of a running command."""
-        runs: dict[str, dict[str, float]] = {}
-        for name, written_at in artifacts.names("runs").items():
-            # A pipeline's name may itself contain `__`; the kind that follows it does not.
-            if are_of(name.split("/")[1].rpartition("__")[0]):
-                runs.setdefault(name.rpartition("/")[0], {})[name] = written_at
-        for folder, written in runs.items():
-            if f"{folder}/exit" in written or max(written.values()) < now - _AT_WORK_SECONDS:
-                yield from written
 
     def _erase_alarms(self, artifacts: Artifacts) -> int:
         """Remove the lines of the alarm journal that are about the pipeline and contain a key's text."""

@@ -1,4 +1,4 @@
-"""Artifacts: the files of runs, other than tables, that all hosts must see: reports, Data Docs, alarms, command runs.
+"""Artifacts: the files of runs, other than tables, that all hosts must see: reports, Data Docs, alarms.
 
 They are in a folder or, if the hosts share no disk, in an object store. A name is a path below it, with slashes.
 Importing this module loads no store library.
@@ -67,10 +67,6 @@ class ArtifactsInFolder:
         """
         return self.files.read(name)
 
-    def dated(self, name: str) -> tuple[bytes, float] | None:
-        """Return the content of a file with the time of its last write, in seconds since 1970."""
-        return self.files.dated(name)
-
     def written_at(self, name: str) -> float | None:
         """Return the time of the last write to a file, in seconds since 1970; None if there is no file."""
         status = self.files.status(name)
@@ -126,13 +122,9 @@ class ArtifactsInStore:
         return f"{self.uri.rstrip('/')}/{name}"
 
     def read(self, name: str) -> bytes | None:
-        dated = self.dated(name)
-        return None if dated is None else dated[0]
-
-    def dated(self, name: str) -> tuple[bytes, float] | None:
         files, key = self._at(name)
         version = files.version(key)
-        return None if version is None else (version.content, version.written_at)
+        return None if version is None else version.content
 
     def written_at(self, name: str) -> float | None:
         files, key = self._at(name)

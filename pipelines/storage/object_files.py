@@ -58,12 +58,10 @@ class Version:
 
     Args:
         content: its bytes.
-        written_at: time of the write, in seconds since 1970.
         mark: identifies this version to the store.
     """
 
     content: bytes
-    written_at: float
     mark: dict[str, str]
 
 
@@ -111,7 +109,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
                 return None
         meta = answer.meta
         mark = {name: str(meta[name]) for name in ("e_tag", "version") if meta.get(name) is not None}
-        return Version(content, meta["last_modified"].timestamp(), mark)
+        return Version(content, mark)
 
     def replace(self, path: str, content: bytes, version: Version) -> bool:
         """Replace a version of a file. Return False if the file's version has changed."""

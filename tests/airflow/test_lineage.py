@@ -43,7 +43,6 @@ def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirf
     with EmbeddedAirflow(
         home=folder / "airflow",
         dags=folder / "dags",
-        runs=folder / ".work" / "runs",
         settings={
             "TIDEGATE_CONFIG": str(config),
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),

@@ -34,7 +34,7 @@ def test_a_day_of_a_new_project_is_backfilled_and_checked(tmp_path: Path) -> Non
     assert run(["init", str(folder)]) == 0
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     first = today - timedelta(days=DAYS)
-    airflow = EmbeddedAirflow(home=tmp_path / "airflow", dags=folder / "dags", runs=folder / ".work" / "runs")
+    airflow = EmbeddedAirflow(home=tmp_path / "airflow", dags=folder / "dags")
     try:
         airflow.start()
         airflow.wait_for_dags(["visits__backfill", "visits__stream", "visits__quality"])

@@ -27,8 +27,8 @@ from tests.dags.project import OutletEvents, task_instance, write_project
 from tests.expectations.quality_lake import hour_lake, session_lake
 from tidegate.pipelines.airflow import project_dags
 from tidegate.pipelines.airflow.alarms import open_incidents
+from tidegate.pipelines.airflow.command import without_airflow
 from tidegate.pipelines.airflow.operator import TidegateOperator
-from tidegate.pipelines.airflow.process import without_airflow
 from tidegate.pipelines.airflow.tasks import FailedStreams, ReadStatus, StaleNote, StreamsFailed
 from tidegate.pipelines.definition.config import ENVIRONMENT, load_config
 from tidegate.pipelines.errors import UsageError
@@ -100,7 +100,7 @@ def test_without_partitions_the_final_windows_have_one_plain_event(tmp_path: Pat
     for unit in ("none", "hour"):
         dags = project_dags(write_project(tmp_path / unit, asset_partitions=f'"{unit}"'))
         quality = dags["sessions__quality"].get_task("quality")
-        assert quality.windows.unit == unit
+        assert quality.events.unit == unit
         assert len(quality.outlets) == 2
 
 
@@ -344,11 +344,11 @@ RESULT = {"streams": [], "failed": {"hours": {"message": "no source", "exit_code
 
 def test_a_stream_that_failed_has_no_event_and_the_others_have_theirs(tmp_path: Path) -> None:
     streams = project_dags(grouped(tmp_path))["small__streams"].get_task("streams")
-    assert streams.windows.may_emit(RESULT, 3)
-    assert not streams.windows.may_emit(None, 1), "a command that told nothing failed as a whole"
+    assert streams.events.may_emit(RESULT, 3)
+    assert not streams.events.may_emit(None, 1), "a command that told nothing failed as a whole"
     events = OutletEvents()
     context: Any = {"ti": SimpleNamespace(task=streams), "outlet_events": events}
-    streams._finish(context, RESULT)
+    assert streams.events.emit(context, RESULT) == "failed: hours"
     assert [asset.name for asset in streams.outlets] == ["sessions__snapshot"]
     assert {asset.name: about.extra["epoch"] for asset, about in events.items()} == {"sessions__snapshot": 2}
 
@@ -420,38 +420,32 @@ COMMAND = """#!{python}
 import json, os, sys
 from pathlib import Path
 
-above = Path(f"/proc/{{os.getppid()}}/environ")
-found = {{"own": dict(os.environ), "supervisor": above.read_text() if above.exists() else ""}}
-open(sys.argv[sys.argv.index("--output") + 1], "w").write(json.dumps(found))
+Path(sys.argv[sys.argv.index("--output") + 1]).write_text(json.dumps(dict(os.environ)))
 """
-"""An interpreter in place of a command: it records its environment, and that of the process that waits for it."""
+"""An executable in place of `tidegate`: it records its environment."""
 
 
 def test_of_an_environment_only_airflows_own_settings_are_taken_away() -> None:
     assert without_airflow({**SECRETS, **OTHERS}) == OTHERS
 
 
-def test_neither_a_command_nor_its_supervisor_has_airflows_secrets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_does_not_have_airflows_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**SECRETS, "AIRFLOW_CTX_DAG_ID": "duty__backfill", "MINE": "stays"}.items():
         monkeypatch.setenv(name, value)
-    interpreter = tmp_path / "python"
-    interpreter.write_text(COMMAND.format(python=sys.executable))
-    interpreter.chmod(0o755)
+    command = tmp_path / "tidegate"
+    command.write_text(COMMAND.format(python=sys.executable))
+    command.chmod(0o755)
     operator = TidegateOperator(
         task_id="windows",
         arguments=["backfill", "duty"],
         config=str(tmp_path / "tidegate.toml"),
-        runs=str(tmp_path / "runs"),
-        python=str(interpreter),
+        command=str(command),
     )
     instance = task_instance("duty", "windows", stats_tags={})
-    context: Any = {"ti": instance, "task_state_store": None}
-    left = operator.execute(context)
-    assert [name for name, value in SECRETS.items() if value in json.dumps(left["own"]) and len(value) > 1] == []
-    assert "-0123" not in left["supervisor"]
-    assert (left["own"]["MINE"], left["own"]["AIRFLOW_CTX_DAG_ID"]) == ("stays", "duty__backfill")
+    context: Any = {"ti": instance}
+    own = operator.execute(context)
+    assert [name for name, value in SECRETS.items() if value in json.dumps(own) and len(value) > 1] == []
+    assert (own["MINE"], own["AIRFLOW_CTX_DAG_ID"]) == ("stays", "duty__backfill")
 
 
 def test_airflows_processes_import_no_code_of_a_project(tmp_path: Path) -> None:
@@ -465,6 +459,6 @@ def test_airflows_processes_import_no_code_of_a_project(tmp_path: Path) -> None:
     assert len(project_dags(config)) == 6
     name = lake.pipeline.name
     assert ReadStatus(task_id="before", config=str(config), pipeline=name).execute({})["epoch"] == 2  # type: ignore[typeddict-item]
-    assert StaleNote(str(config), name)({}) is None
+    assert StaleNote(str(config), name).text() is None
     assert pipeline_names(config) == [name]
     assert pipeline_overview(config, name)["epoch"] == 2

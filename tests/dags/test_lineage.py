@@ -24,10 +24,9 @@ from tests.lake import Lake, at
 from tests.pipelines.by_hand import START_OF_DRIVER
 from tests.pipelines.project.cli.conftest import project as project
 from tests.pipelines.project.cli.project import Project
+from tidegate.pipelines.airflow.command import Command, Outcome
 from tidegate.pipelines.airflow.lineage import CommandLineage
 from tidegate.pipelines.airflow.operator import TidegateOperator
-from tidegate.pipelines.airflow.process import ProcessHandle, Run
-from tidegate.pipelines.airflow.run_files import FolderOfRun
 from tidegate.pipelines.project.cli import run
 
 RUNNING, SUCCESS, FAILED = TaskInstanceState.RUNNING, TaskInstanceState.SUCCESS, TaskInstanceState.FAILED
@@ -39,7 +38,6 @@ def operator(project: Project, *arguments: str, **options: Any) -> TidegateOpera
         task_id="windows",
         arguments=list(arguments),
         config=str(project.folder / "tidegate.toml"),
-        runs=str(project.folder / "runs"),
         **options,
     )
 
@@ -63,14 +61,9 @@ def ran(task: TidegateOperator, result: Any = None, since: int = START_OF_DRIVER
     """The operator after its command has ended. The command held the lease from a given time on, int64 epoch
     milliseconds.
     """
-    folder = Path(task.runs) / "1"
-    folder.mkdir(parents=True)
-    if result is not None:
-        (folder / "result.json").write_text(json.dumps(result))
-    (folder / "driven.json").write_text(
-        json.dumps({"pipeline": "sessions", "since": since, "until": since + 3_600_000})
-    )
-    task._run = Run(ProcessHandle("here", 1, 1000.0, str(folder)))
+    task.running = Command((), {}, print)
+    lease = {"pipeline": "sessions", "since": since, "until": since + 3_600_000}
+    task.running.outcome = Outcome(0, None, result, lease)
     return task
 
 
@@ -250,10 +243,10 @@ def test_a_failure_is_a_line_in_the_log_and_never_fails_the_task(
 ) -> None:
     texts: list[str] = []
     told = CommandLineage(
-        ["stream", "sessions"], None, str(project.folder / "x.toml"), sys.executable, texts.append, answer
+        ["stream", "sessions"], None, str(project.folder / "x.toml"), ["tidegate"], texts.append, answer
     )
     assert told.before() is None
-    assert told.after(FolderOfRun(project.folder)) is None
+    assert told.after(Outcome(0)) is None
     assert reason in texts[0]
     assert len(texts) == 2
 
@@ -262,12 +255,12 @@ def test_values_of_options_before_the_pipeline_are_not_taken_for_it(project: Pro
     asked: list[str] = []
 
     def answer(command: list[str], **options: Any) -> Any:
-        asked.append(command[4])
+        asked.append(command[2])
         return refusal()
 
     config = str(project.folder / "tidegate.toml")
     for words in (["--start", "2024-03-01", "sessions"], ["sessions", "--start", "2024-03-01"], ["nobody"]):
-        CommandLineage(["backfill", *words], None, config, sys.executable, asked.append, answer).before()
+        CommandLineage(["backfill", *words], None, config, ["tidegate"], asked.append, answer).before()
     assert [word for word in asked if " " not in word] == ["sessions", "sessions", "nobody"]
 
 
@@ -278,7 +271,7 @@ def test_without_the_package_the_operator_says_so_at_most(project: Project, monk
         monkeypatch.setitem(sys.modules, module, None)
     texts: list[str] = []
     config = str(project.folder / "tidegate.toml")
-    assert CommandLineage(["stream", "sessions"], None, config, sys.executable, texts.append).before() is None
+    assert CommandLineage(["stream", "sessions"], None, config, ["tidegate"], texts.append).before() is None
     assert len(texts) == 1
 
 

@@ -55,7 +55,7 @@ def test_projects_with_pipelines_of_one_name_do_not_collide_in_one_airflow(tmp_p
     assert assets_of(one) & assets_of(other) == set()
     stream = one["team_a_sessions__stream"].get_task("stream")
     assert stream.arguments[:2] == ["stream", "sessions"], "commands know no prefix"
-    assert str(one["team_a_sessions__backfill"].get_task("windows").note.prefix) == "team_a_"
+    assert str(one["team_a_sessions__backfill"].get_task("windows")._post_execute_hook.prefix) == "team_a_"
     assert "tidegate late reopen sessions" in (one["team_a_sessions__late"].doc_md or "")
     watched = DagSerialization.to_dict(one["team_a_sessions__stream"])["dag"]["timetable"]
     assert "team_a_sessions__commits" in str(watched)
@@ -102,13 +102,13 @@ def test_arguments_of_dags_and_operators_reach_them(tmp_path: Path) -> None:
     dags = project_dags(
         write_project(tmp_path),
         dag_args={"tags": ["gold"], "dagrun_timeout": timedelta(hours=5)},
-        operator_args={"python": "/opt/venv/bin/python", "deferrable": True},
+        operator_args={"command": "/opt/tidegate/bin/tidegate"},
     )
     for dag in dags.values():
         assert {"gold", "tidegate"} <= set(dag.tags)
         assert dag.dagrun_timeout == timedelta(hours=5)
     commands = [task for dag in dags.values() for task in dag.tasks if isinstance(task, TidegateOperator)]
-    assert {(task.python, task.deferrable) for task in commands} == {("/opt/venv/bin/python", True)}
+    assert {task.command for task in commands} == {"/opt/tidegate/bin/tidegate"}
 
 
 @pytest.mark.parametrize(
@@ -156,23 +156,12 @@ def test_events_are_held_back_while_a_backfill_runs(setting: dict[str, str], eve
     dags = project_dags(write_project(tmp_path, **setting))
     backfill = dags["sessions__backfill"]
     assert backfill.params["events"] is events
-    check = backfill.get_task("quality")
-    assert jinja2.Template(check.announce).render(params=SimpleNamespace(events=False)) == "False"
-    assert dags["sessions__quality"].get_task("quality").announce == "True"
-
-
-def test_a_check_that_announces_nothing_has_no_outlet_and_leaves_the_mark(tmp_path: Path) -> None:
-    check = project_dags(write_project(tmp_path))["sessions__backfill"].get_task("quality")
-    check.announce = "False"
-    # Without a store for asset state, nothing may be read from or written to it.
-    check._finish({"ti": SimpleNamespace(task=check)}, {"success": True})
-    assert check.windows.asset not in check.outlets
 
 
 def test_events_name_the_table_itself(tmp_path: Path) -> None:
     check = project_dags(write_project(tmp_path))["sessions__quality"].get_task("quality")
-    assert check.windows.table == f"{tmp_path}/warehouse/sessions/results"
-    assert Asset(check.windows.table).uri == check.windows.table
+    assert check.events.table == f"{tmp_path}/warehouse/sessions/results"
+    assert Asset(check.events.table).uri == check.events.table
 
 
 def test_a_param_of_the_restart_is_named_with_its_dag(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from airflow.sdk import Asset, AssetAlias
 
 from tests.dags.project import OutletEvents, Store, task_instance
-from tidegate.pipelines.airflow.assets import WindowEvents, event_extra, final_windows_asset
+from tidegate.pipelines.airflow.assets import WindowEvents, final_windows_asset
+from tidegate.pipelines.airflow.operator import event_extra
 from tidegate.pipelines.errors import QUALITY
 
 
@@ -29,6 +30,7 @@ def context(run: str, stored: Store) -> Any:
     return {
         "ti": instance,
         "outlet_events": OutletEvents(),
+        "params": {},
         "asset_state_store": {final_windows_asset("duty"): stored},
     }
 
@@ -50,7 +52,7 @@ def result(mark: int, keys: list[str] | None, count: int | None = None, is_any: 
 def tell(run: str, stored: Store, mark: int, keys: list[str] | None, count: int | None = None) -> tuple[Any, Any]:
     """Announce a result; return the events, and the line for the log."""
     given, found = context(run, stored), result(mark, keys, count)
-    note = EVENTS.tell(given, found, event_extra(found))
+    note = EVENTS.emit(given, found)
     return given["outlet_events"], note
 
 
@@ -79,7 +81,7 @@ def test_each_partition_has_an_event_and_one_has_none() -> None:
 def test_the_asset_of_the_table_has_the_event_without_a_partition(unit: Any) -> None:
     table = "s3://lake/warehouse/duty/results"
     given, found = context("first", Store()), result(7, KEYS)
-    WindowEvents("duty", unit, nothing, table=table).tell(given, found, event_extra(found))
+    WindowEvents("duty", unit, nothing, table=table).emit(given, found)
     (_, extra) = given["outlet_events"][EVENTS.alias].added[-1]
     assert [asset.uri for asset, _ in given["outlet_events"][EVENTS.alias].added][-1] == table
     assert extra["table"] == table == given["outlet_events"][final_windows_asset("duty")].extra["table"]
@@ -88,7 +90,7 @@ def test_the_asset_of_the_table_has_the_event_without_a_partition(unit: Any) -> 
 def test_a_reader_of_the_table_is_not_told_while_partitions_are_held() -> None:
     given, found = context("first", Store()), result(7, KEYS)
     found["partitions"]["held"] = 1
-    WindowEvents("duty", "day", nothing, hold="partitions", table="s3://a/b").tell(given, found, event_extra(found))
+    WindowEvents("duty", "day", nothing, hold="partitions", table="s3://a/b").emit(given, found)
     assert EVENTS.alias not in given["outlet_events"]
 
 
@@ -134,7 +136,7 @@ def test_if_no_window_changed_there_is_no_event() -> None:
     stored = Store()
     tell("first", stored, 7, KEYS)
     given, found = context("second", stored), result(8, [], is_any=False)
-    note = EVENTS.tell(given, found, event_extra(found))
+    note = EVENTS.emit(given, found)
     assert note == "no final window changed since the last event of duty__final_windows: no new event"
     assert given["ti"].task.outlets == [EVENTS.alias], "Airflow makes an event for each asset that is left"
     assert given["outlet_events"] == {}
@@ -147,7 +149,7 @@ def test_a_task_that_is_cleared_after_airflow_had_its_events_goes_on_from_them(u
     told = WindowEvents("duty", unit, lambda asset: events[-1] if events else None)
     for run, epoch in (("first", 7), ("second", 8)):
         given, found = context(run, stored), result(epoch, KEYS)
-        told.tell(given, found, event_extra(found))
+        told.emit(given, found)
         events.append(SimpleNamespace(extra=given["outlet_events"][told.asset].extra))
     again = told.arguments(context("second", stored))
     assert again == ["--partitions=day", '--since={"epoch": 8}'], "without partitions, the mark still counts"
@@ -158,7 +160,7 @@ def test_a_task_that_is_cleared_after_airflow_had_its_events_goes_on_from_them(u
 def test_without_partitions_there_is_one_event() -> None:
     told = WindowEvents("duty", "none", nothing)
     given, found = context("first", Store()), result(7, None, 3653)
-    assert told.tell(given, found, event_extra(found)) is None
+    assert told.emit(given, found) is None
     events = given["outlet_events"]
     assert (events[told.asset].keys, events[told.asset].extra) == (
         [],
@@ -174,7 +176,7 @@ def held(result: dict[str, Any], count: int, check: str) -> dict[str, Any]:
 
 def test_a_reader_without_partitions_waits_for_those_that_are_held_back() -> None:
     given, found = context("first", Store()), held(result(7, KEYS), 1, "first check")
-    EVENTS.tell(given, found, event_extra(found))
+    EVENTS.emit(given, found)
     events = given["outlet_events"]
     assert (events[EVENTS.asset].keys, EVENTS.alias in events) == (KEYS, False)
     assert events[EVENTS.asset].extra["partitions"]["held"] == 1
@@ -185,11 +187,11 @@ def test_partitions_that_a_cleared_task_lets_go_are_told_again_if_its_events_wer
     stored, events = Store(), []
     told = WindowEvents("duty", "day", lambda asset: events[-1] if events else None)
     given, found = context("first", stored), held(result(7, KEYS[:1]), 1, "first check")
-    told.tell(given, found, event_extra(found))
+    told.emit(given, found)
     events.append(SimpleNamespace(extra=given["outlet_events"][told.asset].extra))
     found = held(result(7, KEYS[1:]), 0, "second check")
     found["partitions"]["mark"] = {"epoch": 7, "held": []}
-    told.tell(context("first", stored), found, event_extra(found))
+    told.emit(context("first", stored), found)
     assert told.arguments(context("first", stored))[1] == '--since={"epoch": 7}', "Airflow never had these events"
     events.append(SimpleNamespace(extra=event_extra(found)))
     assert told.arguments(context("first", stored))[1] == '--since={"epoch": 7, "held": []}'
@@ -202,3 +204,13 @@ def test_a_check_that_failed_makes_events_only_if_it_held_back_partitions(hold: 
     assert not events.may_emit({"partitions": None}, QUALITY)
     assert not events.may_emit(held(result(7, KEYS), 1, "a check"), 1), "something else failed"
     assert not events.may_emit(None, QUALITY), "the command left no result"
+
+
+def test_a_run_that_announces_nothing_leaves_it_to_a_later_one() -> None:
+    stored = Store()
+    given = context("first", stored)
+    given["ti"].task = SimpleNamespace(outlets=[EVENTS.asset, EVENTS.alias])
+    note = EVENTS.emit({**given, "params": {"events": False}}, result(7, KEYS))
+    assert (given["ti"].task.outlets, stored, given["outlet_events"]) == ([EVENTS.alias], {}, {})
+    assert note == "no event: Param `events` of this run is off"
+    assert tell("second", stored, 8, KEYS)[0][EVENTS.asset].keys == KEYS

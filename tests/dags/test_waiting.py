@@ -1,19 +1,15 @@
 """Sensors and watches read the newest snapshot and start no JVM. The task that fails after a check that held back
-partitions: its exit code, its alarm, and its end. A supervised command: ended gracefully, then by force, and followed
-or abandoned from another host.
+partitions: its exit code, its alarm, and its end.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
@@ -22,12 +18,9 @@ from tests.dags.project import first_event, task_instance, write_project
 from tests.expectations.quality_lake import QualityLake, at, hour_lake, session_lake
 from tests.expectations.test_acknowledge import FEW, acknowledged
 from tests.expectations.test_failed_expectation import checked, project
-from tests.waiting import wait_until
-from tidegate.pipelines.airflow import process, project_dags, triggers
+from tidegate.pipelines.airflow import project_dags, triggers
 from tidegate.pipelines.airflow.alarms import describe, incident_of
 from tidegate.pipelines.airflow.operator import CommandRefused
-from tidegate.pipelines.airflow.process import FAILED, LOST, RUNNING, ProcessHandle, Run
-from tidegate.pipelines.airflow.run_files import BEAT, EXIT, name_of_task
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
 from tidegate.pipelines.airflow.tasks import HELD, HeldPartitions, StaleNote, StopStream, WatermarkWatch
 from tidegate.pipelines.airflow.triggers import SnapshotTrigger
@@ -171,9 +164,9 @@ def test_a_watch_is_skipped_before_there_is_a_watermark(tmp_path: Path) -> None:
 def test_a_run_that_made_results_stale_names_the_command_that_runs_them_again(tmp_path: Path) -> None:
     config = write_project(tmp_path)
     note = StaleNote(str(config), "sessions")
-    assert note({}) is None
+    assert note.text() is None
     lake = session_lake(stale=(("14:00", "15:00"), ("15:00", "16:00")))
-    told = StaleNote(str(write_project(tmp_path / "stale", lake)), "sessions")({})
+    told = StaleNote(str(write_project(tmp_path / "stale", lake)), "sessions").text()
     assert told is not None
     assert "airflow tasks clear sessions__backfill" in told
     assert "--start-date 2024-03-01T14:00:00+00:00 --end-date 2024-03-01T15:00:00+00:00" in told, "both included"
@@ -222,139 +215,3 @@ def test_it_follows_each_check_that_makes_events_if_partitions_are_held_back(hol
     kinds = ("backfill", "quality", "late")
     followers = {kind: dags[f"sessions__{kind}"].get_task("quality").downstream_task_ids for kind in kinds}
     assert followers == dict.fromkeys(kinds, {HELD} if hold == "partitions" else set())
-
-
-COMMAND = """
-import signal, subprocess, sys, time
-from pathlib import Path
-
-child = '''
-import signal, sys, time
-from pathlib import Path
-signal.signal(signal.SIGTERM, lambda *ignored: Path("child-was-asked").touch())
-Path("child-works").touch()
-while True:
-    time.sleep(600)
-'''
-signal.signal(signal.SIGTERM, (lambda *ignored: sys.exit(0)) if "kind" in sys.argv else signal.SIG_IGN)
-subprocess.Popen([sys.executable, "-c", child])
-while True:
-    time.sleep(600)
-"""
-"""A driver with a process of its own, as Spark has one; neither ends by itself."""
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent.parent))
-    return tmp_path
-
-
-def at_work(folder: Path, *how: str, grace: float = 0.5) -> ProcessHandle:
-    """The command, once both of its processes are running."""
-    handle = process.start([sys.executable, "-c", COMMAND, *how], folder / "run", grace=grace)
-    wait_until(lambda: (folder / "child-works").exists(), "the command at work")
-    return handle
-
-
-def elsewhere(handle: ProcessHandle) -> ProcessHandle:
-    """The same command, seen from another host."""
-    return replace(handle, host="another")
-
-
-@pytest.mark.parametrize("how", ["kind", "deaf"])
-def test_a_command_is_ended_with_all_that_it_started_even_if_nobody_waits_for_it(how: str, folder: Path) -> None:
-    handle = at_work(folder, how)
-    session = process.members(handle)
-    assert len(session) == 3
-    Run(handle).end()
-    wait_until(lambda: Run(handle).status() == FAILED, "its end")
-    assert Run(handle).exit_code() == 143
-    assert not [member for member in session if member.is_running() and member.status() != "zombie"]
-
-
-def test_a_command_runs_on_when_the_clock_is_set(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system derives its boot time from the clock, and psutil derives the start of a process from that."""
-    handle, booted = at_work(folder, "kind"), psutil.boot_time()
-    monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: booted + 30)
-    assert Run(handle).status() == RUNNING
-    assert not Run(replace(handle, folder=str(folder / "other"))).is_alive(), "its number belongs to another run"
-    Run(handle).end()
-    wait_until(lambda: Run(handle).status() == FAILED, "its end")
-
-
-def test_only_the_command_is_asked_so_that_it_can_end_its_epoch_with_the_processes_that_it_has(folder: Path) -> None:
-    handle = at_work(folder, "deaf")
-    Run(handle).stop()
-    assert not (folder / "child-was-asked").exists()
-
-
-def test_a_command_is_ended_from_another_host_by_its_folder(folder: Path) -> None:
-    handle = at_work(folder, "kind")
-    assert Run(elsewhere(handle)).status() == RUNNING
-    Run(elsewhere(handle)).end()
-    wait_until(lambda: Run(elsewhere(handle)).status() == FAILED, "its end")
-    assert Run(handle).exit_code() == 143
-
-
-def test_a_command_whose_host_gives_no_sign_of_life_is_lost_after_a_minute(folder: Path) -> None:
-    handle = at_work(folder, "kind")
-    Run(handle).stop()
-    (folder / "run" / EXIT).unlink()
-    beat = (folder / "run" / BEAT).stat().st_mtime
-    assert Run(elsewhere(handle), clock=lambda: beat + 59).is_alive()
-    assert not Run(elsewhere(handle), clock=lambda: beat + 61).is_alive()
-
-
-def test_a_command_that_never_gave_a_sign_of_life_is_lost_a_minute_after_its_start(tmp_path: Path) -> None:
-    handle = ProcessHandle("another", 1, started=1000.0, folder=str(tmp_path))
-    assert Run(handle, clock=lambda: 1059.0).is_alive()
-    assert not Run(handle, clock=lambda: 1061.0).is_alive()
-    assert Run(handle).status() == LOST
-
-
-def test_what_an_earlier_run_left_in_the_folder_is_not_taken_for_its_own(folder: Path) -> None:
-    (folder / "run").mkdir()
-    for left in ("exit", "end", "result.json"):
-        (folder / "run" / left).write_text("0")
-    handle = at_work(folder, "kind")
-    try:
-        assert Run(handle).status() == RUNNING
-        assert Run(handle).exit_code() is None
-        assert Run(handle).files.result() is None
-    finally:
-        Run(handle).stop()
-
-
-HOSTILE = [
-    "..",
-    ".",
-    "...",
-    "a/../../b",
-    "/etc",
-    "",
-    " ",
-    "a\0b",
-    "a\nb",
-    "k" * 300,
-    "ä" * 200,
-    "a\\b",
-    "../..",
-    "{id}",
-    "<b>",
-]
-
-
-def test_a_run_has_a_folder_of_its_own_whatever_its_id(tmp_path: Path) -> None:
-    folders = [tmp_path / name_of_task("hours__stream", run_id, "run") for run_id in HOSTILE]
-    for folder in folders:
-        folder.mkdir(parents=True)
-        assert folder.resolve().relative_to(tmp_path.resolve()).parts[0] == "hours__stream"
-        assert len(folder.resolve().relative_to(tmp_path.resolve()).parts) == 3
-    assert len(set(folders)) == len(HOSTILE)
-
-
-def test_ids_of_airflow_stay_readable() -> None:
-    named = name_of_task("hours__stream", "scheduled__2024-03-01T00:00:00+00:00", "run")
-    assert named == "hours__stream/scheduled__2024-03-01T00_00_00_00_00/run"

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.pipelines.airflow.run_files import BEAT, EXIT, LOG, FolderOfRun
 from tidegate.pipelines.engine.base import exchange_folder, remove_abandoned
 from tidegate.pipelines.engine.spark.shipping import pack
 from tidegate.pipelines.errors import Refused
@@ -158,39 +157,9 @@ def journal(work: Path) -> None:
 
 
 def lock(work: Path) -> None:
-    (work / "incidents").mkdir()
-    (work / "incidents" / "lock").symlink_to(work.parent / "private" / "secret")
-    ArtifactsInFolder(work).change("incidents/visits.json", lambda content: b"{}")
-
-
-def run(work: Path, name: str) -> FolderOfRun:
-    run = FolderOfRun(work / "runs" / "dag" / "run" / "task" / "1")
-    run.folder.mkdir(parents=True)
-    (run.folder / name).symlink_to(work.parent / "private" / "secret")
-    return run
-
-
-def result_of_a_run(work: Path) -> None:
-    run(work, "result.json").result()
-
-
-def log_of_a_run(work: Path) -> None:
-    with run(work, LOG).open(LOG, APPEND) as log:
-        log.write(b"overwritten")
-
-
-def beat_of_a_run(work: Path) -> None:
-    run(work, BEAT).beat()
-
-
-def code_of_a_run(work: Path) -> None:
-    run(work, EXIT).state()
-
-
-def folder_of_a_run(work: Path) -> None:
-    (work / "runs").mkdir()
-    (work / "runs" / "dag").symlink_to(work.parent / "private")
-    FolderOfRun(work / "runs" / "dag" / "run" / "task" / "1").write("result.json", b"{}")
+    (work / "quality").mkdir()
+    (work / "quality" / "lock").symlink_to(work.parent / "private" / "secret")
+    ArtifactsInFolder(work).change("quality/checks.json", lambda content: b"{}")
 
 
 def heartbeat(work: Path) -> None:
@@ -199,9 +168,7 @@ def heartbeat(work: Path) -> None:
     Heartbeat(work, "visits").check(60, NOW.timestamp())
 
 
-@pytest.mark.parametrize(
-    "act", [journal, lock, result_of_a_run, log_of_a_run, beat_of_a_run, code_of_a_run, folder_of_a_run, heartbeat]
-)
+@pytest.mark.parametrize("act", [journal, lock, heartbeat])
 def test_each_use_of_the_folder_refuses_the_link(act: Callable[[Path], None], shared: Path, secret: Path) -> None:
     with pytest.raises(Refused, match="is a symbolic link"):
         act(shared)
@@ -219,7 +186,7 @@ def test_a_heartbeat_replaces_a_link_in_its_place(shared: Path, secret: Path) ->
 
 
 def test_cleaning_removes_nothing_behind_a_link(shared: Path, tmp_path: Path) -> None:
-    for name in ("logs/spark-1234567.log", "runs/dag/1/log.txt", "reports/visits/epoch-000001.html"):
+    for name in ("logs/spark-1234567.log", "reports/visits/epoch-000001.html"):
         file = tmp_path / "private" / name
         file.parent.mkdir(parents=True)
         file.write_text(SECRET)
@@ -227,7 +194,7 @@ def test_cleaning_removes_nothing_behind_a_link(shared: Path, tmp_path: Path) ->
         (shared / name.partition("/")[0]).symlink_to(tmp_path / "private" / name.partition("/")[0])
     with pytest.raises(Refused, match="is a symbolic link"):
         clean_work(shared, 1, int(NOW.timestamp() * 1000))
-    assert len([file for file in (tmp_path / "private").rglob("*") if file.is_file()]) == 3
+    assert len([file for file in (tmp_path / "private").rglob("*") if file.is_file()]) == 2
 
 
 def test_code_for_the_tasks_is_what_was_packed_whatever_is_there_under_its_name(shared: Path, tmp_path: Path) -> None:
@@ -262,6 +229,8 @@ OPENED_BY = {
     "observe/inspect/arrivals.py": "a temporary folder that only this user may enter",
     "observe/report/plain_text.py": "a file of the package",
     "airflow/page.py": "files of the package",
+    "airflow/command.py": "a temporary folder that only this user may enter",
+    "run/parent.py": "/dev/null",
     "airflow/lineage.py": "a temporary folder that only this user may enter",
     "airflow/embedded.py": "the home of an Airflow that the user started",
     "ledger/step_log.py": "a file that the user names in a variable",

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.store.hosts import project
 from tests.store.proxy import Plan, Proxy, running_proxy
 from tests.store.server import S3Server, running_server
 from tidegate.pipelines.ledger import conditional_writes
@@ -52,9 +50,3 @@ def bucket(server: S3Server) -> str:
     name = f"lake-{next(_numbers)}"
     server.make_bucket(name)
     return name
-
-
-@pytest.fixture
-def here(tmp_path: Path, bucket: str, server: S3Server) -> Path:
-    """The project on this host."""
-    return project(tmp_path / "here", bucket, server.endpoint)

@@ -11,8 +11,10 @@ from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.run.parent import end_with_parent
 
 if __name__ == "__main__":
+    end_with_parent()
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *ignored: ended.set())
     pipeline, output = sys.argv[1], sys.argv[sys.argv.index("--output") + 1]

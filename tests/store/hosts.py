@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-from tests.dags.test_operator import Store, context
+import pytest
+
 from tests.store.server import options_of
-from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.ledger.host import system_clock
+from tidegate.pipelines.ledger.lease import LeaseRow, read_lease
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
-TASK = "visits__stream/manual__1/stream"
 AWAY = "away"
 
 
@@ -30,19 +32,22 @@ def lease_of(config: Path) -> PipelineTables:
     return PipelineTables(warehouse_of(load_config(config)), "visits")
 
 
-def operator(config: Path, interpreter: str, *arguments: str) -> TidegateOperator:
-    return TidegateOperator(
-        task_id="stream",
-        arguments=list(arguments),
-        config=str(config),
-        runs=str(config.parent / ".work" / "runs"),
-        pipeline="visits",
-        python=interpreter,
-    )
+def driving(config: Path) -> LeaseRow | None:
+    """The running driver, as the lease names it."""
+    row = read_lease(lease_of(config))
+    return row if row is not None and row.is_alive(system_clock()) else None
 
 
-def in_airflow(tries: int, store: Store | None = None) -> Any:
-    instance = SimpleNamespace(
-        dag_id="visits__stream", run_id="manual__1", task_id="stream", try_number=tries, stats_tags={}
-    )
-    return {**context(tries, store), "ti": instance}
+def unshared() -> list[str]:
+    """The command that gives a process its own host name and process ids. Without the right to do so, the test is
+    skipped.
+    """
+    command = ["unshare", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if os.geteuid():
+        command[1:1] = ["--user", "--map-root-user"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*command, "true"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("this machine lets nobody make namespaces")
+    return command

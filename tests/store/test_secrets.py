@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,7 +23,8 @@ from tests.store.lives import Life, modules_of_projects, upload
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import KEY, SECRET, S3Server, options_of, place_of
 from tidegate.pipelines import airflow
-from tidegate.pipelines.airflow import connections, process
+from tidegate.pipelines.airflow import connections
+from tidegate.pipelines.airflow.command import Command, Outcome
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.definition.config import Config, load_config
 from tidegate.pipelines.definition.config.opened import warehouse_of
@@ -341,34 +343,32 @@ def test_a_command_gets_a_connection_by_its_environment_and_no_one_can_read_it(
     environment = connections.environment_of(str(by_connection.file))
     monkeypatch.delenv("AIRFLOW_CONN_AWS_DEFAULT")
     operator = TidegateOperator(
-        task_id="runs", arguments=["runs", "hours"], config=str(by_connection.file), runs=str(tmp_path / "runs")
+        task_id="runs", arguments=["runs", "hours", "--json"], config=str(by_connection.file), pipeline="hours"
     )
     shown = [str(getattr(operator, name)) for name in operator.template_fields]
-    handle = process.start(
-        [
-            sys.executable,
-            "-m",
-            "tidegate",
-            "runs",
-            "hours",
-            "--json",
-            "--config",
-            str(by_connection.file),
-        ],
-        tmp_path / "runs" / "1",
-        environment,
-    )
-    lines, deadline = [], time.monotonic() + 60
-    while process.Run(handle).exit_code() is None and time.monotonic() < deadline:
-        for each in process.members(handle):
-            try:
-                lines.append(" ".join(each.cmdline()))
-            except psutil.Error:
-                continue
-    assert process.Run(handle).exit_code() == 0, handle.log.read_text()
+    words = [*operator.words, *operator.arguments, "--config", str(by_connection.file)]
+    lines = command_lines_of(Command(words, environment, print), 60)
     assert any("-m tidegate runs hours" in line for line in lines)
-    assert SECRET not in " ".join([*lines, *shown, str(handle.to_dict())])
+    assert SECRET not in " ".join([*lines, *shown])
     assert list(with_the_secret(server, bucket, tmp_path)) == []
+
+
+def command_lines_of(command: Command, seconds: float) -> set[str]:
+    """Run a command to a good end, and return the command lines of its processes."""
+    outcomes: list[Outcome] = []
+    running = threading.Thread(target=lambda: outcomes.append(command.run()))
+    before = set(psutil.Process().children(recursive=True))
+    running.start()
+    lines: set[str] = set()
+    deadline = time.monotonic() + seconds
+    while running.is_alive() and time.monotonic() < deadline:
+        for each in set(psutil.Process().children(recursive=True)) - before:
+            with suppress(psutil.Error):
+                lines.add(" ".join(each.cmdline()))
+    running.join(seconds)
+    assert [(outcome.exit_code, outcome.reason) for outcome in outcomes if outcome.exit_code] == []
+    assert outcomes, "it ends in time"
+    return lines
 
 
 @pytest.mark.long
@@ -386,14 +386,7 @@ def test_a_run_with_spark_shows_no_secret_on_a_command_line_and_leaves_none_in_a
     scratch.mkdir()
     command = [sys.executable, "-m", "tidegate", "stream", "hours", "--available-now"]
     environment = {"SPARK_LOCAL_DIRS": str(scratch), "TMPDIR": str(scratch)}
-    handle = process.start([*command, "--config", str(life.file)], tmp_path / "runs" / "1", environment)
-    lines: set[str] = set()
-    deadline = time.monotonic() + 300
-    while process.Run(handle).exit_code() is None and time.monotonic() < deadline:
-        for each in process.members(handle):
-            with suppress(psutil.Error):
-                lines.add(" ".join(each.cmdline()))
-    assert process.Run(handle).exit_code() == 0, handle.log.read_text()
+    lines = command_lines_of(Command([*command, "--config", str(life.file)], environment, print), 300)
     assert any("org.apache.spark.deploy.SparkSubmit" in line for line in lines), "the JVM was seen"
     assert any("pyspark.daemon" in line for line in lines), "and so were its Python workers"
     assert [line for line in lines if SECRET in line or HADOOP_SECRET in line] == []

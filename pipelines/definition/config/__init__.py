@@ -4,11 +4,10 @@ DAG files and the command line read only this file, so adding a pipeline to a pr
 Importing this package does not import Spark.
 """
 
-from tidegate.pipelines.definition.config.file import ENVIRONMENT, config_of, find_config, load_config
+from tidegate.pipelines.definition.config.file import config_of, find_config, load_config
 from tidegate.pipelines.definition.config.settings import (
     ANY_START,
     FILE_NAME,
-    LEASE_NOTE,
     RESERVED,
     Config,
     EngineName,
@@ -20,6 +19,8 @@ from tidegate.pipelines.definition.config.settings import (
     SourceAsset,
     WindowsTable,
 )
+from tidegate.pipelines.definition.environment import CONFIG_FILE as ENVIRONMENT
+from tidegate.pipelines.definition.environment import LEASE_NOTE
 
 __all__ = [
     "ANY_START",

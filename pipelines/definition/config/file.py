@@ -28,10 +28,9 @@ from tidegate.pipelines.definition.config.settings import (
     MetricsSettings,
     PipelineEntry,
 )
+from tidegate.pipelines.definition.environment import CONFIG_FILE as ENVIRONMENT
 from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import UsageError
-
-ENVIRONMENT = "TIDEGATE_CONFIG"
 
 
 def find_config(start: Path | None = None) -> Path:

@@ -19,9 +19,6 @@ from tidegate.pipelines.definition.names import check_address, check_name, liste
 from tidegate.pipelines.errors import TidegateError, UsageError
 
 FILE_NAME = "tidegate.toml"
-LEASE_NOTE = "TIDEGATE_LEASE_NOTE"
-"""Variable that names a file in which a command records the period for which it held the lease."""
-
 RESERVED = "_tidegate"
 """Folder of the warehouse for files that belong to no single pipeline. No pipeline can have this name."""
 
@@ -322,11 +319,11 @@ class Config(Table):
     work: Folder = ".work"
     """Folder on this host for logs and temporary files; relative as above."""
     artifacts: Place | None = None
-    """Folder or URI for files besides tables that all hosts must see: run reports, Data Docs, alarms, runs that Airflow
-    started. None means `_tidegate/artifacts` in the warehouse if that is a URI, and otherwise the work folder.
+    """Folder or URI for files besides tables that all hosts must see: run reports, Data Docs, alarms. None means
+    `_tidegate/artifacts` in the warehouse if that is a URI, and otherwise the work folder.
     """
     retain_work_days: int = Field(default=30, ge=0)
-    """Days since the last write after which logs, runs and reports are removed; 0 keeps all."""
+    """Days since the last write after which logs, alarms and reports are removed; 0 keeps all."""
     backups: Place | None = None
     """Folder or URI of the backups, on different storage from the warehouse; relative as above."""
     storage_options: dict[str, str] = Field(default={}, repr=False)

@@ -19,6 +19,7 @@ from tidegate.extras import missing_extra
 from tidegate.pipelines.errors import OTHER, USAGE, TidegateError
 from tidegate.pipelines.failures import in_words, is_of_store, is_system_failure, remedy_for, with_line, with_remedy
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
+from tidegate.pipelines.run.parent import end_with_parent
 from tidegate.pipelines.storage.credentials import masked
 
 _COMMANDS = {
@@ -84,6 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command and end the process with its exit code."""
     gc.set_threshold(_NEW_OBJECTS)
     _open_closed_streams()
+    end_with_parent()
     given = sys.argv[1:] if arguments is None else arguments
     end_process(run(given))
 

@@ -83,7 +83,6 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     airflow = EmbeddedAirflow(
         home=config.root / "airflow",
         dags=config.root / "dags",
-        runs=config.work_folder / "runs",
         slots=4,
         # While the page is open, a user may start a continuous stream, whose `first_epoch` task waits in the triggerer.
         triggerer=serve,
@@ -173,7 +172,7 @@ def _run_backfills(console: Console, airflow: EmbeddedAirflow, config: Config, d
             for name, bar in bars.items():
                 for run in airflow.runs_of(f"{name}__backfill"):
                     if run["state"] == "failed":
-                        raise TidegateError(_failure(airflow, config, name, run))
+                        raise TidegateError(_failure(airflow, name, run))
                     if run["state"] == "success" and (name, run["dag_run_id"]) not in shown:
                         shown.add((name, run["dag_run_id"]))
                         progress.advance(bar)
@@ -191,8 +190,8 @@ def _describe(airflow: EmbeddedAirflow, name: str, run: dict[str, Any]) -> str:
     )
 
 
-def _failure(airflow: EmbeddedAirflow, config: Config, name: str, run: dict[str, Any]) -> str:
+def _failure(airflow: EmbeddedAirflow, name: str, run: dict[str, Any]) -> str:
     failed = [task for task in airflow.tasks_of(f"{name}__backfill", run["dag_run_id"]) if task["state"] == "failed"]
     names = ", ".join(task["task_id"] for task in failed) or "no task"
-    logs = config.work_folder / "runs" / f"{name}__backfill"
-    return f"run {run['dag_run_id']} of {name}__backfill failed in {names}; the logs of its commands are in {logs}"
+    logs = airflow.home / "logs" / f"dag_id={name}__backfill"
+    return f"run {run['dag_run_id']} of {name}__backfill failed in {names}; the logs of its tasks are in {logs}"

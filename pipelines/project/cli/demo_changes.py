@@ -379,7 +379,7 @@ def _where(config: Config, pipelines: Sequence[str]) -> Any:
     for name in pipelines:
         docs = artifacts_of(config).address(f"{docs_folder(name)}/index.html")
         rows.append((f"Data Docs of {name}", docs))
-    rows.append(("logs of the runs", str(config.work_folder / "runs")))
+    rows.append(("logs of the tasks", str(config.root / "airflow" / "logs")))
     return table("Where things are", ("", ""), rows)
 
 

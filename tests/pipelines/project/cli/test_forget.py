@@ -52,9 +52,6 @@ KINDS = {
     "Data Docs": text("quality/sessions/check-000001-a.html", f"<p>{escape(KEY)}</p>"),
     "the list of Data Docs": text("quality/sessions/checks.json", json.dumps([KEY])),
     "rows that a killed check left": text("quality/sessions/parts-1/rows.arrow", KEY),
-    "the log of a run": text("runs/sessions__quality/manual/check/1/log.txt", f"broken by {KEY}"),
-    "the result of a run": text("runs/sessions__quality/manual/check/1/result.json", json.dumps({"key": KEY})),
-    "the log of a run in a DAG of one's own": text("runs/nightly/manual/check/1/log.txt", f"broken by {KEY}"),
     "an alarm": text("alarms.jsonl", f"{ALARM}\n"),
     "an older alarm": text("alarms.1.jsonl", f"{ALARM}\n"),
     "the log of a Spark that has ended": text("logs/spark-99999999.log", f"Caused by: {KEY}"),
@@ -83,17 +80,9 @@ def test_files_of_others_stay(lived_in: Project) -> None:
     ours = json.dumps({"pipeline": "sessions", "message": "the disk is full"})
     text("alarms.jsonl", f"{others}\n{ALARM}\n{ours}\n")(folder)
     text("reports/others/epoch-000001.html", "page")(folder)
-    text("runs/others__quality/manual/check/1/log.txt", "log")(folder)
-    text("runs/sessions__by_day__quality/manual/check/1/log.txt", "log")(folder)
-    text("runs/nightly/manual/check/1/log.txt", "log")(folder)
-    text("runs/sessions__quality/now/check/1/alive", "")(folder)
-    os.utime(folder / "runs/sessions__quality/now/check/1/alive")
     lived_in.data("forget", "sessions", KEY, "--yes")
     assert (folder / "alarms.jsonl").read_text() == f"{others}\n{ours}\n"
     assert (folder / "reports/others/epoch-000001.html").exists()
-    for dag in ("others__quality", "sessions__by_day__quality", "nightly"):
-        assert (folder / f"runs/{dag}/manual/check/1/log.txt").exists()
-    assert (folder / "runs/sessions__quality/now/check/1/alive").exists(), "a run at work"
 
 
 def test_savepoints_and_backups_are_named(lived_in: Project) -> None:
