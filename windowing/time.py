@@ -190,6 +190,15 @@ def show_millis(timestamp: Millis | None) -> str:
         return str(timestamp)
 
 
+def iso_millis(timestamp: Millis) -> str:
+    """Return a timestamp in ISO format with its zone, so that every reader takes it for the same time.
+
+    >>> iso_millis(1_709_272_800_000)
+    '2024-03-01T06:00:00Z'
+    """
+    return from_millis(timestamp).isoformat().replace("+00:00", "Z")
+
+
 def show_watermark(watermark: Millis | None) -> str:
     """Return a watermark as readable text: `before` the time up to which everything has arrived.
 

@@ -22,7 +22,7 @@ from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.time import from_millis, show_millis
+from tidegate.windowing.time import iso_millis, show_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 START, END = "\0start", "\0end"
@@ -156,7 +156,6 @@ def check_shape(
         # in them are added too.
         reached = wanted.filter(pa.array(_overlap(key, wanted, overlapping)))
         since = max(since + grid.size, pc.max(reached[END]).as_py())
-    moment = from_millis(since).isoformat().removesuffix("+00:00")
     earlier = (
         f"the window of {owner} from {show_millis(first[START])} to {show_millis(first[END])} was computed before "
         "compute.assigner changed"
@@ -170,8 +169,8 @@ def check_shape(
         )
     raise OtherWindows(
         f"late rows of pipeline {pipeline!r} belong to windows of the current size, but {earlier}: its elements would "
-        f"count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {moment}`, undo the change, "
-        f"or backfill a pipeline with another name",
+        f"count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {iso_millis(since)}`, undo "
+        f"the change, or backfill a pipeline with another name",
         [(FIRST_TIME, since)],
     )
 

@@ -39,7 +39,7 @@ from tidegate.pipelines.run.rerun import History
 from tidegate.pipelines.sources.open_source import check_sources_exist
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.time import Millis, show_millis, to_millis
+from tidegate.windowing.time import Millis, iso_millis, show_millis, to_millis
 
 _SHOWN = 20
 """Largest number of intervals that a preview shows as text."""
@@ -293,8 +293,8 @@ def _check_start(config: Config, pipeline: str, first: datetime, fill_gaps: bool
     if first > begins and not fill_gaps and read_snapshot(PipelineTables.of(config, pipeline)) is None:
         raise Refused(
             f"--start {show(first)}: {pipeline} starts at {show(begins)} (both in UTC) and has never run, so the rows "
-            f"between these times would be lost. Begin at {show(begins)}, run the intervals in between with "
-            f"--fill-gaps, or set a later {ways}"
+            f"between these times would be lost. Begin at {iso_millis(to_millis(begins))}, run the intervals in "
+            f"between with --fill-gaps, or set a later {ways}"
         )
 
 

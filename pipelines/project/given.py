@@ -16,7 +16,7 @@ from tidegate.pipelines.run.intervals import parse_duration, parse_moment, parse
 from tidegate.windowing.time import Millis, to_millis
 
 Moment: TypeAlias = datetime | date | str
-"""A time. Without a zone, it is in UTC."""
+"""A time. Without a zone, it is in UTC; as the start or end of an interval, in the pipeline's `timezone`."""
 Length: TypeAlias = timedelta | str
 """A length of time; as a string, such as `5s` or `1min`."""
 
@@ -38,9 +38,9 @@ def moment_of(value: Moment, field: str, zone: tzinfo = UTC) -> datetime:
     return value.replace(tzinfo=zone) if value.tzinfo is None else value
 
 
-def millis_of(value: Moment | None, field: str) -> Millis | None:
-    """Return a time as int64 epoch milliseconds; see `moment_of` for the errors."""
-    return None if value is None else to_millis(moment_of(value, field))
+def millis_of(value: Moment | None, field: str, zone: tzinfo = UTC) -> Millis | None:
+    """Return a time as int64 epoch milliseconds; see `moment_of` for the zone and the errors."""
+    return None if value is None else to_millis(moment_of(value, field, zone))
 
 
 def slice_of(value: Length | relativedelta | None) -> relativedelta | None:

@@ -58,7 +58,8 @@ class Project:
     takes the pipeline's name first, and the command's options by name, as Python values. It returns a frozen value with
     `to_dict()`, which notebooks show as tables. It raises the errors of `tidegate.pipelines.errors`, each with its
     `exit_code`, and prints nothing. An option that a message names, such as `--fill-gaps`, is the argument of that
-    name, `fill_gaps`. Times without a zone are in UTC, except for those of a backfill.
+    name, `fill_gaps`. Times without a zone are in UTC; `start` and `end` of an interval
+    are in the pipeline's `timezone`.
 
     Args:
         config_file: tidegate.toml; None, without `warehouse`, for the file that a command would find.
@@ -827,7 +828,8 @@ class Project:
         Args:
             pipeline: name of the pipeline.
             key: only late rows of this key: the values of its columns.
-            start: only late rows whose window begins at this time or later.
+            start: only late rows whose window begins at this time or later. Without a zone, it is in the pipeline's
+                `timezone`, as for `backfill`.
             end: only late rows whose window begins before this time.
             patience: seconds to wait for a running stream that ends on its own. A continuous one reopens late rows on
                 its `reopen_schedule`.
@@ -842,7 +844,9 @@ class Project:
         from tidegate.pipelines.project.given import key_text, millis_of
         from tidegate.pipelines.project.late import late_reopen
 
-        selection = Selection(key_text(key), millis_of(start, "--start"), millis_of(end, "--end"))
+        zone = self._config.entry(pipeline).clock
+        span = (millis_of(moment, field, zone) for moment, field in ((start, "--start"), (end, "--end")))
+        selection = Selection(key_text(key), *span)
         return late_reopen(self._config, pipeline, selection, patience, strict, self._teller(pipeline))
 
     def late_prune(self, pipeline: str, *, days: int) -> Pruned:

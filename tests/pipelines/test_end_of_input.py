@@ -156,7 +156,7 @@ def test_stale_intervals_are_run_again_before(lake: Lake) -> None:
         lake.backfill(LOCAL, SESSIONS, DAY0 + timedelta(hours=first), DAY0 + timedelta(hours=last))
     lake.append(("bob", at("12:10"), 8))
     lake.backfill(LOCAL, SESSIONS, DAY0, at("24:00"))
-    told = r"`tidegate backfill sessions --start 2024-03-02T00:00:00 --end 2024-03-03T00:00:00 --and-following`"
+    told = r"`tidegate backfill sessions --start 2024-03-02T00:00:00Z --end 2024-03-03T00:00:00Z --and-following`"
     with pytest.raises(Refused, match=told):
         ended_of(lake)
     with lake.driver(LOCAL, SESSIONS) as driver:

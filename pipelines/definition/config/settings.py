@@ -206,7 +206,7 @@ class PipelineEntry(Table):
     """Owner of the tasks in Airflow, and in alarms."""
     timezone: Annotated[str, AfterValidator(_zone)] = "UTC"
     """Time zone of the pipeline's calendar: of the cron expressions, the days of slices and of partitions in events,
-    and of times without a zone in `start`, `end` and the options of a backfill.
+    and of times without a zone in `start`, `end` and the options `--start` and `--end`.
     """
     queue: str | None = None
     """Queue of the tasks, for executors that have queues; None for Airflow's default."""

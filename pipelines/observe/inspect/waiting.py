@@ -21,7 +21,7 @@ from tidegate.windowing.time import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     Millis,
-    from_millis,
+    iso_millis,
     saturating_add,
     show_duration,
     show_millis,
@@ -233,7 +233,7 @@ def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) 
             return (
                 f"no interval follows, because `end` in tidegate.toml has been reached: run `{command} --end-of-input`"
             )
-        start, end = map(_option, (following.start, following.end))
+        start, end = map(iso_millis, (following.start, following.end))
         return (
             f"in a backfill, the run of the next interval does that, from {show_millis(following.start)} on: "
             f"`{command} --start {start} --end {end}`"
@@ -253,8 +253,3 @@ def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) 
     if not slowest.holds:
         return f"{who} was idle and has to catch up first, from {show_millis(slowest.watermark)}{silence}"
     return f"{who} holds it back at {show_millis(slowest.watermark)}{silence}"
-
-
-def _option(moment: Millis) -> str:
-    """Return a time in the form of command options: a date, or a date and time in UTC."""
-    return from_millis(moment).isoformat().replace("+00:00", "Z").removesuffix("T00:00:00Z")

@@ -33,7 +33,10 @@ def summary(screen: Screen, pipeline: str, by: str | None) -> Answer:
     multiple=True,
     help="Only late rows of this key; give the option once for each key column, in order; \\N is a null.",
 )
-@click.option("--start", help="Only late rows whose window begins at this time or later; without a zone, it is in UTC.")
+@click.option(
+    "--start",
+    help="Only late rows whose window begins at this time or later; without a zone, it is in the pipeline's timezone.",
+)
 @click.option("--end", help="Only late rows whose window begins before this time.")
 @click.option("--strict", is_flag=True, help="Reopen nothing, and end with exit code 3, if a row can't be reopened.")
 @click.option("--ask-stream", is_flag=True, hidden=True)

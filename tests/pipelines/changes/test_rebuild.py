@@ -82,7 +82,7 @@ def way_on(message: str) -> tuple[datetime, datetime]:
     """Return the interval of the command that a message names."""
     named = re.search(r"`tidegate backfill \w+ --start (\S+) --end (\S+) --again --and-following`", message)
     assert named is not None, message
-    start, end = (datetime.fromisoformat(f"{text}+00:00") for text in named.groups())
+    start, end = (datetime.fromisoformat(text) for text in named.groups())
     return start, end
 
 
@@ -144,7 +144,7 @@ def test_an_interval_behind_the_first_changed_row_is_refused_again(lake: Lake) -
     run(lake, HOURS, at("00:00", 1), at("00:00", 4))
     overwrite(lake, 2, 7, 8, 9)
     vacuumed(lake)
-    with pytest.raises(Refused, match=r"--start 2024-03-03T00:00:00 .*--again --and-following"):
+    with pytest.raises(Refused, match=r"--start 2024-03-03T00:00:00Z .*--again --and-following"):
         run(lake, HOURS, at("00:00", 3), at("00:00", 4), again=True)
 
 
@@ -174,6 +174,6 @@ def test_after_another_correction_everything_is_to_be_run_again(lake: Lake) -> N
     overwrite(lake, 2, 7, 8, 9)
     vacuumed(lake)
     assert (
-        "run everything again from the first interval, `tidegate backfill hours --start 2024-03-02T00:00:00 "
-        "--end 2024-03-03T00:00:00 --again --and-following`"
+        "run everything again from the first interval, `tidegate backfill hours --start 2024-03-02T00:00:00Z "
+        "--end 2024-03-03T00:00:00Z --again --and-following`"
     ) in refused(lake, HOURS)

@@ -182,9 +182,13 @@ def test_a_key_that_is_no_value_of_its_column_is_a_usage_error(project: Project,
 @pytest.mark.parametrize(
     ("interval", "end", "command"),
     [
-        ((at("00:00"), at("00:00", 1)), "", "--start 2024-03-02 --end 2024-03-03"),
-        ((at("18:00"), at("00:00", 1)), "", "--start 2024-03-02 --end 2024-03-02T06:00:00Z"),
-        ((at("00:00"), at("00:00", 1)), "end = 2024-03-02T12:00:00\n", "--start 2024-03-02 --end 2024-03-02T12:00:00Z"),
+        ((at("00:00"), at("00:00", 1)), "", "--start 2024-03-02T00:00:00Z --end 2024-03-03T00:00:00Z"),
+        ((at("18:00"), at("00:00", 1)), "", "--start 2024-03-02T00:00:00Z --end 2024-03-02T06:00:00Z"),
+        (
+            (at("00:00"), at("00:00", 1)),
+            "end = 2024-03-02T12:00:00\n",
+            "--start 2024-03-02T00:00:00Z --end 2024-03-02T12:00:00Z",
+        ),
         ((at("00:00"), at("00:00", 1)), "end = 2024-03-02\n", "--end-of-input"),
     ],
     ids=["a day", "six hours", "up to the end", "after the end"],

@@ -21,7 +21,6 @@ from tidegate.pipelines.ledger.lease import Lease
 
 HOUR = 3_600_000
 NOW = ("stream", "sessions", "--available-now")
-FOLLOWING = "--start 2024-03-02T00:00:00 --end 2024-03-03T00:00:00"
 DAYS = [("--start", f"2024-03-0{day}", "--end", f"2024-03-0{day + 1}") for day in (1, 2)]
 
 
@@ -32,6 +31,12 @@ def lake(tmp_path: Path) -> Lake:
     for day in (0, 1):
         lake.append(("ann", at("08:00", day), 1), ("ann", at("12:00", day), 10))
     return lake
+
+
+def in_zone(project: Project, zone: str, start: str = "2024-03-01") -> None:
+    """Give the pipeline a time zone, in which the times of options are, and the start of its backfill."""
+    toml = project.folder / "tidegate.toml"
+    toml.write_text(toml.read_text().replace("start = 2024-03-01", f'start = {start}\ntimezone = "{zone}"'))
 
 
 @pytest.fixture
@@ -54,12 +59,34 @@ def totals(project: Project, view: str = "latest") -> dict[str, int]:
     return {row["window_start"][:16]: row["total"] for row in rows}
 
 
-def test_why_names_the_backfill_that_moves_the_watermark(project: Project, lake: Lake) -> None:
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
+def test_why_names_the_backfill_that_moves_the_watermark(project: Project, lake: Lake, zone: str) -> None:
+    in_zone(project, zone, "2024-03-01T00:00:00Z")
     lake.append(("bob", at("23:50"), 1))
-    project.data("backfill", "sessions", *DAYS[0])
+    project.data("backfill", "sessions", "--start", "2024-03-01T00:00Z", "--end", "2024-03-02T00:00Z")
     told = project.says(0, "", "why", "sessions", "--key", "bob")
     heeded(project, told, "backfill")
-    assert len(project.data("runs", "sessions")) == 2
+    starts = [run["interval_start"] for run in project.data("runs", "sessions")]
+    assert [start[:13] for start in starts] == ["2024-03-02T00", "2024-03-01T00"]
+
+
+def test_a_gap_names_the_start_that_leaves_none_in_the_zone_of_the_options(project: Project) -> None:
+    in_zone(project, "America/New_York")
+    project.data("backfill", "sessions", *DAYS[0])
+    told = project.says(3, "", "backfill", "sessions", "--start", "2024-03-03", "--end", "2024-03-04")
+    named = re.search(r"Start at (\S+), or", " ".join(told.split()))
+    assert named is not None, told
+    project.data("backfill", "sessions", "--start", named[1], "--end", "2024-03-04")
+
+
+def test_late_rows_are_reopened_in_the_zone_of_the_intervals(project: Project, lake: Lake) -> None:
+    in_zone(project, "America/New_York")
+    project.data(*NOW)
+    lake.append(("bob", at("04:30", 1), 7), ("bob", at("05:30", 1), 8))
+    project.data(*NOW)
+    assert project.data("late", "summary", "sessions")["open"] == 2
+    assert project.data("late", "reopen", "sessions", "--start", "2024-03-02")["rows"] == 1
+    assert project.data("late", "reopen", "sessions", "--start", "2024-03-01", "--end", "2024-03-02")["rows"] == 1
 
 
 def test_unlock_takes_the_lease_of_a_driver_that_died_elsewhere(project: Project) -> None:
@@ -104,15 +131,18 @@ def test_what_a_command_before_the_first_run_names_is_the_first_run(project: Pro
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("next_command", [NOW, ("backfill", "sessions", "--end-of-input")], ids=["stream", "end"])
+@pytest.mark.parametrize(("zone", "midnight"), [("UTC", "00"), ("America/New_York", "05")])
 def test_stale_intervals_run_again_by_the_command_that_the_correction_and_the_refusal_name(
-    project: Project, lake: Lake, next_command: tuple[str, ...]
+    project: Project, lake: Lake, next_command: tuple[str, ...], zone: str, midnight: str
 ) -> None:
+    in_zone(project, zone)
     for day in DAYS:
         project.data("backfill", "sessions", *day)
     lake.append(("ann", at("09:00"), 100))
     corrected = project.says(0, "the intervals that follow are stale", "backfill", "sessions", *DAYS[0])
     refused = project.says(3, "", *next_command)
-    assert f"`tidegate backfill sessions {FOLLOWING} --and-following`" in corrected
+    following = f"--start 2024-03-02T{midnight}:00:00Z --end 2024-03-03T{midnight}:00:00Z"
+    assert f"`tidegate backfill sessions {following} --and-following`" in corrected
     heeded(project, refused, "backfill")
     project.data(*next_command)
     expected = {"2024-03-01T08:00": 1, "2024-03-01T09:00": 100, "2024-03-01T12:00": 10, "2024-03-02T08:00": 1}
