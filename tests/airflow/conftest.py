@@ -79,29 +79,24 @@ def backfilled(airflow: EmbeddedAirflow, lake: Lake, request: pytest.FixtureRequ
         row = read_lease(lake.tables(daily))
         return row if row is not None and row.is_alive(lake.clock()) else None
 
-    def at_work_on(number: int) -> tuple[dict[str, Any], LeaseRow] | None:
-        """Return the task of a day and its driver, while both are running."""
-        tasks = [
-            task
-            for run in airflow.runs_of(dag)
-            for task in airflow.tasks_of(dag, run["dag_run_id"])
-            if task["task_id"] == "windows" and task["state"] in ("running", "success")
-        ]
-        running = [task for task in tasks if task["state"] == "running"]
-        row = driver()
-        return (running[0], row) if len(tasks) == number and running and row is not None else None
+    def task_of(number: int) -> dict[str, Any] | None:
+        """Return the running task of a day."""
+        runs = airflow.runs_of(dag)[number - 1 : number]
+        tasks = [task for run in runs for task in airflow.tasks_of(dag, run["dag_run_id"])]
+        return next((task for task in tasks if (task["task_id"], task["state"]) == ("windows", "running")), None)
 
     def ends(row: LeaseRow) -> bool:
         now = driver()
         return now is None or now.run != row.run
 
-    first = wait_until(lambda: at_work_on(KILL_SCHEDULER_ON), f"day {KILL_SCHEDULER_ON}", PATIENCE_SECONDS)
+    first = wait_until(driver, f"the driver of day {KILL_SCHEDULER_ON}", PATIENCE_SECONDS, between_looks=0.05)
     airflow.kill_component("scheduler")
-    wait_until(lambda: ends(first[1]), "the end of the command without its task", ENDS_WITHIN)
+    wait_until(lambda: ends(first), "the end of the command without its task", ENDS_WITHIN)
     airflow.start_component("scheduler")
-    second = wait_until(lambda: at_work_on(KILL_WORKER_ON), f"day {KILL_WORKER_ON}", PATIENCE_SECONDS)
-    airflow.kill_worker(second[0]["id"])
-    wait_until(lambda: ends(second[1]), "the end of the command without its worker", ENDS_WITHIN)
+    task = wait_until(lambda: task_of(KILL_WORKER_ON), f"the task of day {KILL_WORKER_ON}", PATIENCE_SECONDS)
+    second = wait_until(driver, f"the driver of day {KILL_WORKER_ON}", PATIENCE_SECONDS, between_looks=0.05)
+    airflow.kill_worker(task["id"])
+    wait_until(lambda: ends(second), "the end of the command without its worker", ENDS_WITHIN)
 
     def ended() -> list[dict[str, Any]] | None:
         runs = airflow.runs_of(dag)
