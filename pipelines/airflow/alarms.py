@@ -1,7 +1,7 @@
-"""Alarms: one when an incident begins and one when it ends, written to the project's journal and sent to `on_failure`.
+"""Alarms: one message for each task that failed for good, sent through Airflow's notifiers.
 
-An incident begins when a task finally fails, and ends when the task succeeds. In between, further failures of the task
-for the same reason raise no alarm. Open incidents are kept among the artifacts, in one file per pipeline.
+A message names the owner, the pipeline, the task, the reason and what to do. It is also written to the log of the task
+and to the journal `alarms` among the project's artifacts.
 """
 
 from __future__ import annotations
@@ -9,46 +9,52 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-from tidegate.pipelines.airflow.command import without_airflow
-from tidegate.pipelines.airflow.connections import environment_of
+from airflow.sdk import BaseNotifier
+
 from tidegate.pipelines.airflow.operator import CommandFailed
 from tidegate.pipelines.airflow.report_link import docs_url, report_url, run_url
-from tidegate.pipelines.airflow.tasks import HELD, StreamsFailed
+from tidegate.pipelines.airflow.tasks import StreamsFailed
 from tidegate.pipelines.definition.config import Config, Notifier, load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
-from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, Refused, TidegateError, UsageError
-from tidegate.pipelines.storage.artifacts import ALARMS, incidents_in, incidents_name, read_incidents
+from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError
+from tidegate.pipelines.storage.artifacts import ALARMS
 from tidegate.pipelines.storage.credentials import masked
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 _SIGNALS = 128
 """Added to a signal's number, this gives the exit code of a command that the signal ended."""
 
-_ON_FAILURE = "tidegate.pipelines.definition.on_failure"
-_ON_FAILURE_SECONDS = 300.0
-"""Timeout of the project's `on_failure`."""
+_WATERMARK, _DEADLINE = "watermark", "deadline"
+"""Task of the watch; and the name that stands for the task in the message about a missed deadline."""
 
-MEANINGS = {
-    OTHER: "an unexpected error; the retries failed too",
-    USAGE: "the request is not valid: a wrong option, an unknown pipeline, or an error in tidegate.toml",
-    REFUSED: "the tables or the source are not in a state that allows the run",
-    LEASE_HELD: "another driver is running the pipeline",
-    QUALITY: "a critical expectation failed; the asset, or its partitions with failing windows, was held back",
+_TO_DO = {
+    OTHER: "Read the log, remove the cause, and clear the task.",
+    USAGE: "Correct the Param, option, setting or code that the reason names, and clear the task.",
+    REFUSED: "The tables or the source do not allow the run: do what the reason says, and clear the task.",
+    LEASE_HELD: "Another driver is running: wait for it or stop it (`tidegate stop {of}`), and clear the task.",
+    QUALITY: (
+        "Look at the failing rows in the run report or the Data Docs, and correct the source or the suite. The asset, "
+        "or its partitions with failing windows, is held back until a check passes."
+    ),
 }
-
-_BY_SIGNAL = "the task was ended, the process was killed, or the system ran out of memory; the retries failed too"
+_BY_SIGNAL = (
+    "{signal} ended the command: if memory ran out, give it more, or give the pool fewer slots. Clear the task."
+)
+_OF_WATERMARK = (
+    "Check that the stream is running and that the source gets rows: `tidegate why {of}` says what windows are waiting "
+    "for."
+)
+_OF_DEADLINE = "Check whether the run is waiting for a slot, for the run before it or for another driver. It continues."
 
 _OF_CHECK = (
     *("suite", "expectation", "columns", "limits", "description", "severity"),
@@ -70,295 +76,147 @@ def task_state(dag: str, run: str, task: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Callback:
-    """A callback of a pipeline's tasks.
+class Alarm(BaseNotifier):
+    """Failure callback of a task: it sends one message for each of its pipelines that failed.
 
     Args:
         config: path of tidegate.toml.
-        pipeline: its name.
-        prefix: beginning of the ids of its DAGs.
-        owner: who the alarm is for; None for the owner in tidegate.toml.
+        owners: the task's pipelines, each with the owner who gets its messages.
+        prefix: beginning of the ids of the pipelines' DAGs.
+        state_of: returns the state of a task (DAG, run, task) in Airflow.
     """
 
-    config: str
-    pipeline: str
-    prefix: str = ""
-    owner: str | None = None
+    def __init__(
+        self,
+        config: str,
+        owners: Mapping[str, str],
+        prefix: str = "",
+        state_of: Callable[[str, str, str], str | None] = task_state,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.owners = dict(owners)
+        self.prefix = prefix
+        self.state_of = state_of
 
+    def notify(self, context: Context) -> None:
+        """Send the messages of a failed task.
 
-@dataclass(frozen=True, slots=True)
-class Alarm(_Callback):
-    """A failure callback of a pipeline's tasks; `state_of` returns the state of a task in Airflow."""
-
-    state_of: Callable[[str, str, str], str | None] = task_state
-
-    def __call__(self, context: Any) -> None:
-        """Log the failed task of a context; if this begins an incident, record it and call the project's `on_failure`.
+        In a group of streams, each pipeline that failed has its own error. If the command failed as a whole, each
+        pipeline has a message, because owners and notifiers differ.
 
         Raises:
-            TidegateError: `on_failure` failed, or did not end in time.
+            TidegateError: a notifier failed; the others were called.
         """
-        instance = context["ti"]
         if self._is_marked(context):
             _log.warning("no alarm: the task or its run was marked by hand")
             return
-        config = load_config(Path(self.config))
-        alarm = describe(context, config, self.pipeline, self.prefix, self.owner)
-        _log.error("alarm: %s", json.dumps(alarm))
-        place, what = incident_of(instance), what_failed(alarm)
-        with _incidents(config, self.pipeline) as incidents:
-            open_one, tried = incidents.get(place), [alarm["run"], alarm["try"]]
-            incidents[place] = {"since": alarm["at"], "what": what, "tried": tried}
-            # Airflow may also lose the worker of an attempt that has already failed. Then it has no exit code.
-            is_reported = open_one is not None and open_one.get("tried") == tried and alarm["exit_code"] is None
-            if open_one is not None and (is_reported or open_one["what"] == what):
-                incidents[place] = open_one
-                _log.warning("no alarm: this incident is open since %s", open_one["since"])
-                return
-        raise_alarm(config, self.pipeline, alarm, context)
+        # The context of a task whose worker died has no exception.
+        error: Any = context.get("exception")
+        config, problems = load_config(Path(self.config)), list[str]()
+        for pipeline, owner in self.owners.items():
+            given: Any = dict(context)
+            if isinstance(error, StreamsFailed):
+                if (own := error.failed.get(pipeline)) is None:
+                    continue
+                given["exception"] = CommandFailed(f"{own['message']}", own["exit_code"], f"{own['message']}")
+            problems += send(config, pipeline, describe(given, config, pipeline, owner, self.prefix), given)
+        if problems:
+            raise TidegateError("; ".join(problems))
 
     def _is_marked(self, context: Any) -> bool:
         """Return True if somebody marked the task or its run by hand while it ran: Airflow then ends its command."""
         instance, code = context["ti"], getattr(context.get("exception"), "exit_code", None)
         if code is None or code <= _SIGNALS:
             return False
-        state = self.state_of(instance.dag_id, instance.run_id, instance.task_id)
-        return state in ("failed", "success", "skipped")
+        return self.state_of(instance.dag_id, instance.run_id, instance.task_id) in ("failed", "success", "skipped")
 
 
-@dataclass(frozen=True, slots=True)
-class AlarmEnds(_Callback):
-    """A success callback of a pipeline's tasks: it ends the incident that a failure of the task began, if any."""
+async def deadline_missed(context: Mapping[str, Any], config: str, owners: Mapping[str, str], prefix: str = "") -> None:
+    """Send the messages about a run that missed its deadline; Airflow's triggerer calls this once for each run.
 
-    def __call__(self, context: Any) -> None:
-        """Record the end of an incident among the alarms, and call the project's `on_failure` with it.
-
-        Raises:
-            TidegateError: `on_failure` failed, or did not end in time.
-        """
-        config, place = load_config(Path(self.config)), incident_of(context["ti"])
-        if place not in open_incidents(config, self.pipeline):
-            return
-        with _incidents(config, self.pipeline) as incidents:
-            ended = incidents.pop(place, None)
-        if ended is not None:
-            alarm = describe(context, config, self.pipeline, self.prefix, self.owner)
-            alarm |= {"status": "ended", "since": ended["since"], "severity": "info"}
-            raise_alarm(config, self.pipeline, alarm, context)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupAlarm:
-    """Failure callback of a group's tasks: it raises an alarm for each failed pipeline, and ends the others' incidents.
-
-    If the command failed as a whole, each pipeline has its own alarm, because owners and notifiers differ. `owners` has
-    the owner of each pipeline.
+    The context is the run and its deadline, as Airflow passes them. The other arguments are those of `Alarm`.
     """
-
-    config: str
-    owners: Mapping[str, str]
-    prefix: str = ""
-
-    def __call__(self, context: Any) -> None:
-        """Raise the alarms of a failed task."""
-        # The context of a task whose worker died has no exception.
-        error = context.get("exception")
-        failed = error.failed if isinstance(error, StreamsFailed) else None
-        for name, owner in self.owners.items():
-            alarm = Alarm(self.config, name, self.prefix, owner)
-            if failed is None:
-                alarm(context)
-            elif name not in failed:
-                AlarmEnds(self.config, name, self.prefix, owner)(context)
-            else:
-                message = str(failed[name]["message"])
-                of_one = CommandFailed(f"{name}: {message}", failed[name]["exit_code"], message)
-                alarm({**context, "exception": of_one})
+    # Notifiers may take minutes, and the triggerer's event loop is shared by all triggers.
+    await asyncio.to_thread(_miss_deadline, context, config, owners, prefix)
 
 
-def raise_alarm(config: Config, pipeline: str, alarm: dict[str, Any], context: Any) -> None:
-    """Record an alarm, and call the project's `on_failure` and notifiers, each even if another one fails.
+def _miss_deadline(context: Mapping[str, Any], config: str, owners: Mapping[str, str], prefix: str) -> None:
+    run = context["dag_run"]
+    dag, name = run["dag_id"], run["dag_run_id"]
+    at = context["deadline"]["deadline_time"]
+    # No command ended, so there is no exit code.
+    error = TimeoutError(f"run {name} of {dag} had not ended by its deadline, {at}: it is still running, or waiting")
+    instance = SimpleNamespace(dag_id=dag, run_id=name, task_id=_DEADLINE, try_number=1)
+    Alarm(config, owners, prefix).notify({"ti": instance, "exception": error, "dag_run": run})  # type: ignore[typeddict-item]
 
-    Raises:
-        TidegateError: one of them failed; the message names it.
-    """
+
+def send(config: Config, pipeline: str, alarm: Mapping[str, Any], context: Any) -> list[str]:
+    """Log a message, add it to the journal, and pass it to the pipeline's notifiers. Return the notifiers' errors."""
+    _log.error("alarm: %s", json.dumps(alarm))
     artifacts_of(config).add_line(ALARMS, json.dumps(alarm), datetime.fromisoformat(alarm["at"]))
-    entry, failed = config.entry(pipeline), []
-    calls = [partial(_notify, config, pipeline, each, alarm, context) for each in entry.notifiers]
-    if entry.on_failure is not None:
-        calls.insert(0, partial(call_on_failure, config, pipeline, alarm))
-    for call in calls:
-        try:
-            call()
-        except TidegateError as error:
-            failed.append(str(error))
-    if failed:
-        raise TidegateError("; ".join(failed))
+    failed = (_notify(config, pipeline, each, alarm, context) for each in config.entry(pipeline).notifiers)
+    return [problem for problem in failed if problem is not None]
 
 
-def _notify(config: Config, pipeline: str, notifier: Notifier, alarm: dict[str, Any], context: Any) -> None:
-    """Call a notifier with the context of the task. In its templates, `tidegate` is the alarm.
+def _notify(config: Config, pipeline: str, notifier: Notifier, alarm: Mapping[str, Any], context: Any) -> str | None:
+    """Call a notifier with the context of the task, and return its error. In its templates, `tidegate` is the message.
 
     It runs in Airflow's own process: notifiers read Airflow's connections.
     """
     field = f"pipelines.{pipeline}.notifiers"
-    notify: Any = config.load(notifier.notifier, field)
     try:
+        notify: Any = config.load(notifier.notifier, field)
         notify(**notifier.arguments)({**context, "tidegate": alarm})
     except Exception as error:  # Notifiers are other people's code, and their errors have many types.
-        raise TidegateError(masked(f"{field}: {notifier.notifier}: {type(error).__name__}: {error}")) from error
+        return masked(f"{field}: {notifier.notifier}: {type(error).__name__}: {error}")
+    return None
 
 
-async def deadline_missed(
-    context: Mapping[str, Any],
-    config: str,
-    pipelines: Sequence[str],
-    prefix: str = "",
-    owners: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Raise the alarm of each pipeline whose run missed its deadline; Airflow's triggerer calls it once per run.
-
-    The context is the run and its deadline, as Airflow passes them. `pipelines` are those of the run, and `owners` has
-    the recipient of each pipeline's alarm.
-    """
-    # Notifiers and `on_failure` may take minutes, and the triggerer's event loop is shared by all triggers.
-    for pipeline in pipelines:
-        await asyncio.to_thread(_miss_deadline, context, config, pipeline, prefix, owners.get(pipeline))
-
-
-def _miss_deadline(context: Mapping[str, Any], config: str, pipeline: str, prefix: str, owner: str | None) -> None:
-    run, settings = context["dag_run"], load_config(Path(config))
-    dag, name = run["dag_id"], run["dag_run_id"]
-    instance = SimpleNamespace(dag_id=dag, run_id=name, task_id="deadline", try_number=1)
-    at = context["deadline"]["deadline_time"]
-    # No command ended, so there is no exit code.
-    error = TimeoutError(f"run {name} of {dag} had not ended by its deadline, {at}: it is still running, or waiting")
-    given = {"ti": instance, "exception": error, "dag_run": run}
-    alarm = describe(given, settings, pipeline, prefix, owner)
-    _log.error("alarm: %s", json.dumps(alarm))
-    raise_alarm(settings, pipeline, alarm, given)
-
-
-def incident_of(instance: Any) -> str:
-    """Return the name of the incident that a task's failure belongs to.
-
-    Each run of a stream, a check or a watch also does what the previous run left undone. A run of an interval does not.
-    """
-    place = f"{instance.dag_id}/{instance.task_id}"
-    is_interval = instance.dag_id.endswith("__backfill") and instance.task_id not in ("quality", HELD)
-    return f"{place}/{instance.run_id}" if is_interval else place
-
-
-def what_failed(alarm: dict[str, Any]) -> list[str]:
-    """Return what distinguishes one incident of a task from another: the exit code and the failed expectations."""
-    checks = [f"{check['suite']}: {check['expectation']} {check['columns'] or ''}" for check in alarm["failed"]]
-    return [str(alarm["exit_code"]), *sorted(checks)]
-
-
-def open_incidents(config: Config, pipeline: str) -> dict[str, Any]:
-    """Return the open incidents of a pipeline by name, each with the time of its first failure.
-
-    A damaged file counts as empty, so that new alarms can still be raised; the next incident replaces it.
-    """
-    try:
-        return read_incidents(artifacts_of(config), pipeline)
-    except Refused as error:
-        _log.warning("%s", error)
-        return {}
-
-
-@contextmanager
-def _incidents(config: Config, pipeline: str) -> Iterator[dict[str, Any]]:
-    """Yield the open incidents of a pipeline for modification."""
-    incidents = open_incidents(config, pipeline)
-    before = dict(incidents)
-    try:
-        yield incidents
-    finally:
-        came = {name: value for name, value in incidents.items() if before.get(name) != value}
-        went = before.keys() - incidents.keys()
-
-        def change(content: bytes | None) -> bytes:
-            try:
-                present = incidents_in(content, pipeline)
-            except Refused:
-                present = {}
-            return json.dumps({name: at for name, at in present.items() if name not in went} | came).encode()
-
-        if came or went:
-            artifacts_of(config).change(incidents_name(pipeline), change)
-
-
-def meaning(exit_code: int | None) -> str | None:
-    """Return the meaning of an exit code, or None if there is no code or its meaning is unknown."""
-    if exit_code is None:
-        return None
-    number = exit_code - _SIGNALS
+def what_to_do(task: str, exit_code: int | None, of: str) -> str:
+    """Return what somebody should do about a failed task. `of` are the arguments of commands for its pipeline."""
+    if task == _DEADLINE:
+        return _OF_DEADLINE
+    if task == _WATERMARK:
+        return _OF_WATERMARK.format(of=of)
+    number = (exit_code or 0) - _SIGNALS
     if number in set(signal.Signals):
-        return f"ended by {signal.Signals(number).name}: {_BY_SIGNAL}"
-    return MEANINGS.get(exit_code)
+        return _BY_SIGNAL.format(signal=signal.Signals(number).name)
+    return _TO_DO.get(OTHER if exit_code is None else exit_code, _TO_DO[OTHER]).format(of=of)
 
 
-def describe(context: Any, config: Config, pipeline: str, prefix: str = "", owner: str | None = None) -> dict[str, Any]:
-    """Return the alarm of a failed task as plain values: who receives it, where to look, and what happened."""
+def describe(context: Any, config: Config, pipeline: str, owner: str, prefix: str = "") -> dict[str, Any]:
+    """Return the message about a failed task as plain values: who receives it, what failed and why, and what to do."""
     instance, error = context["ti"], context.get("exception")
     code = getattr(error, "exit_code", None)
-    task = getattr(instance, "task", None)
-    result = getattr(task, "result", None)
+    result = getattr(getattr(instance, "task", None), "result", None)
     checks = (result.get("checks") if isinstance(result, dict) else None) or ()
-    return {
+    # A command gives its own reason. For any other task, the error is the reason.
+    reason = getattr(error, "reason", None) or (
+        "Airflow lost the task: its process or its worker was killed" if error is None else str(error)
+    )
+    to_do = what_to_do(instance.task_id, code, f"{pipeline} --config {config.file}")
+    about = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "status": "began",
         # Wrong results are critical; a watermark that is too far behind is a warning.
-        "severity": "critical" if code == QUALITY else "warning" if instance.task_id == "watermark" else "error",
-        "owner": owner or config.entry(pipeline).owner,
+        "severity": "critical" if code == QUALITY else "warning" if instance.task_id == _WATERMARK else "error",
+        "owner": owner,
         # Two projects in one Airflow may have a pipeline of the same name.
         "pipeline": f"{prefix}{pipeline}",
         "project": str(config.file),
         "name": pipeline,
-        "run_url": run_url(instance.dag_id, instance.run_id),
-        "log_url": getattr(instance, "log_url", None),
-        "report_url": report_url(result),
-        "docs_url": docs_url(result),
-        "failed": [{name: check.get(name) for name in _OF_CHECK} for check in checks if not check["success"]],
         "dag": instance.dag_id,
         "run": instance.run_id,
         "task": instance.task_id,
         "try": instance.try_number,
         "exit_code": code,
-        "meaning": meaning(code),
-        # A command gives its own reason. For any other task, the error is the reason.
-        "reason": getattr(error, "reason", None) or (str(error) if error is not None else None),
-        "message": str(error) if error is not None else None,
+        "reason": reason,
+        "what_to_do": to_do,
+        "run_url": run_url(instance.dag_id, instance.run_id),
+        "log_url": getattr(instance, "log_url", None),
+        "report_url": report_url(result),
+        "docs_url": docs_url(result),
+        "failed": [{name: check.get(name) for name in _OF_CHECK} for check in checks if not check["success"]],
     }
-
-
-def call_on_failure(config: Config, pipeline: str, alarm: dict[str, Any]) -> None:
-    """Call the project's `on_failure` in a separate process, because this one has Airflow's secrets in its environment.
-
-    Raises:
-        TidegateError: the function failed, or did not end in time.
-    """
-    variables: dict[str, str | None] = dict(without_airflow(os.environ))
-    # The function is also called if the connection no longer exists.
-    with suppress(UsageError):
-        variables |= environment_of(str(config.file))
-    failed = f"on_failure of {pipeline}"
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", _ON_FAILURE, str(config.file), pipeline],
-            input=json.dumps(alarm),
-            env={name: value for name, value in variables.items() if value is not None},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_ON_FAILURE_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise TidegateError(f"{failed} did not end within {_ON_FAILURE_SECONDS:.0f} s") from None
-    if done.stdout.strip():
-        _log.info("%s: %s", failed, done.stdout.strip())
-    if done.returncode:
-        raise TidegateError(f"{failed} failed: {done.stdout.strip().splitlines()[-1:] or done.returncode}")
+    failed = f"{about['pipeline']}: task {about['task']} of {about['dag']} failed (for {owner})"
+    return {**about, "text": "\n".join((failed, reason, to_do, about["run_url"]))}

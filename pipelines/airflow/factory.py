@@ -21,7 +21,7 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from tidegate.pipelines.airflow import params
-from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds, GroupAlarm, deadline_missed
+from tidegate.pipelines.airflow.alarms import Alarm, deadline_missed
 from tidegate.pipelines.airflow.assets import (
     FAILED,
     SnapshotEvents,
@@ -98,7 +98,6 @@ class DagOptions:
 _A_YEAR = 366 * 24 * 3600.0
 _LOOK_SECONDS = 5.0
 
-_CALLBACKS = ("on_failure_callback", "on_success_callback")
 _IN_FILE = {
     "owner": "owner",
     "retries": "retries",
@@ -372,18 +371,12 @@ class PipelineDags:
         }
         defaults = {name: value for name, value in values.items() if value}
         written = {name: values[name] for name, field in _IN_FILE.items() if field in entry.model_fields_set}
-        owners = self._owners(members)
-        file, prefix = str(self.config.file), self.options.prefix
+        given = theirs.get("on_failure_callback") or []
+        alarm = Alarm(str(self.config.file), self._owners(members), self.options.prefix)
         own: dict[str, Any] = {
             "pre_execute": params.KnownParams(tuple(names), self._params_of_other_dags(kind)),
-            "on_failure_callback": [
-                GroupAlarm(file, owners, prefix) if members else Alarm(file, self.name, prefix, owners[self.name])
-            ],
-            "on_success_callback": [AlarmEnds(file, name, prefix, owner) for name, owner in owners.items()],
+            "on_failure_callback": [alarm, *([given] if callable(given) else given)],
         }
-        for name in _CALLBACKS:
-            given = theirs.get(name) or []
-            own[name] += [given] if callable(given) else [*given]
         if kind in ("stream", "streams", "restart") and self._is_continuous:
             own["execution_timeout"] = None
         return {**defaults, "retries": entry.retries, **theirs, **written, **own}
@@ -413,9 +406,8 @@ class PipelineDags:
             return None
         given = {
             "config": str(self.config.file),
-            "pipelines": list(pipelines) or [self.name],
-            "prefix": self.options.prefix,
             "owners": self._owners(pipelines),
+            "prefix": self.options.prefix,
         }
         reference, interval = DeadlineReference.DAGRUN_QUEUED_AT, timedelta(minutes=minutes)
         return DeadlineAlert(reference, interval, AsyncCallback(deadline_missed, given))

@@ -34,8 +34,8 @@ def project_dags(
         select: names of pipelines (`visits`) or of single DAGs (`visits__stream`), with `*` for any text; None for all.
         prefix: prefix of the DAG ids and asset names, so that projects whose pipelines have the same names fit into one
             Airflow: letters, digits, `_` and `-`, such as `team_a_`.
-        default_args: `default_args` of every DAG. A pipeline's settings in tidegate.toml take precedence; callbacks and
-            notifiers given here are called in addition to Tidegate's alarm.
+        default_args: `default_args` of every DAG. A pipeline's settings in tidegate.toml take precedence; an
+            `on_failure_callback` given here is called in addition to Tidegate's alarm.
         dag_args: further arguments of every DAG, such as `access_control`. Tags are added to Tidegate's own.
         operator_args: arguments of every TidegateOperator, such as `command`, or an `executor_config` with a pod; they
             take precedence over `default_args`.

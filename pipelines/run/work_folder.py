@@ -24,7 +24,7 @@ from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.engine.base import remove_abandoned
 from tidegate.pipelines.errors import Refused, StoreFailed, TidegateError
 from tidegate.pipelines.ledger.tables.keys import KeyTexts, names_key
-from tidegate.pipelines.storage.artifacts import ALARMS, ArtifactsInFolder, docs_folder, incidents_name, report_name
+from tidegate.pipelines.storage.artifacts import ALARMS, ArtifactsInFolder, docs_folder, report_name
 from tidegate.pipelines.storage.credentials import masked
 from tidegate.pipelines.storage.shared_folder import SharedFolder
 from tidegate.windowing.time import Millis
@@ -239,7 +239,6 @@ class FilesOfRuns:
             for name in names:
                 files.delete(name)
             gone += len(names)
-        artifacts.delete(incidents_name(self.pipeline))
         remove_leftovers(self.config.work_folder, self.pipeline)
         return gone
 

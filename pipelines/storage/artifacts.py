@@ -6,15 +6,14 @@ Importing this module loads no store library.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from tidegate.pipelines.errors import Refused, StoreFailed
+from tidegate.pipelines.errors import StoreFailed
 from tidegate.pipelines.storage.shared_folder import APPEND, SharedFolder
 
 if TYPE_CHECKING:
@@ -191,34 +190,3 @@ def page_name(pipeline: str, page: str) -> str:
 def docs_folder(pipeline: str) -> str:
     """Return the folder of the pages of a pipeline's checks."""
     return f"quality/{pipeline}"
-
-
-def incidents_name(pipeline: str) -> str:
-    """Return the name of the file with a pipeline's open incidents."""
-    return f"incidents/{pipeline}.json"
-
-
-def read_incidents(artifacts: Artifacts, pipeline: str) -> dict[str, Any]:
-    """Return the open incidents of a pipeline by the name of the task.
-
-    Raises:
-        Refused: the file is damaged.
-    """
-    name = incidents_name(pipeline)
-    return incidents_in(artifacts.read(name), artifacts.address(name))
-
-
-def incidents_in(content: bytes | None, address: str) -> dict[str, Any]:
-    """Return the incidents in the content of a file; see `read_incidents`."""
-    try:
-        incidents = json.loads(content or b"{}")
-    except ValueError:
-        incidents = None
-    if not isinstance(incidents, dict) or not all(
-        isinstance(each, dict) and isinstance(each.get("since"), str) and isinstance(each.get("what"), list)
-        for each in incidents.values()
-    ):
-        raise Refused(
-            f"{address}, the file of the open alarms, is damaged. Remove it: the next failed task writes a new one"
-        )
-    return incidents

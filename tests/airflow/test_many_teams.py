@@ -99,10 +99,17 @@ FIRST, SECOND = '{"events": Count()}', '{"events": Count(), "total": Sum("value"
 PAGER = """import json
 from pathlib import Path
 
+from airflow.sdk import BaseNotifier
 
-def page(alarm):
-    with (Path("{data}") / "pager.jsonl").open("a") as inbox:
-        inbox.write(json.dumps(alarm) + "\\n")
+
+class Pager(BaseNotifier):
+    def __init__(self, inbox):
+        super().__init__()
+        self.inbox = inbox
+
+    def notify(self, context):
+        with Path(self.inbox).open("a") as inbox:
+            inbox.write(json.dumps(context["tidegate"]) + "\\n")
 """
 """The pager that all teams share. The people on call know only what it receives."""
 
@@ -114,7 +121,7 @@ end = 2024-04-01
 catchup = false
 stream_schedule = "0 0 29 2 *"
 retries = 0
-on_failure = "pager:page"
+notifiers = [{{ notifier = "pager:Pager", inbox = "{data}/pager.jsonl" }}]
 """
 PLACES = """
 warehouse = "{data}/{project}/warehouse"
@@ -135,7 +142,7 @@ GROUPS = {"web": '[stream_groups]\nsmall = ["orders", "returns"]\n', "billing": 
 
 
 def toml(project: str, data: Path) -> str:
-    pipelines = [PIPELINE.format(name=name) + more for name, more in SETTINGS[project].items()]
+    pipelines = [PIPELINE.format(name=name, data=data) + more for name, more in SETTINGS[project].items()]
     return PLACES.format(data=data, project=project) + "".join(pipelines) + GROUPS[project]
 
 
@@ -149,7 +156,7 @@ class Repository:
         for project in SETTINGS:
             (folder / project).mkdir()
             (folder / project / "tidegate.toml").write_text(toml(project, data))
-            (folder / project / "pager.py").write_text(PAGER.format(data=data))
+            (folder / project / "pager.py").write_text(PAGER)
         self._git("init", "--quiet", "--initial-branch=main")
 
     @property

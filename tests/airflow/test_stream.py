@@ -4,6 +4,7 @@ snapshot.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from tests.airflow.visits import live, resting
 from tests.lake import LOCAL, Lake, at
 from tests.recovery.arrivals import run as stream_without_spark
 from tests.waiting import wait_until
-from tidegate.pipelines.airflow.alarms import open_incidents
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import warehouse_of
@@ -76,7 +76,7 @@ def test_a_misspelt_param_is_refused_and_nothing_is_done(airflow: EmbeddedAirflo
 # In every run tests/dags/test_factory.py gives the callback the context of a task whose worker died.
 @pytest.mark.long
 def test_a_group_whose_worker_was_killed_raises_an_alarm_for_each(airflow: EmbeddedAirflow, lake: Lake) -> None:
-    hold, config = lake.folder / "hold", load_config(lake.folder / "tidegate.toml")
+    hold = lake.folder / "hold"
     hold.touch()
     run = begin(airflow, "held__streams")
     try:
@@ -84,10 +84,15 @@ def test_a_group_whose_worker_was_killed_raises_an_alarm_for_each(airflow: Embed
         (task,) = [task for task in airflow.tasks_of("held__streams", run) if task["task_id"] == "streams"]
         airflow.kill_worker(task["id"])
         assert end_of(airflow, "held__streams", run)["state"] == "failed"
-        for name in ("left", "right"):
-            wait_until(lambda name=name: open_incidents(config, name), f"the alarm of {name}")  # type: ignore[misc]
+        alarms = lake.folder / ".work" / "alarms.jsonl"
+        wait_until(lambda: alarms.exists() and alarmed(alarms) >= {"left", "right"}, "the alarm of each pipeline")
     finally:
         hold.unlink()
+
+
+def alarmed(file: Path) -> set[str]:
+    """Return the pipelines of a journal of alarms."""
+    return {json.loads(line)["pipeline"] for line in file.read_text().splitlines()}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -145,26 +144,6 @@ def test_savepoints_and_quality_appear_as_they_come(
         expect(opened.value.locator("#checks")).to_contain_text("passed")
     finally:
         delete_savepoint(tables, "before_upgrade")
-
-
-@pytest.mark.long
-def test_an_alarm_is_shown_while_it_is_open(embedded: FrameLocator, page: Page, config: Path) -> None:
-    file = load_config(config).work_folder / "incidents" / "sessions.json"
-    file.parent.mkdir(exist_ok=True)
-    what = ["5", "new final windows: own: expect_column_values_to_be_between events"]
-    file.write_text(json.dumps({"sessions__quality/quality": {"since": "2024-03-01T10:00:00+00:00", "what": what}}))
-    try:
-        page.reload()
-        with_details(page)
-        alarms = embedded.locator("[data-pipeline=sessions] [data-table=alarms] tr").nth(1)
-        expect(alarms).to_contain_text("sessions__quality/quality")
-        expect(alarms).to_contain_text("own: expect_column_values_to_be_between events")
-    finally:
-        file.unlink()
-    page.reload()
-    with_details(page)
-    expect(embedded.locator("[data-pipeline=sessions] [data-table=epochs]")).to_be_visible()
-    expect(embedded.locator("[data-pipeline=sessions] [data-table=alarms]")).to_have_count(0)
 
 
 @pytest.mark.long

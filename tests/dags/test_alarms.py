@@ -1,79 +1,45 @@
-"""Alarms: their content, their recipients, and that an incident raises one when it begins and one when it ends."""
+"""Alarms: one message for a failed task, its content, who gets it, and what they should do."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import BaseNotifier
 
 from tests.dags.project import task_instance, write_project
 from tidegate.pipelines.airflow import project_dags
-from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds, deadline_missed, meaning
+from tidegate.pipelines.airflow.alarms import Alarm, deadline_missed, what_to_do
 from tidegate.pipelines.airflow.operator import CommandFailed, CommandRefused
 from tidegate.pipelines.errors import TidegateError
 
-LISTENER = """import json, os
-from pathlib import Path
-
-HERE = Path(__file__).parent
+OWNERS = {"sessions": "hours-team"}
+SENT: list[str] = []
 
 
-def hear(alarm):
-    (HERE / "heard.json").write_text(json.dumps({"alarm": alarm, "environment": dict(os.environ)}))
+class Kept(BaseNotifier):
+    """A notifier of Airflow, whose messages are kept here."""
+
+    template_fields = ("text",)
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def notify(self, context: Any) -> None:
+        SENT.append(self.text)
 
 
-def refuse(alarm):
-    raise ValueError("the pager is away")
-"""
+class Failing(BaseNotifier):
+    """A notifier whose service does not respond."""
 
-
-def failed_task(tmp_path: Path, function: str) -> None:
-    """Raise the alarm of a failed check in a project that names a function of its module `listener`."""
-    config = write_project(tmp_path, on_failure=f'"listener:{function}"')
-    (tmp_path / "listener.py").write_text(LISTENER)
-    instance = task_instance("sessions__backfill")
-    Alarm(str(config), "sessions")(
-        {"ti": instance, "exception": CommandRefused("quality ended: a pane came twice", 5, "a pane came twice")}
-    )
-
-
-def test_a_failed_task_is_noted_and_whoever_the_project_names_hears_it_away_from_airflows_secrets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "the key of all connections")
-    monkeypatch.setenv("PAGER_URL", "https://pager")
-    failed_task(tmp_path, "hear")
-    heard = json.loads((tmp_path / "heard.json").read_text())
-    told = heard["alarm"]
-    assert "the key of all connections" not in str(heard["environment"])
-    assert heard["environment"]["PAGER_URL"] == "https://pager"
-    assert "listener" not in sys.modules, "code of the project is not imported beside Airflow"
-    assert told["reason"] == "a pane came twice"
-    assert (told["exit_code"], told["task"]) == (5, "quality")
-    assert "held back" in told["meaning"]
-    assert json.loads((tmp_path / ".work" / "alarms.jsonl").read_text()) == told
-    assert datetime.fromisoformat(told["at"]).tzinfo == UTC
-
-
-def test_a_listener_that_fails_is_named_and_the_alarm_is_noted_all_the_same(tmp_path: Path) -> None:
-    with pytest.raises(TidegateError, match=r"on_failure of sessions failed: .*the pager is away"):
-        failed_task(tmp_path, "refuse")
-    assert (tmp_path / ".work" / "alarms.jsonl").exists()
-
-
-@pytest.mark.parametrize(
-    ("code", "told"),
-    [(4, "another driver"), (130, "SIGINT"), (137, "SIGKILL"), (143, "SIGTERM"), (255, None), (77, None), (None, None)],
-)
-def test_an_exit_code_is_told_in_words_and_that_of_a_signal_by_its_name(code: int | None, told: str | None) -> None:
-    found = meaning(code)
-    assert found is None if told is None else told in str(found)
+    def notify(self, context: Any) -> None:
+        raise ConnectionError("no answer")
 
 
 CHECK = {
@@ -108,15 +74,68 @@ def refused(code: int = 5) -> CommandRefused:
 
 def test_an_alarm_has_severity_owner_addresses_and_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://flow.example/")
-    config = write_project(tmp_path, owner='"hours-team"')
-    Alarm(str(config), "sessions")({"ti": instance(result=RESULT), "exception": refused()})
+    Alarm(str(write_project(tmp_path)), OWNERS)({"ti": instance(result=RESULT), "exception": refused()})
     (alarm,) = raised(tmp_path)
-    assert (alarm["status"], alarm["severity"], alarm["owner"]) == ("began", "critical", "hours-team")
+    assert (alarm["severity"], alarm["owner"], alarm["exit_code"]) == ("critical", "hours-team", 5)
+    assert (alarm["pipeline"], alarm["dag"], alarm["task"]) == ("sessions", "sessions__quality", "quality")
+    assert alarm["reason"] == "a pane came twice"
     assert alarm["run_url"] == "https://flow.example/dags/sessions__quality/runs/r%201"
     assert alarm["log_url"] == "https://flow.example/log"
     assert alarm["report_url"] == "https://flow.example/tidegate/pipelines/sessions/reports/7"
     assert alarm["docs_url"] == "https://flow.example/tidegate/pipelines/sessions/checks/index.html"
     assert alarm["failed"] == [{name: value for name, value in CHECK.items() if name != "success"}]
+    assert datetime.fromisoformat(alarm["at"]).tzinfo == UTC
+
+
+def test_each_failed_task_is_one_message_with_owner_pipeline_task_reason_and_what_to_do(tmp_path: Path) -> None:
+    config = write_project(
+        tmp_path, notifiers=f'[{{ notifier = "{__name__}:Kept", text = "{{{{ tidegate.text }}}}" }}]'
+    )
+    SENT.clear()
+    for run in ("1", "2"):
+        given = {"ti": instance("watermark", "watch", run), "exception": RuntimeError("the watermark lies behind")}
+        Alarm(str(config), OWNERS)(given)
+    (text, other) = SENT
+    why = f"`tidegate why sessions --config {config}`"
+    assert text.splitlines() == [
+        "sessions: task watermark of sessions__watch failed (for hours-team)",
+        "the watermark lies behind",
+        f"Check that the stream is running and that the source gets rows: {why} says what windows are waiting for.",
+        "/dags/sessions__watch/runs/1",
+    ]
+    assert other.endswith("/runs/2")
+    assert [alarm["severity"] for alarm in raised(tmp_path)] == ["warning", "warning"]
+
+
+def test_a_notifier_that_fails_is_named_and_the_others_are_called_all_the_same(tmp_path: Path) -> None:
+    text = "{{ tidegate.pipeline }}: {{ tidegate.reason }}"
+    notifiers = f'[{{ notifier = "{__name__}:Failing" }}, {{ notifier = "{__name__}:Kept", text = "{text}" }}]'
+    config = str(write_project(tmp_path, notifiers=notifiers))
+    SENT.clear()
+    with pytest.raises(TidegateError, match="Failing: ConnectionError: no answer"):
+        Alarm(config, OWNERS)({"ti": instance("stream", "stream"), "exception": RuntimeError("disk full")})
+    assert SENT == ["sessions: disk full"]
+    assert len(raised(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "code", "told"),
+    [
+        ("windows", 1, "Read the log"),
+        ("windows", 2, "Correct the Param"),
+        ("windows", 3, "do what the reason says"),
+        ("windows", 4, "stop it (`tidegate stop hours`)"),
+        ("quality", 5, "held back until a check passes"),
+        ("windows", 130, "SIGINT ended the command"),
+        ("windows", 137, "SIGKILL ended the command"),
+        ("windows", 255, "Read the log"),
+        ("windows", None, "Read the log"),
+        ("watermark", None, "`tidegate why hours` says what windows are waiting for"),
+        ("deadline", None, "waiting for a slot"),
+    ],
+)
+def test_what_to_do_follows_from_the_task_and_the_exit_code(task: str, code: int | None, told: str) -> None:
+    assert told in what_to_do(task, code, "hours")
 
 
 @pytest.mark.parametrize(("entry", "owner"), [({}, "platform"), ({"owner": '"hours-team"'}, "hours-team")])
@@ -125,83 +144,32 @@ def test_an_alarm_alone_says_whose_it_is_where_two_projects_have_a_pipeline_of_t
 ) -> None:
     config = write_project(tmp_path, deadline_minutes="1", **entry)
     dags = project_dags(config, prefix="team_b_", default_args={"owner": "platform"})
-    (fails, *_), (ends, *_) = (
-        getattr(dags["team_b_sessions__quality"].get_task("quality"), f"on_{end}_callback")
-        for end in ("failure", "success")
-    )
+    (fails,) = dags["team_b_sessions__quality"].get_task("quality").on_failure_callback
     fails({"ti": instance(), "exception": refused()})
-    ends({"ti": instance()})
     (deadline,) = dags["team_b_sessions__backfill"].deadline
     assert (deadline.interval, dags["team_b_sessions__quality"].deadline) == (timedelta(minutes=1), None)
     assert deadline.callback.path == f"{deadline_missed.__module__}.deadline_missed"
     missed = {"dag_run": {"dag_id": "d", "dag_run_id": "r"}, "deadline": {"deadline_time": "2024-03-04T01:00:00Z"}}
     asyncio.run(deadline_missed(missed, **deadline.callback.kwargs))
     told = [(alarm["owner"], alarm["pipeline"], alarm["project"], alarm["name"]) for alarm in raised(tmp_path)]
-    assert told == [(owner, "team_b_sessions", str(config), "sessions")] * 3
+    assert told == [(owner, "team_b_sessions", str(config), "sessions")] * 2
     assert raised(tmp_path)[-1]["task"] == "deadline"
     assert "run r of d had not ended by its deadline, 2024-03-04T01:00:00Z" in raised(tmp_path)[-1]["reason"]
 
 
-def test_an_incident_raises_one_alarm_and_one_when_it_ends(tmp_path: Path) -> None:
-    config = str(write_project(tmp_path))
-    fails, ends = Alarm(config, "sessions"), AlarmEnds(config, "sessions")
-    silence = RuntimeError("the watermark lies behind")
-    watch = [instance("watermark", "watch", run) for run in ("1", "2", "3", "4", "5")]
-    ends({"ti": watch[0]})
-    for each in watch:
-        fails({"ti": each, "exception": silence})
-    fails({"ti": instance("stream", "stream"), "exception": refused(3)})
-    assert [(alarm["task"], alarm["status"], alarm["severity"]) for alarm in raised(tmp_path)] == [
-        ("watermark", "began", "warning"),
-        ("stream", "began", "error"),
-    ]
-    for each in watch[:2]:
-        ends({"ti": each})
-    (_, _, ended) = raised(tmp_path)
-    assert (ended["task"], ended["status"], ended["severity"]) == ("watermark", "ended", "info")
-    assert ended["since"] == raised(tmp_path)[0]["at"]
-    fails({"ti": watch[0], "exception": silence})
-    assert len(raised(tmp_path)) == 4, "a new incident"
-
-
-def test_another_failure_of_the_same_task_is_another_incident(tmp_path: Path) -> None:
-    fails = Alarm(str(write_project(tmp_path)), "sessions")
-    for result in (RESULT, RESULT, {**RESULT, "checks": [CHECK, {**CHECK, "columns": "events"}]}):
-        fails({"ti": instance(result=result), "exception": refused()})
-    fails({"ti": instance(), "exception": refused(2)})
-    assert [len(alarm["failed"]) for alarm in raised(tmp_path)] == [1, 2, 0]
-
-
-def test_a_try_that_failed_and_whose_worker_is_missed_then_raises_one_alarm(tmp_path: Path) -> None:
-    """A busy scheduler mistakes a worker that has already reported for dead, and calls the callback again."""
-    fails = Alarm(str(write_project(tmp_path)), "sessions")
-    fails({"ti": instance(), "exception": refused()})
-    fails({"ti": instance(), "exception": None})
-    assert [alarm["exit_code"] for alarm in raised(tmp_path)] == [5]
-    fails({"ti": instance(run="r 2"), "exception": None})
-    assert [alarm["exit_code"] for alarm in raised(tmp_path)] == [5, None], "the task of another run died"
-
-
-def test_each_interval_of_a_backfill_is_an_incident_of_its_own_and_its_checks_are_one(tmp_path: Path) -> None:
-    config = str(write_project(tmp_path))
-    fails, ends = Alarm(config, "sessions"), AlarmEnds(config, "sessions")
-    for run in ("monday", "tuesday"):
-        fails({"ti": instance("windows", "backfill", run), "exception": refused(3)})
-        fails({"ti": instance("quality", "backfill", run), "exception": refused()})
-    ends({"ti": instance("windows", "backfill", "tuesday")})
-    assert [(alarm["task"], alarm["run"], alarm["status"]) for alarm in raised(tmp_path)] == [
-        ("windows", "monday", "began"),
-        ("quality", "monday", "began"),
-        ("windows", "tuesday", "began"),
-        ("windows", "tuesday", "ended"),
-    ]
+def test_a_task_that_airflow_lost_has_a_message_without_an_exit_code(tmp_path: Path) -> None:
+    """Airflow's DAG processor then calls the callback with a context that has no exception."""
+    Alarm(str(write_project(tmp_path)), OWNERS)({"ti": instance("stream", "stream")})
+    (alarm,) = raised(tmp_path)
+    assert alarm["exit_code"] is None
+    assert alarm["reason"] == "Airflow lost the task: its process or its worker was killed"
 
 
 @pytest.mark.parametrize(("state", "alarms"), [("failed", 0), ("success", 0), ("running", 1), (None, 1)])
 def test_a_task_that_somebody_marked_while_it_ran_raises_no_alarm(
     state: str | None, alarms: int, tmp_path: Path
 ) -> None:
-    fails = Alarm(str(write_project(tmp_path)), "sessions", state_of=lambda dag, run, task: state)
+    fails = Alarm(str(write_project(tmp_path)), OWNERS, state_of=lambda dag, run, task: state)
     fails({"ti": instance("stream", "stream"), "exception": CommandFailed("ended", 143, "Terminated")})
     assert len(raised(tmp_path)) == alarms
     fails({"ti": instance("stream", "stream"), "exception": refused(3)})

@@ -10,17 +10,17 @@ from zoneinfo import ZoneInfo
 
 import jinja2
 import pytest
-from airflow.sdk import DAG, Asset, BaseNotifier
+from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
-from tests.dags.project import task_instance, write_project
+from tests.dags.project import write_project
 from tidegate.pipelines.airflow import project_dags
-from tidegate.pipelines.airflow.alarms import Alarm, AlarmEnds
+from tidegate.pipelines.airflow.alarms import Alarm
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.airflow.report_link import PageLink, report_url
 from tidegate.pipelines.definition.config import load_config
-from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.errors import UsageError
 
 KINDS = ("backfill", "stream", "restart", "quality")
 """The DAGs of a pipeline without further settings."""
@@ -92,7 +92,6 @@ def test_what_a_pipeline_sets_goes_before_default_args_and_these_before_our_defa
             assert task.executor_config == {"KubernetesExecutor": "x"}
             assert [type(each) for each in task.on_failure_callback[:1]] == [Alarm]
             assert task.on_failure_callback[1:] == [theirs]
-            assert [type(each) for each in task.on_success_callback] == [AlarmEnds]
             assert task.pool == "shared"
             if isinstance(task, TidegateOperator):
                 assert task.retries == 5
@@ -168,43 +167,3 @@ def test_a_param_of_the_restart_is_named_with_its_dag(tmp_path: Path) -> None:
     hook: Any = project_dags(write_project(tmp_path))["sessions__stream"].get_task("stream")._pre_execute_hook
     with pytest.raises(AirflowFailException, match="but of sessions__restart: trigger that one"):
         hook({"dag_run": SimpleNamespace(conf={"take_over": True})})
-
-
-TOLD: list[Any] = []
-
-
-class Kept(BaseNotifier):
-    """A notifier that records what it is sent."""
-
-    template_fields = ("text",)
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
-
-    def notify(self, context: Any) -> None:
-        TOLD.append((self.text, context["tidegate"]["status"]))
-
-
-class Failing(BaseNotifier):
-    """A notifier whose service does not respond."""
-
-    def notify(self, context: Any) -> None:
-        raise ConnectionError("no answer")
-
-
-def test_notifiers_hear_of_the_begin_and_the_end_of_an_incident_even_if_one_fails(tmp_path: Path) -> None:
-    text = "{{ tidegate.pipeline }}: {{ tidegate.reason }}"
-    notifiers = f'[{{ notifier = "{__name__}:Failing" }}, {{ notifier = "{__name__}:Kept", text = "{text}" }}]'
-    file = str(write_project(tmp_path, notifiers=notifiers))
-    task = SimpleNamespace(owner="billing", result=None)
-    instance = task_instance("sessions__stream", "stream", task=task)
-    context = {"ti": instance, "exception": RuntimeError("disk full")}
-    TOLD.clear()
-    with pytest.raises(TidegateError, match="Failing: ConnectionError: no answer"):
-        Alarm(file, "sessions")(context)
-    Alarm(file, "sessions")(context)
-    with pytest.raises(TidegateError, match="no answer"):
-        AlarmEnds(file, "sessions")({"ti": instance})
-    assert [status for _, status in TOLD] == ["began", "ended"], "once for an incident"
-    assert TOLD[0][0] == "sessions: disk full"

@@ -27,10 +27,8 @@ from airflow.serialization.serialized_objects import DagSerialization
 from deltalake import DeltaTable
 from fastapi.testclient import TestClient
 
-from tests.dags.project import task_instance, write_project
+from tests.dags.project import write_project
 from tidegate.pipelines.airflow import page, project_dags
-from tidegate.pipelines.airflow.alarms import Alarm
-from tidegate.pipelines.airflow.operator import CommandRefused
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_of
 from tidegate.pipelines.errors import StoreFailed
@@ -138,12 +136,6 @@ def test_a_line_tells_nothing_of_a_pipeline_that_the_user_may_not_read(client: T
         assert client.get(f"/summaries{wrong}").status_code == 422
 
 
-def damage_incidents(folder: Path) -> None:
-    file = folder / ".work" / "incidents" / "sessions.json"
-    file.parent.mkdir(parents=True)
-    file.write_text("{not json")
-
-
 def damage_state(folder: Path) -> None:
     tables = PipelineTables(warehouse_of(load_config(folder / "tidegate.toml")), "sessions")
     for entry in Path(tables.path("state"), "_delta_log").glob("*.json"):
@@ -166,7 +158,7 @@ def plant_link(folder: Path) -> None:
     (folder / ".work" / "quality" / "sessions").symlink_to("/proc/self")
 
 
-@pytest.mark.parametrize("damage", [damage_incidents, damage_state, damage_epochs, remove_pipeline, plant_link])
+@pytest.mark.parametrize("damage", [damage_state, damage_epochs, remove_pipeline, plant_link])
 def test_a_pipeline_that_can_not_be_read_has_an_error_of_its_own(
     damage: Callable[[Path], None], client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,27 +172,10 @@ def test_a_pipeline_that_can_not_be_read_has_an_error_of_its_own(
     log_in("sound__stream", "damaged__stream")
     damage(tmp_path / "damaged")
     bad, good = client.get("/summaries?name=damaged&name=sound").json()
-    assert (good["epoch"], good["error"], good["alarms"]) == (2, None, 0)
-    details = client.get("/pipelines/damaged").json()
-    if damage is damage_incidents:
-        assert bad["epoch"] == details["epoch"] == 2
-        assert bad["alarms"] is None
-        for told in (bad, details):
-            assert "sessions.json, the file of the open alarms, is damaged. Remove it" in told["alarms_error"]
-    else:
-        assert bad["error"]
-        assert details["error"]
+    assert (good["epoch"], good["error"]) == (2, None)
+    assert bad["error"]
+    assert client.get("/pipelines/damaged").json()["error"]
     assert client.get("/pipelines/sound").json()["epoch"] == 2
-
-
-def test_a_damaged_file_of_alarms_keeps_no_alarm_from_being_raised(client: TestClient, tmp_path: Path) -> None:
-    log_in("sessions__stream")
-    damage_incidents(tmp_path)
-    Alarm(str(tmp_path / "tidegate.toml"), "sessions")(
-        {"ti": task_instance("sessions__quality"), "exception": CommandRefused("m", 5, "bad")}
-    )
-    assert '"exit_code": 5' in (tmp_path / ".work" / "alarms.jsonl").read_text()
-    assert line_of(client)["alarms"] == 1, "the file was written again"
 
 
 @pytest.mark.parametrize("path", ["/pipelines", "/summaries?name=sessions", "/pipelines/sessions"])
@@ -258,10 +233,10 @@ def test_a_page_beside_the_reports_is_served_as_they_are(client: TestClient, tmp
     assert client.get("/pipelines/sessions/reports/..%2Fadvice.html").status_code == 404
 
 
-def test_what_an_operator_looks_for_is_there(client: TestClient, tmp_path: Path) -> None:
+def test_what_an_operator_looks_for_is_there(client: TestClient) -> None:
     log_in("sessions__stream")
     shown = client.get("/pipelines/sessions").json()
-    assert (shown["driven_by"], shown["alarms"]) == ("stream", [])
+    assert shown["driven_by"] == "stream"
     line = line_of(client)
     assert (line["late"], line["rejected"], line["epoch"], line["unpublished"]) == (1, 1, 2, None)
     assert line["watermark"] == shown["watermark"]
@@ -269,11 +244,6 @@ def test_what_an_operator_looks_for_is_there(client: TestClient, tmp_path: Path)
     newest = shown["epochs"][0]
     assert (newest["seconds"], newest["events_in"], newest["events_a_second"]) == (1.0, 4, 4)
     assert shown["quality"]["checked_at"] is None
-    instance = task_instance("sessions__quality")
-    Alarm(str(tmp_path / "tidegate.toml"), "sessions")({"ti": instance, "exception": CommandRefused("m", 5, "bad")})
-    (alarm,) = client.get("/pipelines/sessions").json()["alarms"]
-    assert (alarm["place"], alarm["what"]) == ("sessions__quality/quality", "5")
-    assert line_of(client)["alarms"] == 1
 
 
 def test_acknowledged_windows_are_shown_with_their_reason(client: TestClient, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """Sensors and watches read the newest snapshot and start no JVM. The task that fails after a check that held back
-partitions: its exit code, its alarm, and its end.
+partitions: its exit code and its alarm.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.expectations.quality_lake import QualityLake, at, hour_lake, session_
 from tests.expectations.test_acknowledge import FEW, acknowledged
 from tests.expectations.test_failed_expectation import checked, project
 from tidegate.pipelines.airflow import project_dags, triggers
-from tidegate.pipelines.airflow.alarms import describe, incident_of
+from tidegate.pipelines.airflow.alarms import describe
 from tidegate.pipelines.airflow.operator import CommandRefused
 from tidegate.pipelines.airflow.sensors import SnapshotSensor
 from tidegate.pipelines.airflow.tasks import HELD, HeldPartitions, StaleNote, StopStream, WatermarkWatch
@@ -195,17 +195,16 @@ def test_it_fails_with_what_the_check_found_until_all_is_right(
     with pytest.raises(CommandRefused, match="epoch 2: 1 partitions of hours are held back") as failed:
         task.execute(given)
     config = load_config(tmp_path / "tidegate.toml")
-    alarm = describe(given | {"exception": failed.value}, config, "hours")
+    alarm = describe(given | {"exception": failed.value}, config, "hours", "airflow")
     assert (alarm["exit_code"], alarm["severity"]) == (5, "critical")
     (check,) = alarm["failed"]
     assert (check["columns"], check["limits"], check["failing"]) == ("events", "max_value 3.0", 1)
     assert check["examples"][0]["key"] == "user a"
     assert "user a" in alarm["reason"]
-    assert incident_of(given["ti"]) == "hours__backfill/held", "the next interval's check also looks at these windows"
     assert acknowledged(tmp_path, "events = 4") == 0
     given = context(task, result_of_check(tmp_path, capsys))
     assert task.execute(given)["held"] == 0
-    assert describe(given, config, "hours")["failed"] == []
+    assert describe(given, config, "hours", "airflow")["failed"] == []
 
 
 @pytest.mark.parametrize("hold", ["asset", "partitions"])

@@ -106,7 +106,7 @@ def test_a_fault_is_told_in_our_words_with_the_way_out(tmp_path: Path, text: str
         'warehouse = "s3://key:a/hush@bucket/x"',
         'backups = "https://key:hush@host/x"',
         ENTRY + 'storage_options = { AWS_SECRET_ACCESS_KEY = "hush" }',
-        ENTRY + 'on_failure = { token = "hush" }',
+        ENTRY + 'suite = { token = "hush" }',
         'pipelines = "hush"',
         '[pipelines]\nhours = ["hush"]',
     ],

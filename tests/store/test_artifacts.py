@@ -232,7 +232,7 @@ def test_an_alarm_of_any_host_is_among_those_of_the_project(server: S3Server, bu
     failed = CommandRefused("quality ended: a pane came twice", 5, "a pane came twice")
     for file, host in zip(two_hosts(tmp_path, bucket, server), ("first", "second"), strict=True):
         instance = SimpleNamespace(dag_id="sessions__backfill", run_id=host, task_id="backfill", try_number=1)
-        Alarm(str(file), "sessions")({"ti": instance, "exception": failed})
+        Alarm(str(file), {"sessions": "airflow"})({"ti": instance, "exception": failed})
     artifacts = artifacts_of(load_config(tmp_path / "first" / "tidegate.toml"))
     alarms = [json.loads(artifacts.read(name) or b"") for name in artifacts.names("alarms")]
     assert sorted(alarm["run"] for alarm in alarms) == ["first", "second"]

@@ -114,7 +114,7 @@ class Table(BaseModel):
 
 
 class Notifier(BaseModel):
-    """An Airflow notifier, called when an incident begins and when it ends; the other keys are its arguments."""
+    """An Airflow notifier, called once for each failed task; the other keys are its arguments."""
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
@@ -213,9 +213,7 @@ class PipelineEntry(Table):
     executor_config: dict[str, Any] = {}
     """`executor_config` of the tasks, for Airflow's executor."""
     notifiers: tuple[Notifier, ...] = ()
-    """Airflow notifiers, called when an incident begins and when it ends."""
-    on_failure: str | None = None
-    """Function, `package.module:function`, called with a dict when an incident begins and when it ends."""
+    """Airflow notifiers, called once for each failed task."""
     pool: str = "default_pool"
     """Airflow pool in which its Spark runs occupy a slot."""
     suite: str | None = None

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
-from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.failures import with_remedy
-from tidegate.pipelines.storage.artifacts import docs_folder, read_incidents, report_name
+from tidegate.pipelines.storage.artifacts import docs_folder, report_name
 from tidegate.pipelines.storage.credentials import masked
 
 if TYPE_CHECKING:
     from tidegate.pipelines.definition.config import Config
     from tidegate.pipelines.ledger.snapshots.head import SnapshotEntry
     from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-    from tidegate.pipelines.storage.artifacts import Artifacts
 
 SNAPSHOTS = 10
 """Number of the newest snapshots in the overview."""
@@ -121,7 +120,6 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
             {"name": name, "watermark": each.watermark, "idle": each.idle, "waited_for": each.aligned is not False}
             for name, each in sorted(manifest.partitions.items(), key=lambda item: item[1].watermark)[:SHOWN]
         ],
-        **_alarms(artifacts, tables.pipeline),
         "driver": str(lease) if lease is not None and lease.is_alive(now) else None,
         "snapshots": [_snapshot(tables, entry, reports) for entry in list_snapshots(tables, SNAPSHOTS)],
         "has_docs": artifacts.written_at(f"{docs_folder(tables.pipeline)}/index.html") is not None,
@@ -170,21 +168,6 @@ def _epoch(row: dict[str, Any]) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "events_a_second": round(row["events_in"] / seconds) if seconds else None,
     }
-
-
-def _alarms(artifacts: Artifacts, pipeline: str) -> dict[str, Any]:
-    """Return the open alarms, or why their file can't be read, which must not hide the tables."""
-    try:
-        return {"alarms": _open_alarms(read_incidents(artifacts, pipeline)), "alarms_error": None}
-    except Refused as error:
-        return {"alarms": [], "alarms_error": masked(str(error))}
-
-
-def _open_alarms(opened: dict[str, Any]) -> list[dict[str, Any]]:
-    alarms = [
-        {"place": at, "since": each["since"], "what": ", ".join(map(str, each["what"]))} for at, each in opened.items()
-    ]
-    return sorted(alarms, key=lambda alarm: str(alarm["since"]))
 
 
 def _snapshot(tables: PipelineTables, entry: SnapshotEntry, reports: Collection[str]) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
-from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.failures import with_remedy
 from tidegate.pipelines.ledger.host import system_clock
-from tidegate.pipelines.storage.artifacts import docs_folder, read_incidents
+from tidegate.pipelines.storage.artifacts import docs_folder
 from tidegate.pipelines.storage.credentials import masked
 
 if TYPE_CHECKING:
@@ -62,8 +62,6 @@ class Summary:
         quality_text: the same with the epoch of the check.
         checked_at: time of that check.
         failed: expectations that failed in it.
-        alarms: number of open alarms; None if they can't be read.
-        alarms_error: why they can't be read.
         has_docs: True if there are Data Docs.
     """
 
@@ -81,8 +79,6 @@ class Summary:
     quality_text: str | None = None
     checked_at: int | None = None
     failed: tuple[str, ...] = ()
-    alarms: int | None = None
-    alarms_error: str | None = None
     has_docs: bool = False
 
 
@@ -189,7 +185,6 @@ class Summaries:
             name,
             **{of: value for of, value in progress.items() if of != "timeline"},
             **checked,
-            **_alarms(project.artifacts, name),
             driver=str(lease) if lease is not None and lease.is_alive(now) else None,
             has_docs=project.artifacts.written_at(f"{docs_folder(name)}/index.html") is not None,
         )
@@ -259,13 +254,6 @@ def _quality(tables: PipelineTables, timeline: int) -> dict[str, Any]:
         "checked_at": int(checks["checked_at"][0].as_py().timestamp() * 1000) if len(checks) else None,
         "failed": tuple(sorted({row["expectation"] for row in checks.to_pylist() if not row["success"]})),
     }
-
-
-def _alarms(artifacts: Artifacts, pipeline: str) -> dict[str, Any]:
-    try:
-        return {"alarms": len(read_incidents(artifacts, pipeline))}
-    except Refused as error:
-        return {"alarms_error": masked(str(error))}
 
 
 @dataclass
