@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition import late, rejects
+from tidegate.pipelines.definition import epochs, late, rejects
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.column_names import input_rows
 from tidegate.pipelines.definition.columns import TIMESTAMP
@@ -47,6 +48,11 @@ from tidegate.windowing.time import Millis
 
 USABLE, KEY_TOO_LONG = -1, rejects.REASONS.index(rejects.KEY_TOO_LONG)
 """Status of a usable row. Other statuses are numbers of rejection reasons."""
+
+_USABLE = pa.scalar(USABLE, pa.int8())
+
+_OF_SETTINGS = [rejects.REASONS.index(reason) for reason in (rejects.NULL_KEY, rejects.BEFORE)]
+"""Reasons for which a row is rejected or not, depending on the settings of the code that reads it."""
 
 InColumns: TypeAlias = Callable[[pa.Table, Sequence[int]], pa.Table]
 """Function from rows with all source columns and their statuses to the columns by which rows are compared."""
@@ -84,11 +90,19 @@ class HeldRows:
     bound: BoundPipeline
     manifest: Manifest
 
+    @cached_property
+    def is_by_other_code(self) -> bool:
+        """True if other code ran in the lineage: it may have counted rows that the current code leaves out."""
+        where = of_line(self.manifest.line) & ~pc.field("stale")
+        rows = read_table(self.tables.warehouse, self.tables.newest(epochs.NAME), [epochs.FINGERPRINT], where=where)
+        return bool({*rows[epochs.FINGERPRINT].to_pylist()} - {None, self.bound.fingerprint})
+
     def separated(self, gone: pa.Table, in_columns: InColumns, names: Sequence[str]) -> DeletedRows:
         """Separate deleted rows by the table that contains them.
 
-        Among equal rows, those that are in no window are taken first: rejected ones, then late ones. The pipeline can't
-        distinguish them. The times of the rows were not compared with the commit time, so none counts as ahead of it.
+        A row that the current code rejects, and that table rejects lacks, was counted by other code. Among equal rows,
+        those that are in no window are taken first: rejected ones, then late ones. The pipeline can't distinguish them.
+        The times of the rows were not compared with the commit time, so none counts as ahead of it.
         """
         if not len(gone):
             return DeletedRows.of_no_tables(gone)
@@ -99,7 +113,11 @@ class HeldRows:
         is_left, stays = surplus(gone, in_columns(self._inputs(rejects.NAME, rejected), statuses), names)
         rejected = rejected.filter(pa.array(~stays))
         gone = gone.filter(pa.array(is_left))
-        gone = gone.filter(pc.equal(gone[STATUS], USABLE))
+        is_usable = pc.equal(gone[STATUS], USABLE)
+        if not pc.all(is_usable).as_py() and self.is_by_other_code:
+            is_usable = pc.or_(is_usable, pc.is_in(gone[STATUS], pa.array(_OF_SETTINGS, pa.int8())))
+        gone = gone.filter(is_usable)
+        gone = gone.set_column(gone.schema.get_field_index(STATUS), STATUS, pa.repeat(_USABLE, len(gone)))
         late_rows = self._late_near(gone)
         is_open = late.is_open(late_rows)
         waiting, reopened = late_rows.filter(is_open), late_rows.filter(pc.invert(is_open))
@@ -233,20 +251,22 @@ def changed_rows(
     gone, came = gone.filter(pa.array(kept_gone)), came.filter(pa.array(kept_came))
     written = np.array([file.written for _, file in listed], np.int64)
     came = _rejecting_ahead(came, written, source.columns.max_ahead)
-    deleted_count = len(gone)
+    dropped = [pa.concat_tables(tables) if (tables := read.dropped(side, until)) else None for side in sides]
+    gone_dropped, came_dropped = _surplus_of(*dropped)
+    if len(gone_dropped) and held is not None and held.is_by_other_code:
+        gone, gone_dropped = pa.concat_tables([gone, read.of_dropped(gone_dropped)]), gone_dropped.slice(0, 0)
+    deleted_count = len(gone) + len(gone_dropped)
     went = DeletedRows.of_no_tables(gone) if held is None else held.separated(gone, read.of_rows, names)
     is_usable = pc.equal(came[STATUS], USABLE)
     usable, rejected = _before(came.filter(is_usable), until), came.filter(pc.invert(is_usable))
-    dropped = [pa.concat_tables(tables) if (tables := read.dropped(side, until)) else None for side in sides]
-    gone_dropped, came_dropped = _surplus_of(*dropped)
     events = [name for name in names if name not in (STATUS, PARTITION)]
     return ChangedRows(
         gone=_before(went.usable, until).select(events),
         came=usable.select(events),
         files=files,
         rejected=rejected.select([FILE, PLACE, STATUS]),
-        deleted_unusable=deleted_count - len(went.usable) - len(went.late) + gone_dropped,
-        dropped=came_dropped,
+        deleted_unusable=deleted_count - len(went.usable) - len(went.late),
+        dropped=len(came_dropped),
         largest=_largest(_before(came.filter(_is_counted(came)), until)),
         by_feed=changed.by_feed,
         deleted_late=went.late.select(events),
@@ -328,6 +348,13 @@ class _Read:
                 columns[name] = pc.if_else(long, shown, column)
         return pa.table(columns)
 
+    def of_dropped(self, rows: pa.Table) -> pa.Table:
+        """Return rows that `where` drops like those that it keeps, without those that have no usable time."""
+        columns = self.source.columns
+        _, timely = columns.timely(columns.derive(rows, [columns.timestamp])[columns.timestamp], None)
+        rows = rows.filter(pa.array(timely))
+        return self.of_rows(rows, [USABLE] * len(rows))
+
     def dropped(self, side: Sequence[EvaluatedRows], until: Millis) -> list[pa.Table]:
         """Return the rows before `until` that `where` drops, with the columns of the source."""
         columns, tables = self.source.columns, []
@@ -357,12 +384,13 @@ def _rejecting_ahead(came: pa.Table, written: Int64s, max_ahead: Millis) -> pa.T
     return came.set_column(place, came.schema.field(place), pa.array(np.where(ahead, reason, statuses).astype(np.int8)))
 
 
-def _surplus_of(gone: pa.Table | None, came: pa.Table | None) -> tuple[int, int]:
-    """Return the indices of rows that only one of two tables has. None stands for an empty table."""
+def _surplus_of(gone: pa.Table | None, came: pa.Table | None) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that only one of two tables has. None stands for an empty table."""
     if gone is None or came is None:
-        return 0 if gone is None else len(gone), 0 if came is None else len(came)
+        nothing = pa.table({})
+        return nothing if gone is None else gone, nothing if came is None else came
     only_gone, only_came = surplus(gone, came, gone.column_names)
-    return int(only_gone.sum()), int(only_came.sum())
+    return gone.filter(pa.array(only_gone)), came.filter(pa.array(only_came))
 
 
 def _largest(rows: pa.Table) -> dict[str, Millis]:

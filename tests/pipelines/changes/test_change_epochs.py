@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,46 @@ def test_an_update_retracts_the_pane_that_stands_and_publishes_the_new(lake: Lak
         name: manifest.counters[name] for name in ("events_in", "on_time", "rows_gone", "taken_back", "withdrawn")
     }
     assert counted == {"events_in": 1, "on_time": 1, "rows_gone": 1, "taken_back": 1, "withdrawn": 1}
+
+
+@pytest.mark.parametrize("made", [hourly_pipeline, session_pipeline])
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ({}, {"where": "value <> 4"}),
+        ({}, {"where": "twice <> 8", "columns": {"twice": "value * 2"}}),
+        ({"where": "value <> 99"}, {"where": "value <> 4"}),
+        ({"null_keys": "keep"}, {"null_keys": "reject"}),
+        ({}, {"source": replace(CORRECTING, not_before=datetime(2024, 3, 1, 10, 30))}),
+    ],
+)
+def test_a_deleted_row_leaves_its_window_although_the_current_code_would_not_count_it(
+    older: dict[str, Any], newer: dict[str, Any], made: Callable[..., Pipeline], tmp_path: Path
+) -> None:
+    lake, key = Lake(tmp_path), None if "null_keys" in older else "bob"
+    lake.append((key, at("10:00"), 4), (key, at("12:00"), 3), ("end", at("20:00"), 1))
+    before, after = (made(**{"source": CORRECTING, **code}) for code in (older, newer))
+    lake.stream(LOCAL, before)
+    DeltaTable(lake.path("events")).delete("value = 4")
+    (manifest, *_) = lake.stream(LOCAL, after)
+    assert (manifest.counters["rows_gone"], manifest.counters["taken_back"]) == (1, 1)
+    assert [row["total"] for row in lake.latest(after).to_pylist()] == [3]
+    assert broken_in(lake.tables(after), after) == set()
+
+
+def test_a_row_that_was_never_counted_is_not_taken_back_after_a_change_of_code(tmp_path: Path) -> None:
+    """Table rejects has one of them, and `where` of all code dropped the other, whose window is computed in vain."""
+    lake = Lake(tmp_path)
+    before = hourly_pipeline(source=CORRECTING, where="value <> 4")
+    after = hourly_pipeline(source=CORRECTING, where="value <> 4", allowed_lateness=timedelta(hours=1))
+    lake.append((None, at("10:00"), 4), (None, at("10:00"), 5), ("bob", at("10:00"), 3), ("end", at("20:00"), 1))
+    lake.stream(LOCAL, before)
+    DeltaTable(lake.path("events")).delete("value > 3")
+    (manifest, *_) = lake.stream(LOCAL, after)
+    assert manifest.counters["rows_gone"] == 2
+    assert [row["total"] for row in lake.latest(after).to_pylist()] == [3]
+    assert len(lake.rows(after, "rejects")) == 0
+    assert broken_in(lake.tables(after), after) == set()
 
 
 def test_a_window_that_loses_all_its_rows_is_retracted_and_may_come_again(lake: Lake) -> None:
