@@ -173,6 +173,9 @@ def test_a_signed_in_user_reads_the_report_and_data_docs_through_the_page(
     page.goto(f"{cluster.url}/plugin/tidegate")
     frame = page.frame_locator("iframe")
     frame.locator("main[data-loaded]").wait_for(timeout=60_000)
+    row = frame.locator(f"[data-row={HOURS}]")
+    expect(row).to_contain_text("1 open alarm")
+    row.locator(".name").click()
     card = frame.locator(f"[data-pipeline={HOURS}]")
     keep(page, "cluster-page")
     with page.expect_popup() as opened:
