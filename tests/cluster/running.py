@@ -103,12 +103,13 @@ class Cluster:
         return done
 
     def up(self) -> None:
-        """Start everything, and wait until it is healthy."""
+        """Start everything with the values of .env, and wait until it is healthy."""
+        # The secret that signs logins may be another one.
+        self._token = None
         self.compose("up", "-d", "--no-build")
         self.wait_for_health()
 
     def down(self, *, volumes: bool = False) -> None:
-        self._token = None
         self.compose("down", *(["--volumes"] if volumes else []))
 
     def id_of(self, service: str) -> str:

@@ -14,6 +14,7 @@ from tests.cluster.running import Cluster, new_secrets
 pytestmark = [pytest.mark.containers, pytest.mark.long, pytest.mark.timeout(3600), pytest.mark.usefixtures("flights")]
 
 MEGABYTE = bytes(1 << 20)
+CONNECTION = "of_a_user"
 
 
 @pytest.mark.parametrize("service", ["airflow-scheduler", "spark-worker-1", "spark-master", "store", "postgres"])
@@ -59,6 +60,8 @@ def _fill(file: Path) -> None:
 
 def test_a_run_ends_right_after_every_secret_was_rotated(cluster: Cluster) -> None:
     """In the order of the page on clusters."""
+    connections = ("airflow-scheduler", "airflow", "connections")
+    cluster.exec(*connections, "add", CONNECTION, "--conn-type", "generic", "--conn-password", "hushed", check=False)
     old, new = dict(cluster.env), new_secrets()
     # The name of the store's user stays, because it owns the bucket.
     rotated = {name: new[name] for name in new if name.endswith(("_PASSWORD", "_SECRET", "_SECRET_KEY"))}
@@ -70,6 +73,8 @@ def test_a_run_ends_right_after_every_secret_was_rotated(cluster: Cluster) -> No
     cluster.exec("airflow-scheduler", "airflow", "rotate-fernet-key")
     cluster.write_env(AIRFLOW_FERNET_KEY=new["AIRFLOW_FERNET_KEY"])
     cluster.up()
+    read = cluster.exec(*connections, "get", CONNECTION, "--output", "json")
+    assert '"password": "hushed"' in read, "the new key alone decrypts it"
     assert run_next_day(cluster)["state"] == "success"
     assert_as_without_faults(cluster)
     environments = [str(cluster.inspect(name)["Config"]["Env"]) for name in ("postgres", "store", "airflow-scheduler")]

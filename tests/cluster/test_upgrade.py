@@ -1,4 +1,4 @@
-"""The image of the commit before is replaced with that of the working tree, on the same volumes."""
+"""The image before the last commit that changed it is replaced with that of the working tree, on the same volumes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,18 @@ IMAGE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["a
 NEWER = "localhost/tidegate-tests/newer"
 
 
+def _git(*arguments: str) -> bytes:
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=True).stdout
+
+
 @pytest.fixture
 def older(cluster: Cluster, tmp_path: Path) -> str:
-    """Name of the image of the commit before."""
+    """Name of the image before the last commit that changed it."""
     name, source = "localhost/tidegate-tests/older", tmp_path / "source"
     source.mkdir()
-    tar = subprocess.run(["git", "-C", str(ROOT), "archive", "HEAD^"], capture_output=True, check=True).stdout
+    context = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    changed = _git("rev-list", "-1", "HEAD", "--", "Dockerfile", *context).decode().strip()
+    tar = _git("archive", f"{changed}^")
     subprocess.run(["tar", "-x", "-C", str(source)], input=tar, check=True)
     cluster.engine.run("build", "--tag", name, str(source))
     return name
