@@ -5,6 +5,7 @@ FROM python:3.11.14-slim-bookworm AS build
 WORKDIR /build
 COPY requirements.lock pyproject.toml ./
 COPY deployment/locked deployment/
+RUN apt-get update && apt-get install -y --no-install-recommends binutils
 # The final image gets the runtime packages, without tools for tests and docs; the build tools stay in this stage.
 RUN deployment/locked uv hatchling > build.lock && deployment/locked all > image.lock \
     && pip install --no-cache-dir --require-hashes -r build.lock \
@@ -12,6 +13,8 @@ RUN deployment/locked uv hatchling > build.lock && deployment/locked all > image
     && uv pip sync --python /opt/venv/bin/python --require-hashes --no-cache image.lock \
     # Packages bring their own tests, which nothing imports.
     && find /opt/venv/lib -type d -name tests -prune -exec rm -r {} + \
+    # Some libraries have symbols for debuggers. Those in *.libs were changed after they were linked, which strip can break.
+    && find /opt/venv/lib -name '*.so*' -not -path '*.libs/*' -exec strip --strip-unneeded {} + \
     && /opt/venv/bin/python -m compileall -q -j 0 /opt/venv/lib
 
 COPY README.md LICENSE tidegate.toml ./

@@ -18,6 +18,11 @@ ROOT = HERE.parent.parent
 DEBIAN = "localhost/tidegate-tests/debian:bookworm"
 CERTIFICATES = Path("/usr/local/share/ca-certificates")
 GATEWAY = "github.com/versity/versitygw/cmd/versitygw"
+CLEAN = """\
+DPkg::Post-Invoke { "rm -f /var/cache/apt/archives/*.deb /var/cache/apt/*.bin || true"; };
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+"""
 _TARGETS = {"python": "python", "postgres": "postgres", "versitygw": "store"}
 """Stage of base/Dockerfile by the last word of an image's name."""
 
@@ -74,5 +79,10 @@ def _make_debian(engine: Engine) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root, archive = Path(folder) / "root", Path(folder) / "root.tar"
         subprocess.run(["debootstrap", "--variant=minbase", "bookworm", str(root)], check=True, capture_output=True)
+        # As in Debian's own image, apt keeps no packages, and no indices of them.
+        (root / "etc" / "apt" / "apt.conf.d" / "docker-clean").write_text(CLEAN)
+        for folder in ("var/cache/apt", "var/lib/apt/lists"):
+            for file in filter(Path.is_file, (root / folder).rglob("*")):
+                file.unlink()
         subprocess.run(["tar", "-C", str(root), "-cf", str(archive), "."], check=True)
         engine.run("import", str(archive), DEBIAN)
