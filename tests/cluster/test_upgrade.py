@@ -10,7 +10,7 @@ import yaml
 
 from tests.cluster.bases import ROOT
 from tests.cluster.duty import assert_as_without_faults, begin_next_day, run_next_day
-from tests.cluster.running import Cluster
+from tests.cluster.running import STAYING, Cluster
 
 pytestmark = [pytest.mark.containers, pytest.mark.long, pytest.mark.timeout(3600), pytest.mark.usefixtures("flights")]
 
@@ -25,14 +25,26 @@ def _git(*arguments: str) -> bytes:
 @pytest.fixture
 def older(cluster: Cluster, tmp_path: Path) -> str:
     """Name of the image before the last commit that changed it."""
-    name, source = "localhost/tidegate-tests/older", tmp_path / "source"
-    source.mkdir()
     context = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     changed = _git("rev-list", "-1", "HEAD", "--", "Dockerfile", *context).decode().strip()
+    name, source = f"localhost/tidegate-tests/before:{changed}", tmp_path / "source"
+    if cluster.engine.has_image(name):
+        return name
+    source.mkdir()
     tar = _git("archive", f"{changed}^")
     subprocess.run(["tar", "-x", "-C", str(source)], input=tar, check=True)
     cluster.engine.run("build", "--tag", name, str(source))
     return name
+
+
+def _id_of(cluster: Cluster, image: str) -> str:
+    return cluster.engine.run("image", "inspect", "--format", "{{.Id}}", image).stdout.strip().removeprefix("sha256:")
+
+
+def _images(cluster: Cluster) -> set[str]:
+    """Return the ids of the images of Airflow's and Spark's containers."""
+    services = [name for name in STAYING if name not in ("postgres", "store")]
+    return {str(cluster.inspect(name)["Image"]).removeprefix("sha256:") for name in services}
 
 
 def test_a_run_with_the_newer_image_continues_what_the_older_one_began(cluster: Cluster, older: str) -> None:
@@ -40,11 +52,13 @@ def test_a_run_with_the_newer_image_continues_what_the_older_one_began(cluster: 
     try:
         cluster.engine.run("tag", older, IMAGE)
         cluster.up()
+        assert _images(cluster) == {_id_of(cluster, older)}
         assert run_next_day(cluster)["state"] == "success"
         assert_as_without_faults(cluster)
         unfinished = begin_next_day(cluster)
     finally:
         cluster.engine.run("tag", NEWER, IMAGE)
         cluster.up()
+    assert _images(cluster) == {_id_of(cluster, NEWER)}
     assert unfinished.ended()["state"] == "success", "begun with one image, and ended with the other"
     assert_as_without_faults(cluster)
