@@ -35,7 +35,8 @@ from tidegate.pipelines.ledger.tables.files import (
     with_footers,
     write_rows,
 )
-from tidegate.pipelines.ledger.tables.pipeline_tables import Handles, PipelineTables
+from tidegate.pipelines.ledger.tables.keys import are_forgotten
+from tidegate.pipelines.ledger.tables.pipeline_tables import FEED, Handles, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, stored_schema
 
@@ -105,7 +106,7 @@ def _create(tables: PipelineTables, key: Sequence[str], wanted: WindowsTable, re
     rows = arrow_schema(tables.newest(results.NAME))
     windows.check_partitions(tables.pipeline, rows.names, wanted)
     unit = wanted.partition_by
-    schema = windows.schema(rows, key, unit).with_metadata({windows.EARLY: str(wanted.early).lower()})
+    schema = windows.schema(rows, key, unit).with_metadata({windows.EARLY: str(wanted.early).lower(), FEED: "true"})
     partitions = [windows.PARTITIONS[unit]] if unit in windows.PARTITIONS else []
     tables.create({windows.NAME: schema}, partitions, replace=replace)
 
@@ -134,7 +135,10 @@ def publish_windows(
         if step.widen():
             continue
         try:
-            step.commit(added, manifest)
+            if since is not None and _only_forgot(tables, since, source, manifest):
+                step.forget(manifest)
+            else:
+                step.commit(added, manifest)
         except Outrun:
             continue
         handles.keep(windows.NAME, handle)
@@ -202,6 +206,24 @@ def _added(tables: PipelineTables, since: Shown, source: DeltaTable) -> list[str
     return added if since.results <= source.version() else None
 
 
+def _only_forgot(tables: PipelineTables, since: Shown, source: DeltaTable, manifest: Manifest) -> bool:
+    """Return True if an epoch that forgets keys is all that changed the rows of `results` since a version."""
+    if manifest.kind != "forget" or since.results > source.version():
+        return False
+    log = TableLog(tables, results.NAME)
+    first = log.entry(since.results)
+    if first is None or id_in(first.info) != since.commit:
+        return False
+    for version in range(since.results + 1, source.version() + 1):
+        entry = log.entry(version)
+        if entry is None:
+            return False
+        changed = (entry.added or entry.removed) and not moves_rows(results.NAME, entry)
+        if changed and (entry.snapshot is None or entry.snapshot["epoch"] != manifest.epoch):
+            return False
+    return True
+
+
 def _opened(tables: PipelineTables, handles: Handles | None = None) -> DeltaTable:
     try:
         return (handles or Handles()).open(tables, windows.NAME)
@@ -243,7 +265,26 @@ class _Step:
         except Refused:
             # The file has been compacted and cleaned up, or a file of this table is damaged: results has all rows.
             changed = None
-        adds, removes = changed or self._selected()
+        self._commit(*(changed or self._selected()), manifest)
+
+    def forget(self, manifest: Manifest) -> None:
+        """Rewrite the files that hold forgotten keys without their windows.
+
+        Like a compaction, the commit says that it changes no data: a reader of the change feed can't read the windows
+        that it erases, and whoever copied them has to erase the copies.
+        """
+        path, schema = self.tables.path(windows.NAME), stored_schema(self.handle)
+        adds, removes = list[AddAction](), list[RemoveAction]()
+        for file in active_files(self.handle):
+            rows = self.tables.warehouse.read_files(path, [file["path"]], schema)
+            goes = are_forgotten(rows, self.key, manifest.publish[results.NAME].forgotten)
+            if not pc.any(goes).as_py():
+                continue
+            removes.append(remove_action(file, data_change=False))
+            adds += self._file(rows.filter(pc.invert(goes)), partition_of(file), data_change=False)
+        self._commit(adds, removes, manifest)
+
+    def _commit(self, adds: Sequence[AddAction], removes: Sequence[RemoveAction], manifest: Manifest) -> None:
         entry = TableLog(self.tables, results.NAME).entry(self.source.version())
         now = Shown(self.source.version(), None if entry is None else id_in(entry.info))
         application = self.tables.application
@@ -332,8 +373,8 @@ class _Step:
         for partition, part in windows.by_partition(rows, _unit(self.handle)):
             yield from self._file(part.select(columns.names).cast(columns), partition)
 
-    def _file(self, rows: pa.Table, partition: dict[str, str | None]) -> list[AddAction]:
+    def _file(self, rows: pa.Table, partition: dict[str, str | None], data_change: bool = True) -> list[AddAction]:
         warehouse, path = self.tables.warehouse, self.tables.path(windows.NAME)
         files = write_rows(warehouse, path, windows.NAME, rows)
         check_written(warehouse, path, files)
-        return [add_action(file, partition=partition) for file in files]
+        return [add_action(file, data_change, partition) for file in files]

@@ -17,7 +17,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition import epochs, late, rejects, state
+from tidegate.pipelines.definition import epochs, late, rejects, state, windows
 from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.definition.config import PipelineEntry
 from tidegate.pipelines.errors import UsageError
@@ -140,7 +140,9 @@ def keep_newest_only(tables: PipelineTables) -> None:
     # After the fence, nobody can commit any of the listed files.
     _fence(tables, at, tables.with_windows(PUBLISHED), since)
     for table in names:
-        leave_newest(tables, table, since[table], listed[table])
+        # A query of Spark that starts again lists the versions of its last batch once more. The entries of table
+        # windows name no keys.
+        leave_newest(tables, table, since[table], listed[table], keeps_entries=table == windows.NAME)
     tables.clear_lease()
 
 

@@ -36,12 +36,15 @@ QUALITY = "quality"
 REQUESTS = "requests"
 """Name of the folder of requests to the running driver, which may contain keys."""
 
-_ALLOWED_FEATURES = {"appendOnly", "invariants", "timestampNtz", "v2Checkpoint"}
+FEED = "delta.enableChangeDataFeed"
+"""Property of a table with a change feed. Only table `windows` has it, whose followers need it."""
+
+_ALLOWED_FEATURES = {"appendOnly", "changeDataFeed", "invariants", "timestampNtz", "v2Checkpoint"}
 _FORBIDDEN_PROPERTIES = {
     "delta.columnMapping.mode": ("none", ""),
     "delta.enableDeletionVectors": ("false", ""),
     "delta.enableRowTracking": ("false", ""),
-    "delta.enableChangeDataFeed": ("false", ""),
+    FEED: ("false", ""),
     "delta.appendOnly": ("false", ""),
 }
 # Old versions are snapshots, so retention must decide how long they are kept, not the log's default of 30 days. A
@@ -143,7 +146,7 @@ class PipelineTables:
         unsafe |= {
             f"property {name}={configuration[name]}"
             for name, allowed in _FORBIDDEN_PROPERTIES.items()
-            if configuration.get(name, "").lower() not in allowed
+            if configuration.get(name, "").lower() not in allowed and (table, name) != (windows.NAME, FEED)
         }
         if unsafe:
             raise Refused(

@@ -241,15 +241,22 @@ def not_ahead(times: Sequence[Millis], now: Millis) -> list[Millis]:
     return settled[::-1]
 
 
-def leave_newest(tables: PipelineTables, table: str, since: int, listed: Iterable[str]) -> None:
+def leave_newest(
+    tables: PipelineTables, table: str, since: int, listed: Iterable[str], keeps_entries: bool = False
+) -> None:
     """Remove the versions of a table before the given one, and all files and folders that no later version needs.
 
-    The table may be a savepoint. `listed` has the files in its folder before a commit, after which nobody can commit
-    any of them.
+    Args:
+        tables: tables of the pipeline.
+        table: name of the table, or path of a savepoint.
+        since: the version.
+        listed: the files in the folder before a commit, after which nobody can commit any of them.
+        keeps_entries: True to keep the log entries of the older versions, whose files are removed.
     """
     path, log = tables.path(table), TableLog(tables, table)
-    # Log entries are removed before files, so each listed version stays readable if this stops halfway.
-    log.keep((), since)
+    if not keeps_entries:
+        # Log entries are removed before files, so each listed version stays readable if this stops halfway.
+        log.keep((), since)
     needed = log.files_since(since)
     for name in sorted(set(listed) - needed):
         tables.warehouse.delete_file(path, name)
