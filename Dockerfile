@@ -22,7 +22,6 @@ COPY tidegate tidegate
 COPY windowing windowing
 COPY pipelines pipelines
 COPY expectations expectations
-COPY discovery discovery
 RUN python -m hatchling build -t wheel -d /build/dist \
     && uv pip install --python /opt/venv/bin/python --no-deps --no-cache /build/dist/*.whl
 

@@ -24,7 +24,7 @@ from benchmarks.bench import ASSIGNERS, Bench, bench_of, typical_run
 from benchmarks.events import EventSet
 from benchmarks.figures import Figure, Wanted, ratio, tell
 from benchmarks.long_stream import NAME, PIPELINE, PROJECT, commit
-from tidegate.pipelines import read_view
+from tidegate import Project
 from tidegate.pipelines.definition.config import EngineName
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.storage.warehouse import Warehouse
@@ -54,7 +54,7 @@ def first_result(engine: EngineName) -> float:
             text=True,
         )
         seconds = perf_counter() - began
-        if done.returncode or not read_view(NAME, config=file).num_rows:
+        if done.returncode or not Project(file).results(NAME).total:
             raise RuntimeError(f"backfill on {engine} ended with {done.returncode}: {done.stdout}{done.stderr}")
         return seconds
 

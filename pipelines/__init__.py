@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidegate.pipelines.definition.pipeline import Input, Pipeline
-    from tidegate.pipelines.observe.reading import read_view, register_format
     from tidegate.pipelines.sources.delta.description import DeltaSource
 
-__all__ = ["DeltaSource", "Input", "Pipeline", "read_view", "register_format"]
+__all__ = ["DeltaSource", "Input", "Pipeline"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,10 +17,6 @@ def __getattr__(name: str) -> Any:
         from tidegate.pipelines.sources.delta import description
 
         return getattr(description, name)
-    if name in ("read_view", "register_format"):
-        from tidegate.pipelines.observe import reading
-
-        return getattr(reading, name)
     if name in __all__:
         from tidegate.pipelines.definition import pipeline
 

@@ -40,7 +40,6 @@ ALLOWED = {
     "pipelines/project/cli": {"tidegate.windowing", "tidegate.expectations", "click", "deltalake", "numpy"}
     | {"pyarrow", "rich"},
     "pipelines/observe/metrics": {"tidegate.windowing", "opentelemetry", "prometheus_client"},
-    "pipelines/observe/reading": LIBRARY | {"tidegate.windowing", "deltalake", "pyspark", "sqlglot"},
     "pipelines/engine": LIBRARY | {"loky"},
     "pipelines/engine/spark": LIBRARY | {"tidegate.windowing", "deltalake", "pyspark", "grpc"},
     "pipelines/observe/report": LIBRARY
@@ -327,8 +326,8 @@ def _distribution(requirement: str) -> str:
     return name.split()[0].lower().replace("_", "-")
 
 
-OF_SPARK = ("pipelines/engine/spark", "pipelines/observe/reading")
-"""Folders that may name a session: Spark's engine, and the format with which Spark reads our tables."""
+OF_SPARK = ("pipelines/engine/spark",)
+"""Folders that may name a session."""
 
 
 def names_sessions(file: Path) -> bool:

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidegate import windowing
     from tidegate.pipelines import DeltaSource, Input, Pipeline
-    from tidegate.pipelines.observe.reading import read_view, register_format
     from tidegate.pipelines.project.project import Project
     from tidegate.windowing import *
 
-    __all__ = ["DeltaSource", "Input", "Pipeline", "Project", "read_view", "register_format"]
+    __all__ = ["DeltaSource", "Input", "Pipeline", "Project"]
     __all__ += windowing.__all__
 
 _PARTS = ("expectations", "pipelines", "windowing")
-_OF_PIPELINES = ("DeltaSource", "Input", "Pipeline", "read_view", "register_format")
+_OF_PIPELINES = ("DeltaSource", "Input", "Pipeline")
 
 
 def __getattr__(name: str) -> Any:

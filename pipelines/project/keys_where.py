@@ -26,7 +26,7 @@ from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import key_columns, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.reading.filters import columns_of, condition
+from tidegate.pipelines.project.where import columns_in, meets
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.operators.two_inputs import SIDES
 
@@ -59,13 +59,13 @@ def keys_where(config: Config, tables: PipelineTables, pipeline: Pipeline, head:
         UsageError: the text is not a condition, or no table has its columns.
     """
     selected, found = SelectedKeys(), dict[_Texts, list[bool]]()
-    if not (names := columns_of(where)):
+    if not (names := columns_in(where)):
         raise UsageError(f"where = {where!r} names no column: every key would be erased")
     for table, rows, key in _tables(config, tables, pipeline, head, names, selected):
         if table not in selected.searched:
             selected.searched.append(table)
-        meets = condition(where, rows.schema)
-        for is_met, chosen in ((True, rows.filter(meets)), (False, rows.filter(~meets))):
+        are_met = meets(rows, where)
+        for is_met, chosen in ((True, rows.filter(are_met)), (False, rows.filter(pc.invert(are_met)))):
             keys = chosen.select(list(key)).group_by(list(key), use_threads=False).aggregate([])
             for values in zip(*(keys[name].to_pylist() for name in key), strict=True):
                 found.setdefault(tuple(map(text_of_value, values)), [False, False])[not is_met] = True

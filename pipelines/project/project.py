@@ -369,20 +369,17 @@ class Project:
 
         return results(self._config, pipeline, view, where, limit, sort, local)
 
-    def results_sql(
-        self, pipeline: str, *, view: View = "final", dialect: str = "spark", schema: str | None = None
-    ) -> str:
-        """Return a view as a query for an engine (`results --sql`): `spark`, `duckdb` or `standard`.
+    def results_sql(self, pipeline: str, *, dialect: str = "spark", schema: str | None = None) -> str:
+        """Return a query for the final windows of a pipeline, to be saved as a view (`results --sql`).
 
         Args:
             pipeline: name of the pipeline.
-            view: as for `results`.
-            dialect: the engine's SQL dialect.
+            dialect: the engine's SQL: `spark`, `duckdb` or `standard`.
             schema: schema of the tables in the engine's catalog; None for paths.
         """
         from tidegate.pipelines.project.results import results_sql
 
-        return results_sql(self._config, pipeline, view, dialect, schema)
+        return results_sql(self._config, pipeline, dialect, schema)
 
     def runs(self, pipeline: str, *, limit: int | None = 20, stale: bool = False) -> Runs:
         """Return the newest epochs: their events, results and durations.

@@ -31,9 +31,7 @@ from tidegate.pipelines.ledger.snapshots.published import final_through, require
 from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, json_text, rows_of, span
-from tidegate.pipelines.sources.sql.compile import as_condition, compile_expression
-from tidegate.pipelines.sources.sql.program import RowFailure, as_array
-from tidegate.pipelines.sources.sql.reading import Unparsed, Unproven
+from tidegate.pipelines.project.where import meets
 from tidegate.pipelines.storage.links import replacing
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table, stored_schema
 
@@ -114,7 +112,7 @@ def results(
     if view == "final":
         rows = results_table.final(rows, final_through(stand.snapshot, stand.head))
     if where is not None:
-        rows = _matching(rows, where)
+        rows = rows.filter(meets(rows, where))
     panes = stand.has_panes
     order = sort or ("window_end" if panes else "event_time")
     if order not in rows.column_names:
@@ -128,38 +126,16 @@ def results(
     return Results(pipeline, view, shown, len(rows), stand.key, panes, local)
 
 
-def _matching(rows: pa.Table, where: str) -> pa.Table:
-    try:
-        program = as_condition(compile_expression(where, rows.schema))
-        batch = rows.combine_chunks().to_batches()
-        met = [as_array(program.evaluate(each), each.num_rows) for each in batch]
-    except (Unproven, RowFailure, pa.ArrowInvalid) as error:
-        columns = f"the columns are {listed(rows.column_names, 30)}"
-        if not isinstance(error, Unproven):
-            raise UsageError(
-                f"--where {where!r}: {error}. Give a condition that holds for every row; {columns}"
-            ) from error
-        reason = "it can't be parsed" if isinstance(error, Unparsed) else str(error)
-        raise UsageError(
-            f"--where {where!r}: {reason}. Give a condition of Spark SQL that needs no Spark "
-            f"(docs/guide/pipelines.md lists the operations), or query the view that --sql prints; {columns}"
-        ) from error
-    return rows.filter(pa.chunked_array(met, pa.bool_()))
-
-
-def results_sql(config: Config, pipeline: str, view: View, dialect: str, schema: str | None) -> str:
+def results_sql(config: Config, pipeline: str, dialect: str, schema: str | None) -> str:
     stand, spelling = _Stand.of(config, pipeline), DIALECTS[dialect]
-    if view == "windows":
-        names = ", ".join(map(spelling.name, arrow_schema(stand.tables.newest_windows()).names))
-        return f"SELECT {names} FROM {_table(stand.tables, view, spelling, schema)}"
-    return ResultQueries(
+    return FinalQuery(
         _table(stand.tables, results_table.NAME, spelling, schema),
         _table(stand.tables, epochs.NAME, spelling, schema),
         stand.key,
         tuple(stand.columns.names),
         stand.has_panes,
         spelling,
-    ).of(view)
+    ).text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,8 +306,8 @@ SQL.
 
 
 @dataclass(frozen=True)
-class ResultQueries:
-    """Queries over the tables of one pipeline.
+class FinalQuery:
+    """The query for the final windows of a pipeline, which users may save as a view.
 
     Args:
         results: table `results`, as SQL.
@@ -346,24 +322,10 @@ class ResultQueries:
     panes: bool = True
     dialect: Dialect = DIALECTS["spark"]
 
-    def of(self, view: str) -> str:
-        """Return the query of a view: `final`, `latest` or `all`."""
-        return {"final": self.final, "latest": self.latest, "all": self.all}[view]()
-
-    def all(self) -> str:
-        """Return the query for every row."""
-        return f"SELECT {self._columns} FROM {self.results} WHERE {self._is_published}"
-
-    def latest(self) -> str:
-        """Return the query for the newest pane of each window, without stale rows and retracted windows."""
-        if not self.panes:
-            return f"SELECT {self._columns} FROM {self.results} WHERE {self._holds}"
-        return f"SELECT {self._columns} FROM ({self._numbered()}) AS panes WHERE {self._is_newest}"
-
-    def final(self) -> str:
+    def text(self) -> str:
         """Return the query for the windows that no later event can change, as of the newest epoch when it runs."""
         if not self.panes:
-            return self.latest()
+            return f"SELECT {self._columns} FROM {self.results} WHERE {self._holds}"
         final_at, timing, watermark = map(self.dialect.name, ("final_at", "timing", "watermark"))
         # Table `epochs` has null before the first watermark and after the end of input. In the second case, an earlier
         # epoch has a watermark, or a pane has fired on time, late, or after a watermark.
@@ -400,15 +362,10 @@ class ResultQueries:
         return f"{self._named(_NEWEST)} = 1 AND {self.dialect.name('op')} = '+'"
 
     @property
-    def _is_published(self) -> str:
-        """The condition that every table has the epoch of a row: a driver publishes table `epochs` last."""
-        epoch = self.dialect.name("epoch")
-        return f"{epoch} <= (SELECT max({epoch}) FROM {self.epochs})"
-
-    @property
     def _holds(self) -> str:
-        """The condition that a row is published and not stale."""
-        return f"NOT {self.dialect.name('stale')} AND {self._is_published}"
+        """The condition that a row is not stale, and that every table has its epoch: `epochs` is published last."""
+        epoch = self.dialect.name("epoch")
+        return f"NOT {self.dialect.name('stale')} AND {epoch} <= (SELECT max({epoch}) FROM {self.epochs})"
 
     def _named(self, name: str) -> str:
         """Return a name for a column of a subquery that no column of table results has."""

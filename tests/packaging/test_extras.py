@@ -238,18 +238,6 @@ FLIGHTS = "examples.flights.source import read_flights; read_flights()"
 @pytest.mark.parametrize(
     ("code", "library", "subject", "extra"),
     [
-        (
-            "observe.reading import register_format; register_format(None)",
-            "pyspark",
-            "the format `tidegate` of Spark",
-            "spark",
-        ),
-        (
-            "observe.reading import register_format; register_format(None)",
-            "pandas",
-            "the format `tidegate` of Spark",
-            "spark",
-        ),
         (SESSION, "pyspark", "the Spark session 'backfill visits'", "spark"),
         (SESSION, "delta", "the Spark session 'backfill visits'", "spark"),
         (SESSION, "pandas", "the Spark session 'backfill visits'", "spark"),
@@ -286,7 +274,7 @@ def test_help_of_all_commands_and_the_harness_load_no_library_of_an_extra() -> N
     script = (
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({blocked}))\n"
-        "import tidegate.pipelines.testing, tidegate.pipelines.observe.reading.target\n"
+        "import tidegate.pipelines.testing\n"
         "import tidegate.pipelines.run.corrections\n"
         "from tidegate.pipelines.project.cli import run\n"
         "sys.exit(run(['--help']))\n"

@@ -145,14 +145,14 @@ def test_the_base_works_with_the_oldest_versions_that_it_takes(environment: Inst
 
 
 @with_extras("")
-def test_the_base_runs_the_harnesses_of_the_guide_and_reads_views(environment: Installed) -> None:
+def test_the_base_runs_the_harnesses_of_the_guide_and_reads_results(environment: Installed) -> None:
     library, whole = BLOCK.findall(page("testing"))[:2]
     environment.python(f"{library}\n{whole}")
     told = environment.python(
         "import json, sys, tidegate\n"
-        "view = tidegate.read_view('sessions', 'latest')\n"
+        "rows = tidegate.Project().results('sessions', view='latest').to_arrow()\n"
         "libraries = [name for name in ('pyspark', 'pandas', 'airflow', 'obstore') if name in sys.modules]\n"
-        "print(json.dumps([tidegate.__file__, view.select(['user', 'events', 'total']).to_pylist(), libraries]))\n"
+        "print(json.dumps([tidegate.__file__, rows.select(['user', 'events', 'total']).to_pylist(), libraries]))\n"
     )
     file, rows, libraries = json.loads(told)
     assert Path(file).is_relative_to(environment.folder), "the checkout is not seen"
@@ -174,15 +174,6 @@ def test_spark_runs_a_backfill_and_reads_it(environment: Installed, project: Pat
     assert ran.returncode == 0, ran.stderr
     shown = environment.tidegate("results", "sessions", "--json")
     assert {(row["user"], row["events"]) for row in json.loads(shown.stdout)} == {("ann", 2), ("bob", 1)}
-    environment.python(
-        "from tidegate import register_format\n"
-        "from tidegate.pipelines.definition.config import load_config\n"
-        "from tidegate.pipelines.engine.spark.session import start_session\n"
-        "spark = start_session(load_config(), 'reading')\n"
-        "register_format(spark)\n"
-        "assert spark.read.format('tidegate').load('sessions').count() == 3\n"
-        "spark.stop()\n"
-    )
     assert_names(
         environment,
         ("backfill", "sessions", *SPAN, "--config", "measured.toml"),

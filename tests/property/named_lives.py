@@ -31,8 +31,6 @@ from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
-from tidegate.pipelines.observe.reading import read_view
-from tidegate.pipelines.observe.reading.target import TABLES
 from tidegate.pipelines.observe.report.run import read_run
 from tidegate.pipelines.project.cli import run as tidegate
 from tidegate.pipelines.run.corrections import reopen
@@ -230,15 +228,7 @@ class Life:
             self.noted.append((f"{step}: broken", broken_by_rules(pin(self.tables, self.pipeline))))
 
     def look(self, step: str) -> None:
-        """Record what views and the report have."""
-        for view in (view for view in TABLES if view not in ("epochs", "windows")):
-            rows = read_view("named", view, config=self.config)
-            # A view without a column `op` gets one.
-            rows = rows.select(self._columns if view in ("final", "latest") else rows.column_names)
-            self.noted.append((f"{step}: view {view}", by_place(rows)))
-            for name in rows.column_names if view != "state" else ():
-                column = read_view("named", view, columns=[name], config=self.config)
-                self.noted.append((f"{step}: a column of view {view}", by_place(column)))
+        """Record what the report has."""
         run = read_run(self.tables)
         self.noted.append((f"{step}: report", (run.open_by_key_group, sorted(run.lengths), run.key, run.timeline)))
 
@@ -247,8 +237,8 @@ class Life:
         for view in ("final", "latest", "all"):
             rows = self.json("results", "named", "--view", view, "--limit", "0", "--sort", self.names.total)
             self.noted.append((f"{step}: results {view}", sorted(repr(list(row.values())) for row in rows)))
-            query = self.json("results", "named", "--view", view, "--sql", "--dialect", "duckdb")["sql"]
-            self.noted.append((f"{step}: query {view}", by_place(self._queried(query))))
+        query = self.json("results", "named", "--sql", "--dialect", "duckdb")["sql"]
+        self.noted.append((f"{step}: query", by_place(self._queried(query))))
         why = self.json("why", "named", "--limit", "0", "--key", "ann")
         windows = [(list(window.pop("key").values()), window) for window in why["windows"]]
         self.noted.append((f"{step}: why", (windows, why["last_fired"], why["late_rows"])))
@@ -258,10 +248,6 @@ class Life:
         for arguments in (("snapshot", "show"), ("explain",), ("lineage",)):
             self.json(*arguments, "named")
             self.said(*arguments, "named")
-
-    @property
-    def _columns(self) -> list[str]:
-        return list(self.lake.rows(self.pipeline, "results").column_names)
 
     @property
     def _list(self) -> str | None:

@@ -136,36 +136,6 @@ assert spark.sql("SELECT count(*) FROM three").collect()[0][0] == 3
 spark.stop()
 """
 
-READ = """
-import json, sys
-from pathlib import Path
-from pyspark.sql import SparkSession
-
-spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
-config = str(Path("tidegate.toml").resolve())
-rows = spark.read.format("tidegate").option("config", config).load("spreads").select("user", "spread", "op").collect()
-try:
-    spark.read.format("tidegate").load("spreads").schema
-    message = ""
-except Exception as error:
-    message = str(error)
-print(json.dumps([[list(row) for row in rows], message]))
-"""
-
-FOLLOW = """
-import json, sys
-from pyspark.sql import SparkSession
-from tidegate import register_format
-
-spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
-register_format(spark)
-changes = spark.readStream.format("tidegate").load("spreads").writeStream.format("delta")
-followed = changes.option("checkpointLocation", sys.argv[2] + "/checkpoint").trigger(availableNow=True)
-followed.start(sys.argv[2] + "/followed").awaitTermination()
-frames = spark.read.format("tidegate").load("spreads"), spark.read.format("delta").load(sys.argv[2] + "/followed")
-print(json.dumps([[list(row) for row in frame.select("user", "spread", "op").collect()] for frame in frames]))
-"""
-
 
 def arrivals(seed: int, count: int = 300) -> list[tuple[str, datetime, int]]:
     """A day of events of seven users, at most 50 minutes out of order; the last event moves the watermark past all
@@ -344,49 +314,11 @@ def test_spark_reads_files_and_evaluates_sql_on_the_server(tmp_path: Path, serve
     assert_same_windows(project.rows("sql_by_spark", "results"), expected)
 
 
-def answered(script: str, project: Project, *arguments: str) -> Any:
-    """Return the JSON in the last line that a client script prints."""
-    path = project.lake.folder / "client.py"
-    path.write_text(script)
-    command = [sys.executable, str(path), *arguments]
-    done = subprocess.run(
-        command,
-        cwd=project.lake.folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-@pytest.mark.long
-def test_the_server_finds_the_format_without_a_call(tmp_path: Path, server: str) -> None:
-    """Its Python has the package that Spark looks for; it runs in a folder of the server, away from any project."""
-    project = Project.made(tmp_path / "connect")
-    project.lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 5), ("bob", at("23:00"), 1))
-    project.do("stream", "spreads", "--available-now", "--engine", "local")
-    rows, message = answered(READ, project, server)
-    assert rows == [["ann", 4, "+"]]
-    assert 'name the file in the read, .option("config", PATH), or set TIDEGATE_CONFIG where Spark' in message
-
-
 @pytest.mark.long
 def test_the_notebook_of_project_gives_the_same_through_the_server(tmp_path: Path, server: str) -> None:
     project = Project.made(tmp_path / "connect")
     done = project.run(str(NOTEBOOK), server, python=("-c", IN_SPARK))
     assert done.returncode == 0, done.stderr[-4000:]
-
-
-@pytest.mark.long
-def test_the_format_is_followed_through_the_server(tmp_path: Path, server: str) -> None:
-    """The server's Python needs Tidegate for it, as this environment's Python has it."""
-    project = Project.made(tmp_path / "connect", remote=server)
-    project.lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 5), ("bob", at("23:00"), 1))
-    project.do("stream", "spreads", "--available-now", "--engine", "local")
-    assert answered(FOLLOW, project, server, str(tmp_path)) == [[["ann", 4, "+"]], [["ann", 4, "+"]]]
 
 
 @pytest.mark.long

@@ -145,13 +145,13 @@ def answer(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout)
 
 
-def test_the_wheel_owns_one_name_and_that_which_pyspark_discovers(python: str, project: Path) -> None:
+def test_the_wheel_owns_one_name(python: str, project: Path) -> None:
     parts = "import tidegate, tidegate.windowing, pipelines; print(tidegate.__file__, pipelines.__file__)"
     ours, theirs = run(python, project, "-c", parts).stdout.split()
     assert Path(ours).is_relative_to(Path(python).parent.parent)
     assert Path(theirs).is_relative_to(project)
     installed = {folder.name for folder in Path(ours).parent.parent.iterdir() if folder.is_dir()}
-    assert {name for name in installed if not name.endswith(".dist-info")} == {"tidegate", "pyspark_tidegate"}
+    assert {name for name in installed if not name.endswith(".dist-info")} == {"tidegate"}
     assert {file.parent.name for file in Path(ours).parent.rglob("py.typed")} >= {
         "tidegate",
         "windowing",

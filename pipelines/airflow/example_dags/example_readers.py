@@ -18,9 +18,9 @@ CONFIG = str(Path(__file__).parent / "tidegate.toml")
 @task
 def count_windows() -> int:
     """Count the final windows. Table `results` itself has a row for each pane, and a window may have several."""
-    from tidegate import read_view
+    from tidegate import Project
 
-    return int(read_view("aircraft_duty", columns=["window_start"], config=CONFIG).num_rows)
+    return Project(CONFIG).results("aircraft_duty").total
 
 
 @task

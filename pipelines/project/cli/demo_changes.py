@@ -57,9 +57,9 @@ CONFIG = Path(__file__).parent.parent / "tidegate.toml"
 @task
 def add_up(dag_run=None):
     """Return the shifts of a partition, and their flights."""
-    from tidegate import read_view
+    from tidegate import Project
 
-    windows = read_view("carrier_shifts", columns=["window_start", "flights"], config=CONFIG).to_pylist()
+    windows = Project(CONFIG).results("carrier_shifts").to_arrow().to_pylist()
     partition = dag_run.partition_key
     chosen = [row for row in windows if str(row["window_start"]).startswith(partition)]
     return {"partition": partition, "shifts": len(chosen), "flights": sum(row["flights"] for row in chosen)}

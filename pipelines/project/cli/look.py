@@ -90,11 +90,14 @@ def results(
             return answer
         answer.write(to or _bytes_of_terminal(format_), format_)
         return None
+    if view != "final":
+        table = "windows" if view == "windows" else "results"
+        raise click.BadParameter(f"--sql prints the query for final windows: query table {table}", param_hint="--view")
     if where is not None:
         raise click.BadParameter("--sql prints the whole view: add the condition to the query", param_hint="--where")
     if local is not None:
         raise click.BadParameter("--sql prints times as they are stored, in UTC", param_hint="--local")
-    query = screen.project().results_sql(pipeline, view=view, dialect=dialect or "spark", schema=schema)
+    query = screen.project().results_sql(pipeline, dialect=dialect or "spark", schema=schema)
     screen.show({"sql": query})
     if not screen.json:
         # The console would wrap the lines.

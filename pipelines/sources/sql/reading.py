@@ -138,6 +138,15 @@ def parse(text: str) -> exp.Expr:
     return tree
 
 
+def columns_named(text: str) -> list[str]:
+    """Return the names of the columns in an expression, each once.
+
+    Raises:
+        Unproven: as for `parse`.
+    """
+    return list(dict.fromkeys(column.name for column in parse(text).find_all(exp.Column)))
+
+
 def _groups(tokens: Sequence[Token]) -> int:
     """Return the number of pairs of grouping parentheses. sqlglot's tree may add its own."""
     before = ["", *(token.text.upper() for token in tokens)]

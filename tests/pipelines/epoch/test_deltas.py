@@ -23,8 +23,6 @@ from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.snapshots.head import state_rows
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, read_savepoint
-from tidegate.pipelines.observe.reading.target import Target
-from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.columnar import OperatorChoice
 
 pytestmark = pytest.mark.slow
@@ -124,10 +122,6 @@ def test_commands_and_readers_see_the_newest_rows(tmp_path: Path) -> None:
     def agree() -> None:
         states = [state_rows(warehouse_of(lake.config), lake.snapshot(pipeline)) for lake in lakes]
         assert same(states[0]) == same(states[1])
-        tables = lakes[1].tables(pipeline)
-        schema = state.without_deltas(arrow_schema(tables.open(state.NAME)))
-        view = Target(tables, state.NAME, schema, pipeline.key).table_of(states[0].column_names, None)
-        assert same(view) == same(states[0])
         rows = duckdb.from_arrow(lakes[1].rows(pipeline, state.NAME)).query("state", QUERY).to_arrow_table()
         assert same(rows.select(states[0].column_names).cast(states[0].schema)) == same(states[0])
         shown = [sorted(map(repr, each.snapshot_show("sessions").to_dict()["windows"])) for each in (plain, deltas)]

@@ -85,7 +85,7 @@ def test_several_keys_are_erased_in_one_epoch(lake: Lake) -> None:
         ({"key": 1, "where": "ride = 1"}, "give one of key, keys and where"),
         ({"where": "shop = 1"}, "nor its source has the columns shop"),
         ({"where": "1 = 1"}, "names no column: every key would be erased"),
-        ({"where": "ride ="}, "is not a condition"),
+        ({"where": "ride ="}, "it can't be parsed"),
         ({"keys": ["x"]}, "'x' is not a value of key column 'ride'"),
     ],
 )

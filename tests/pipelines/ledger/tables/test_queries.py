@@ -24,7 +24,7 @@ from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.epochs import SCHEMA as EPOCHS
 from tidegate.pipelines.ledger.snapshots.publish import publish, publish_table
 from tidegate.pipelines.ledger.snapshots.restore import restore
-from tidegate.pipelines.project.results import DIALECTS, ResultQueries
+from tidegate.pipelines.project.results import DIALECTS, FinalQuery
 from tidegate.windowing import (
     Accumulation,
     Count,
@@ -74,11 +74,11 @@ def by_hand(tmp_path: Path, request: pytest.FixtureRequest) -> ByHand:
 accumulating = pytest.mark.parametrize("by_hand", [Accumulation.ACCUMULATING], indirect=True, ids=["accumulating"])
 
 
-def queries_of(by_hand: ByHand, dialect: str = "duckdb") -> ResultQueries:
+def query_of(by_hand: ByHand, dialect: str = "duckdb") -> FinalQuery:
     table = DIALECTS[dialect].table or (lambda path: Path(path).name)
     in_sql = {name: table(by_hand.tables.path(name)) for name in ("results", "epochs")}
     columns = tuple(by_hand.rows("results").column_names)
-    return ResultQueries(in_sql["results"], in_sql["epochs"], ("user",), columns, dialect=DIALECTS[dialect])
+    return FinalQuery(in_sql["results"], in_sql["epochs"], ("user",), columns, dialect=DIALECTS[dialect])
 
 
 class Duck:
@@ -139,16 +139,14 @@ def final_of(by_hand: ByHand) -> pa.Table:
 
 
 @pytest.mark.parametrize("dialect", ["duckdb", "standard", SPARK])
-def test_every_view_is_the_same_in_sql_and_in_memory(
+def test_final_windows_are_the_same_in_sql_and_in_memory(
     by_hand: ByHand, dialect: str, request: pytest.FixtureRequest
 ) -> None:
-    queries, engine = queries_of(by_hand, dialect), engine_of(by_hand, dialect, request)
+    query, engine = query_of(by_hand, dialect), engine_of(by_hand, dialect, request)
     latest = results.latest(by_hand.rows("results"), ("user",))
     assert 3 <= len(latest) < len(by_hand.rows("results"))
     assert 1 <= len(final_of(by_hand)) < len(latest)
-    same(engine.rows(queries.of("latest")), latest)
-    same(engine.rows(queries.of("final")), final_of(by_hand))
-    same(engine.rows(queries.of("all")), by_hand.rows("results"))
+    same(engine.rows(query.text()), final_of(by_hand))
 
 
 @accumulating
@@ -156,8 +154,8 @@ def test_every_view_is_the_same_in_sql_and_in_memory(
 def test_a_view_that_was_saved_goes_on_as_the_watermark_moves_and_back_with_a_restore(
     by_hand: ByHand, dialect: str, request: pytest.FixtureRequest
 ) -> None:
-    queries, engine = queries_of(by_hand, dialect), engine_of(by_hand, dialect, request)
-    create = "CREATE OR REPLACE TEMPORARY VIEW saved AS " + queries.of("final")
+    query, engine = query_of(by_hand, dialect), engine_of(by_hand, dialect, request)
+    create = "CREATE OR REPLACE TEMPORARY VIEW saved AS " + query.text()
     engine.session.sql(create) if isinstance(engine, Jvm) else engine.session.execute(create)
     counts = [len(final_of(by_hand))]
     before = by_hand.head()
@@ -166,12 +164,11 @@ def test_a_view_that_was_saved_goes_on_as_the_watermark_moves_and_back_with_a_re
         same(engine.rows("SELECT * FROM saved"), final_of(by_hand))
         counts.append(len(final_of(by_hand)))
     assert counts[0] < counts[-1]
-    before_it = {view: engine.rows(queries.of(view)) for view in ("final", "latest", "all")}
+    before_it = engine.rows(query.text())
     committed = by_hand.committed(by_hand.planned([("dan", at("13:30"), 1), ("eve", at("15:10"), 1)], at("19:00")))
     same(engine.rows("SELECT * FROM saved"), results.final(final_of(by_hand), to_millis(at("15:00"))))
     publish_table(by_hand.tables, committed, "results")
-    for view, rows in before_it.items():
-        same(engine.rows(queries.of(view)), rows)
+    same(engine.rows(query.text()), before_it)
     publish(by_hand.tables, committed)
     same(engine.rows("SELECT * FROM saved"), final_of(by_hand))
     restore(by_hand.tables, before, to_millis(at("20:00")), keep_stale=True)
@@ -191,13 +188,13 @@ def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all(
     began.epoch(("ann", at("10:00"), 1), watermark=at("10:01"))
     rows = without_watermark(began.rows("epochs"))
     write_deltalake(began.tables.path("epochs"), rows, mode="overwrite")
-    assert not len(engine_of(began, dialect, request).rows(queries_of(began, dialect).of("final")))
+    assert not len(engine_of(began, dialect, request).rows(query_of(began, dialect).text()))
     newest = by_hand.rows("epochs").sort_by("epoch").slice(3, 1)
     ended = without_watermark(newest.set_column(1, "epoch", pa.array([5])))
     latest = results.latest(by_hand.rows("results"), ("user",))
     for mode in ("append", "overwrite"):
         write_deltalake(by_hand.tables.path("epochs"), ended.cast(newest.schema), mode=mode)
-        same(engine_of(by_hand, dialect, request).rows(queries_of(by_hand, dialect).of("final")), latest)
+        same(engine_of(by_hand, dialect, request).rows(query_of(by_hand, dialect).text()), latest)
 
 
 def without_watermark(rows: pa.Table) -> pa.Table:
@@ -217,16 +214,14 @@ def test_windows_that_only_fired_early_are_final_when_event_time_has_ended(tmp_p
     assert latest["timing"].to_pylist() == ["early", "early"]
     ended = without_watermark(made.rows("epochs"))
     write_deltalake(made.tables.path("epochs"), ended, mode="overwrite")
-    same(Duck(made).rows(queries_of(made).of("final")), latest)
+    same(Duck(made).rows(query_of(made).text()), latest)
 
 
 @accumulating
 def test_every_column_is_quoted_for_engines_that_fold_the_case_of_other_names(by_hand: ByHand) -> None:
     """All column names of a table have one case: in Snowflake `pane` and `"pane"` are different columns."""
-    queries = queries_of(by_hand, "standard")
-    for view in ("final", "latest", "all"):
-        tree = sqlglot.parse_one(queries.of(view), read="snowflake")
-        assert {column.name for column in tree.find_all(exp.Column) if not column.this.quoted} <= INVENTED
+    tree = sqlglot.parse_one(query_of(by_hand, "standard").text(), read="snowflake")
+    assert {column.name for column in tree.find_all(exp.Column) if not column.this.quoted} <= INVENTED
 
 
 INVENTED = {"tidegate_newest", "tidegate_watermark", "tidegate_watermarks"}
@@ -246,8 +241,7 @@ def test_a_result_may_have_the_name_of_a_column_or_a_table_of_a_subquery(name: s
     session = duckdb.connect()
     for table, held in rows.items():
         session.register(table, held)
-    queries = ResultQueries("results", "epochs", ("user",), tuple(schema.names), dialect=DIALECTS["duckdb"])
-    for view, expected in (("all", [7, 8]), ("latest", [8]), ("final", [8])):
-        shown = session.execute(queries.of(view)).to_arrow_table()
-        assert shown.column_names == schema.names
-        assert sorted(shown[name].to_pylist()) == expected
+    query = FinalQuery("results", "epochs", ("user",), tuple(schema.names), dialect=DIALECTS["duckdb"])
+    shown = session.execute(query.text()).to_arrow_table()
+    assert shown.column_names == schema.names
+    assert shown[name].to_pylist() == [8]

@@ -54,7 +54,7 @@ def test_a_condition_leaves_the_windows_that_fulfil_it(full: Project) -> None:
 
 def test_a_condition_that_only_spark_evaluates_names_the_query_for_it(full: Project) -> None:
     said = full.says(2, "HexString (X'61') is not proven", "results", "sessions", "--where", "user = x'61'")
-    assert "query the view that --sql prints" in said
+    assert "use a query over the table" in said
     assert "the run fails" not in full.says(2, "it can't be parsed", "results", "sessions", "--where", "total >")
 
 

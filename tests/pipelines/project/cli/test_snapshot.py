@@ -120,12 +120,13 @@ def test_a_dry_run_names_the_versions_that_changed_rows(project: Project) -> Non
     assert changed["interval"] == {"start": 1_709_251_200_000, "end": 1_709_337_600_000}
 
 
-def test_the_views_come_as_queries_that_need_no_catalog(project: Project) -> None:
+def test_the_query_for_final_windows_needs_no_catalog(project: Project) -> None:
     two_epochs(project)
     table = f"delta.`{project.by_hand.tables.path('results')}`"
-    for view in ("final", "latest", "all"):
-        code, told = project.tidegate("results", "sessions", "--view", view, "--sql")
-        assert (code, told.count("\n"), table in told) == (0, 1, True)
+    code, told = project.tidegate("results", "sessions", "--sql")
+    assert (code, told.count("\n"), table in told) == (0, 1, True)
+    for view, held in (("windows", "windows"), ("latest", "results")):
+        project.says(2, f"query table {held}", "results", "sessions", "--view", view, "--sql")
     for option, value in (("--dialect", "duckdb"), ("--schema", "lake.visits")):
         project.says(2, f"{option}: only for a query: also give --sql", "results", "sessions", option, value)
     final = project.data("results", "sessions", "--sql")["sql"]
