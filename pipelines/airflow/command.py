@@ -43,7 +43,7 @@ _NAMES_OF_THE_RUN = "AIRFLOW_CTX_"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandOutcome:
     """How a command ended.
 
     Args:
@@ -78,13 +78,13 @@ class Command:
     tell: Callable[[str], object]
     grace: float = _GRACE_SECONDS
     parent: Callable[[], int] = os.getppid
-    outcome: Outcome | None = field(default=None, init=False)
+    outcome: CommandOutcome | None = field(default=None, init=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _deadline: float | None = field(default=None, init=False)
     _pending: bytes = field(default=b"", init=False)
     _last: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_LINES), init=False)
 
-    def run(self) -> Outcome:
+    def run(self) -> CommandOutcome:
         """Run the command to its end.
 
         If an exception interrupts this, such as a timeout of the task, the command is ended first. It is also ended if
@@ -120,7 +120,7 @@ class Command:
                     pipe.close()
                 code = process.returncode if process.returncode >= 0 else 128 - process.returncode
                 ended = code if self._deadline is None else ENDED
-                self.outcome = Outcome(ended, self._reason(), _read(result), _read(lease))
+                self.outcome = CommandOutcome(ended, self._reason(), _read(result), _read(lease))
             return self.outcome
 
     def end(self) -> None:
@@ -179,7 +179,8 @@ class Command:
 
 def _kill_session(process: subprocess.Popen[bytes]) -> None:
     """Kill the command, and the processes that it started and left behind."""
-    with suppress(ProcessLookupError):
+    # macOS reports an ended process that was not collected as one that may not be signalled.
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 

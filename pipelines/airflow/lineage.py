@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tidegate.pipelines.airflow.command import Outcome, without_airflow
+from tidegate.pipelines.airflow.command import CommandOutcome, without_airflow
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.definition.config import ENVIRONMENT, load_config
 from tidegate.pipelines.errors import TidegateError, UsageError
@@ -57,7 +57,7 @@ class CommandLineage:
         """Return the tables that the command is about to read and write, as far as known; none if the task skips it."""
         return self._guarded((lambda: _NOTHING) if is_skipped else self._datasets)
 
-    def after(self, outcome: Outcome | None) -> Any:
+    def after(self, outcome: CommandOutcome | None) -> Any:
         """Return the tables that the command read and wrote, as far as known, even if it failed.
 
         It has no outcome if it never started.
@@ -72,7 +72,7 @@ class CommandLineage:
             self.warn(masked(f"no datasets in the OpenLineage event of this task: {error}"))
             return None
 
-    def _datasets(self, outcome: Outcome | None = None) -> Mapping[str, Any]:
+    def _datasets(self, outcome: CommandOutcome | None = None) -> Mapping[str, Any]:
         words = [str(argument) for argument in self.arguments if str(argument)]
         is_check = words[:1] == [_CHECK]
         driving = next((each for each in _DRIVING if tuple(words[: len(each)]) == each), None)

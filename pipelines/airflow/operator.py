@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from tidegate.pipelines.airflow.command import Command, Outcome
+from tidegate.pipelines.airflow.command import Command, CommandOutcome
 from tidegate.pipelines.airflow.report_link import DocsLink, PageLink, ReportLink, report_url
 from tidegate.pipelines.definition.environment import CONFIG_FILE
 from tidegate.pipelines.errors import LEASE_HELD, QUALITY, REFUSED, USAGE, UsageError
@@ -196,7 +196,7 @@ class TidegateOperator(BaseOperator):
         return [self.command] if self.command is not None else [sys.executable, "-m", "tidegate"]
 
     @property
-    def _outcome(self) -> Outcome | None:
+    def _outcome(self) -> CommandOutcome | None:
         return None if self.running is None else self.running.outcome
 
     @property
@@ -205,7 +205,7 @@ class TidegateOperator(BaseOperator):
 
         return CommandLineage(self.arguments, self.pipeline, self.config, self.words, self.log.warning)
 
-    def _run_until_free(self, try_number: int) -> Outcome:
+    def _run_until_free(self, try_number: int) -> CommandOutcome:
         """Run the command; in a retry, run it again for a while if the earlier attempt still holds the lease."""
         until = time.monotonic() + LEASE_SECONDS
         while True:
@@ -215,7 +215,7 @@ class TidegateOperator(BaseOperator):
             self.log.warning("the lease may be that of an earlier attempt: trying again")
             time.sleep(AGAIN_SECONDS)
 
-    def _run(self) -> Outcome:
+    def _run(self) -> CommandOutcome:
         from tidegate.pipelines.airflow.bundles import check_file_outside_bundles
         from tidegate.pipelines.airflow.connections import environment_of
 
@@ -236,7 +236,7 @@ class TidegateOperator(BaseOperator):
             )
             raise CommandRefused(reason, USAGE, reason) from error
 
-    def _check_failure(self, outcome: Outcome, context: Context) -> None:
+    def _check_failure(self, outcome: CommandOutcome, context: Context) -> None:
         """Raise the error of a command that failed, unless a later task fails instead."""
         code, reason = outcome.exit_code, _with_params(outcome.reason, context.get("params"))
         if self.events is not None and self.events.may_emit(self.result, code):

@@ -56,7 +56,7 @@ MOST = 50
 """Largest number of pipelines in one request of the page: as many as are on a large screen."""
 
 SUMMARIES = Summaries()
-_places: dict[str, tuple[Any, Place]] = {}
+_places: dict[str, tuple[Any, ShownPipeline]] = {}
 """Pipelines by name, each with the time of the DAG from which it was read."""
 
 app = FastAPI(title="Tidegate", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
@@ -81,7 +81,7 @@ def config_file() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ShownPipeline:
     """A pipeline of the page: its name there, which is the prefix of its DAG ids, and its project and name in it."""
 
     name: str
@@ -117,12 +117,12 @@ def streams_in_airflow(names: Sequence[str]) -> dict[str, Any]:
         return {dag.removesuffix("__stream"): at for dag, at in versions}
 
 
-def places_of(names: Sequence[str]) -> dict[str, Place | str]:
+def places_of(names: Sequence[str]) -> dict[str, ShownPipeline | str]:
     """Return the pipelines with these names; for a name without a pipeline, the reason.
 
     A DAG is read again only when it has changed.
     """
-    written, places = streams_in_airflow(names), dict[str, Place | str]()
+    written, places = streams_in_airflow(names), dict[str, ShownPipeline | str]()
     for name in names:
         mark = written.get(name)
         if mark is not None and _places.get(name, (None,))[0] == mark:
@@ -135,15 +135,15 @@ def places_of(names: Sequence[str]) -> dict[str, Place | str]:
     return places
 
 
-def _place_in_airflow(name: str) -> Place | None:
+def _place_in_airflow(name: str) -> ShownPipeline | None:
     dag = stream_in_airflow(name)
     # An unrelated DAG may have such an id, and such a task.
     task: Any = dag.get_task("stream") if dag is not None and dag.has_task("stream") else None
     config = getattr(task, "config", None)
-    return Place(name, Path(config), str(task.pipeline)) if config else None
+    return ShownPipeline(name, Path(config), str(task.pipeline)) if config else None
 
 
-def _places_here(names: Sequence[str]) -> dict[str, Place | str]:
+def _places_here(names: Sequence[str]) -> dict[str, ShownPipeline | str]:
     """Return the pipelines of these names in the project that is configured here."""
     try:
         file = config_file()
@@ -152,7 +152,7 @@ def _places_here(names: Sequence[str]) -> dict[str, Place | str]:
         return dict.fromkeys(names, str(error.detail))
     except TidegateError as error:
         return dict.fromkeys(names, masked(str(error)))
-    return {name: Place(name, file, name) if name in known else f"no pipeline {name}" for name in names}
+    return {name: ShownPipeline(name, file, name) if name in known else f"no pipeline {name}" for name in names}
 
 
 def may_read(pipeline: str, user: Any) -> bool:
@@ -177,7 +177,7 @@ def _dag_of(pipeline: str, kind: str) -> DagDetails:
     return DagDetails(id=dag, team_name=DagModel.get_team_name(dag) if has_teams else None)
 
 
-def readable(pipeline: Name, user: GetUserDep) -> Place:
+def readable(pipeline: Name, user: GetUserDep) -> ShownPipeline:
     """Return a pipeline that the user may read.
 
     Raises:
@@ -196,7 +196,7 @@ def _no_permission(pipeline: str) -> str:
     return f"no permission to read the DAGs of {pipeline}"
 
 
-Readable = Annotated[Place, Depends(readable)]
+Readable = Annotated[ShownPipeline, Depends(readable)]
 
 
 @app.get("/")
@@ -226,12 +226,14 @@ def summaries(
     """Return the lines of pipelines. An error, such as a missing permission, appears in the line of its pipeline."""
     answer = _Answer(request)
     places = places_of([each for each in name if may_read(each, user)])
-    found = [place for place in places.values() if isinstance(place, Place)]
+    found = [place for place in places.values() if isinstance(place, ShownPipeline)]
     lines = dict(zip(found, SUMMARIES.of([(place.config, place.pipeline) for place in found]), strict=True))
     return answer([_line(each, places.get(each, _no_permission(each)), lines, user) for each in name])
 
 
-def _line(name: str, place: Place | str, lines: dict[Place, dict[str, Any]], user: Any) -> dict[str, Any]:
+def _line(
+    name: str, place: ShownPipeline | str, lines: dict[ShownPipeline, dict[str, Any]], user: Any
+) -> dict[str, Any]:
     if isinstance(place, str):
         return {"pipeline": name, "error": place, "may_restart": False}
     return {**lines[place], "pipeline": name, "may_restart": may_restart(name, user)}

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, get_parsing_context
 
 from tidegate.pipelines.airflow.bundles import check_outside_bundles
 from tidegate.pipelines.airflow.factory import DagOptions, PipelineDags
@@ -27,6 +27,8 @@ def project_dags(
     operator_args: Mapping[str, Any] | None = None,
 ) -> dict[str, DAG]:
     """Return the DAGs of the pipelines in tidegate.toml by id, to put into the globals of a DAG file.
+
+    When Airflow parses the file for a task, only the DAG of that task is made.
 
     Args:
         config: tidegate.toml, best built from the path of the DAG file: Airflow's processes run in other folders. None
@@ -68,7 +70,8 @@ def project_dags(
     for group, names in project.stream_groups.items():
         dags[f"{group}__streams"] = partial(made[names[0]].streams, group, names)
     wanted = list(dags) if select is None else _selected(project, [*dags], select)
-    return {dag.dag_id: dag for dag in (dags[each]() for each in wanted)}
+    only = get_parsing_context().dag_id
+    return {f"{prefix}{each}": dags[each]() for each in wanted if only in (None, f"{prefix}{each}")}
 
 
 def _selected(project: Config, dags: Sequence[str], select: Sequence[str]) -> list[str]:

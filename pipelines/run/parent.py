@@ -1,8 +1,9 @@
 """Ends a command with the process that started it, even if that process was killed.
 
 The parent holds the writing end of a pipe, whose reading end is the command's standard input, and writes nothing to it.
-When the parent ends, for whatever reason, the operating system closes the pipe. The command then gets SIGTERM, and is
-killed with its children if it does not end soon. Only the standard library is used.
+When the parent ends, for whatever reason, the operating system closes the pipe. A command that handles SIGTERM, such as
+a stream, then gets that signal and some seconds to finish. Any other command is killed with its children. Only the
+standard library is used.
 """
 
 from __future__ import annotations

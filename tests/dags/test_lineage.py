@@ -24,7 +24,7 @@ from tests.lake import Lake, at
 from tests.pipelines.by_hand import START_OF_DRIVER
 from tests.pipelines.project.cli.conftest import project as project
 from tests.pipelines.project.cli.project import Project
-from tidegate.pipelines.airflow.command import Command, Outcome
+from tidegate.pipelines.airflow.command import Command, CommandOutcome
 from tidegate.pipelines.airflow.lineage import CommandLineage
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.project.cli import run
@@ -63,7 +63,7 @@ def ran(task: TidegateOperator, result: Any = None, since: int = START_OF_DRIVER
     """
     task.running = Command((), {}, print)
     lease = {"pipeline": "sessions", "since": since, "until": since + 3_600_000}
-    task.running.outcome = Outcome(0, None, result, lease)
+    task.running.outcome = CommandOutcome(0, None, result, lease)
     return task
 
 
@@ -246,7 +246,7 @@ def test_a_failure_is_a_line_in_the_log_and_never_fails_the_task(
         ["stream", "sessions"], None, str(project.folder / "x.toml"), ["tidegate"], texts.append, answer
     )
     assert told.before() is None
-    assert told.after(Outcome(0)) is None
+    assert told.after(CommandOutcome(0)) is None
     assert reason in texts[0]
     assert len(texts) == 2
 

@@ -39,6 +39,17 @@ def test_a_selection_names_pipelines_or_single_dags(select: list[str], kinds: tu
     assert set(project_dags(write_project(tmp_path), select=select)) == {f"sessions__{kind}" for kind in kinds}
 
 
+@pytest.mark.parametrize(
+    ("task_of", "made"),
+    [("team_sessions__stream", {"team_sessions__stream"}), ("sessions__stream", set()), ("another", set())],
+)
+def test_for_a_task_only_its_dag_is_made(
+    task_of: str, made: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", task_of)
+    assert set(project_dags(write_project(tmp_path), prefix="team_")) == made
+
+
 @pytest.mark.parametrize(("select", "told"), [(["hours"], "'hours' matches no pipeline"), ("sessions", "give a list")])
 def test_a_selection_of_nothing_is_refused(select: Any, told: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=told):

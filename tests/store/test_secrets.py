@@ -24,7 +24,7 @@ from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import KEY, SECRET, S3Server, options_of, place_of
 from tidegate.pipelines import airflow
 from tidegate.pipelines.airflow import connections
-from tidegate.pipelines.airflow.command import Command, Outcome
+from tidegate.pipelines.airflow.command import Command, CommandOutcome
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.definition.config import Config, load_config
 from tidegate.pipelines.definition.config.opened import warehouse_of
@@ -355,7 +355,7 @@ def test_a_command_gets_a_connection_by_its_environment_and_no_one_can_read_it(
 
 def command_lines_of(command: Command, seconds: float) -> set[str]:
     """Run a command to a good end, and return the command lines of its processes."""
-    outcomes: list[Outcome] = []
+    outcomes: list[CommandOutcome] = []
     running = threading.Thread(target=lambda: outcomes.append(command.run()))
     before = set(psutil.Process().children(recursive=True))
     running.start()
