@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -54,7 +55,7 @@ from tidegate.pipelines.epoch.spans import (
     spans_of,
     windows_at,
 )
-from tidegate.pipelines.errors import KeyNotRecorded, Refused
+from tidegate.pipelines.errors import KeyNotRecorded, OtherTimes, Refused
 from tidegate.pipelines.ledger.manifest import Interval, Reopening, Shard
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.snapshots.line import forgotten_marks
@@ -164,6 +165,8 @@ class _Planner:
         if affected.reopening.by_key:
             _check_key_columns(epoch.bound, arrow_schema(epoch.tables.newest(late.NAME)))
         meant, wanted = is_chosen(self.late_rows, key.names, affected.reopening, self.times), affected.wanted
+        if isinstance(asked, Selection):
+            self._check_times(meant.to_numpy().astype(np.bool_))
         return RecomputePlan(
             asked=asked,
             epoch=epoch,
@@ -180,6 +183,23 @@ class _Planner:
             late_rows=self._by_shard(self.late_rows.filter(meant)),
             counts=self._counted(windows, asked) if isinstance(asked, ChangedRows) else {},
         )
+
+    def _check_times(self, meant: npt.NDArray[np.bool_]) -> None:
+        """Check that the selected late rows have the event times with which they were late.
+
+        Raises:
+            OtherTimes: the code that determines event times has changed.
+        """
+        moved = meant & (self.rows.times(self.late_rows) != self.times) if meant.any() else meant
+        if moved.any():
+            starts = np.unique(epoch_millis(self.late_rows["window_start"].filter(pa.array(moved))).drop_null())
+            name = self.epoch.bound.pipeline.name
+            raise OtherTimes(
+                f"late rows of pipeline {name!r} have another event time since the code changed (source.timestamp, "
+                "zone, unit or a column of columns=), so the windows that they were late for hold rows whose times "
+                "changed, too. Undo the change, or backfill the pipeline under another name",
+                [(start, start + 1) for start in starts.tolist()],
+            )
 
     @property
     def key(self) -> KeySchema:
