@@ -40,7 +40,7 @@ AIRFLOW = {"airflow", "browser"}
 """Markers of the tests that use the one Airflow of a run."""
 
 SLOW = {"benchmarks", "conformance", "deployment", "docs", "expectations", "formal", "interleavings", "packaging"}
-SLOW |= {"property", "recovery", "store", "backups", "changes", "snapshots"}
+SLOW |= {"property", "recovery", "store", "changes", "snapshots"}
 """Test folders that `make test-fast` leaves out; single files elsewhere are marked `slow`."""
 
 SLOW_FILES = {

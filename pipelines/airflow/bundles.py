@@ -8,7 +8,7 @@ from pathlib import Path
 from tidegate.pipelines.definition.config import Config, load_config
 from tidegate.pipelines.errors import UsageError
 
-_PLACES = ("warehouse", "work", "artifacts", "backups")
+_PLACES = ("warehouse", "work", "artifacts")
 
 
 def check_outside_bundles(config: Config) -> None:

@@ -18,7 +18,6 @@ from tidegate.pipelines.ledger.tables.keys import NULL, key_of_texts, texts_of_k
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.project.keys_where import SelectedKeys, keys_where
-from tidegate.pipelines.project.savepoints import backups_of
 from tidegate.pipelines.run.corrections import check_read_before_forgetting
 from tidegate.pipelines.run.work_folder import FilesOfRuns
 
@@ -34,7 +33,6 @@ class Erased(Answer):
         rows: number of erased rows by table; for a savepoint, by `savepoint NAME`.
         files: number of reports, pages, logs and alarms that were removed.
         savepoints: names of the savepoints, which no longer contain the keys.
-        backups: names of the backups, which may still contain them.
         keys: the keys, each with its parts as strings.
         shared: keys that were not erased, because only some of their rows meet the condition.
         searched: the tables in which the condition was evaluated; empty without a condition.
@@ -46,7 +44,6 @@ class Erased(Answer):
     rows: dict[str, int]
     files: int
     savepoints: tuple[str, ...]
-    backups: tuple[str, ...]
     keys: tuple[tuple[str, ...], ...]
     shared: tuple[tuple[str, ...], ...] = ()
     searched: tuple[str, ...] = ()
@@ -77,8 +74,10 @@ class Erased(Answer):
             yield f"{self.files} reports, pages, run logs and alarms were removed too"
         if self.savepoints:
             yield f"the savepoints are kept, without the key: {', '.join(self.savepoints)}"
-        for name in self.backups:
-            yield (f"backup {name} is older and may contain the key: `tidegate backup delete {self.pipeline} {name}`")
+        yield (
+            "savepoints in other places, and pipelines that were restored from this one, may still contain the key: "
+            f"`tidegate savepoint delete {self.pipeline} NAME --at URI`, and `tidegate forget`"
+        )
         if self.shared:
             yield Grid(
                 "not erased: these keys also have rows that don't meet the condition, and their windows hold all of "
@@ -143,7 +142,6 @@ def _erased(config: Config, pipeline: str, forgotten: Forgotten, files: int, sel
         forgotten.rows,
         files,
         tuple(name.removeprefix(_SAVEPOINT) for name in forgotten.rows if name.startswith(_SAVEPOINT)),
-        backups_of(config, pipeline),
         tuple(selected.keys),
         tuple(selected.shared),
         tuple(selected.searched),

@@ -34,15 +34,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.lineage import Lineage
     from tidegate.pipelines.project.listing import Pipelines, Report, Runs
     from tidegate.pipelines.project.results import Results, View
-    from tidegate.pipelines.project.savepoints import (
-        BackupCreated,
-        BackupDeleted,
-        BackupRestored,
-        Backups,
-        Savepoint,
-        SavepointDeleted,
-        Savepoints,
-    )
+    from tidegate.pipelines.project.savepoints import Savepoint, SavepointDeleted, Savepoints
     from tidegate.pipelines.project.snapshots import Restored, SnapshotCheck, SnapshotContent, SnapshotDiff, Snapshots
     from tidegate.pipelines.project.source import SourceReset
     from tidegate.pipelines.project.stream import Streamed, StreamedTogether
@@ -68,7 +60,6 @@ class Project:
         settings: by pipeline, fields as in `[pipelines.NAME]` of tidegate.toml, for a project without a file.
         work: folder on this host for logs and temporary files; None for `.work` in the current folder.
         storage_options: options of the object store.
-        backups: location of the backups.
         engine: `spark`, or `local` for processes on this machine, without Java; None for the engine that the file
             names.
         spark: an existing session. Runs use another session of its process with the same settings, so this one keeps
@@ -106,13 +97,12 @@ class Project:
         settings: Mapping[str, Mapping[str, object]] | None = None,
         work: str | Path | None = None,
         storage_options: Mapping[str, str] | None = None,
-        backups: str | None = None,
         engine: EngineName | None = None,
         spark: Session | None = None,
         progress: bool | OnProgress = False,
     ) -> None:
         values = {pipeline.name: pipeline for pipeline in pipelines}
-        given = {"warehouse": warehouse, "work": work, "storage_options": storage_options, "backups": backups}
+        given = {"warehouse": warehouse, "work": work, "storage_options": storage_options}
         of_code = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
         if warehouse is None:
             if named := [
@@ -662,10 +652,10 @@ class Project:
         *,
         of: str | int = "latest",
         if_missing: bool = False,
-        with_tables: bool = False,
-        place: str | None = None,
+        tables: bool = False,
+        to: str | None = None,
         keep: int | None = None,
-    ) -> Savepoint | BackupCreated:
+    ) -> Savepoint:
         """Copy a snapshot under a name that no cleanup removes. The pipeline may keep running.
 
         Args:
@@ -673,54 +663,41 @@ class Project:
             name: letters, digits, `_` and `-`.
             of: `latest`, or an epoch.
             if_missing: True to change nothing if a savepoint of that name holds the same snapshot.
-            with_tables: True for a copy of all tables, which is a backup.
-            place: folder or URI of these copies; None for the backup location of the settings.
-            keep: how many of the newest copies of all tables to keep; without `with_tables`, how many of the newest
-                savepoints whose names equal this one up to its last dash. None keeps all.
+            tables: True to also copy the published tables as of the snapshot.
+            to: folder or URI to copy to; None for the warehouse.
+            keep: afterwards delete all but this many of the newest savepoints whose names equal this one up to the last
+                dash; a name without a dash gets the current time. None keeps all.
+
+        Raises:
+            UsageError: the name is not valid or is taken, or there is no such snapshot.
+            Refused: a file is missing, or a key was forgotten during the copy.
         """
-        if with_tables:
-            if of != "latest" or if_missing:
-                raise UsageError("--with-tables copies the newest published epoch: leave out --of and --if-missing")
-            return self.backup_create(pipeline, name=name, keep=keep, place=place)
-        _check_without_tables(place)
         from tidegate.pipelines.project.savepoints import savepoint_create
 
-        return savepoint_create(self._config, pipeline, name, str(of), if_missing, keep)
+        return savepoint_create(self._config, pipeline, name, str(of), if_missing, tables, to, keep)
 
-    def savepoint_list(
-        self, pipeline: str, *, with_tables: bool = False, place: str | None = None
-    ) -> Savepoints | Backups:
+    def savepoint_list(self, pipeline: str, *, at: str | None = None) -> Savepoints:
         """Return the savepoints of a pipeline, newest first, and the savepoints that can't be read.
 
         Args:
             pipeline: name of the pipeline.
-            with_tables: True for copies of all tables, which are backups.
-            place: folder or URI of these copies; None for the backup location of the settings.
+            at: folder or URI of the savepoints; None for the warehouse.
         """
-        if with_tables:
-            return self.backup_list(pipeline, place=place)
-        _check_without_tables(place)
         from tidegate.pipelines.project.savepoints import savepoint_list
 
-        return savepoint_list(self._config, pipeline)
+        return savepoint_list(self._config, pipeline, at)
 
-    def savepoint_delete(
-        self, pipeline: str, name: str, *, with_tables: bool = False, place: str | None = None
-    ) -> SavepointDeleted | BackupDeleted:
+    def savepoint_delete(self, pipeline: str, name: str, *, at: str | None = None) -> SavepointDeleted:
         """Delete a savepoint permanently.
 
         Args:
             pipeline: name of the pipeline.
             name: name of the savepoint.
-            with_tables: True for a copy of all tables, which is a backup.
-            place: folder or URI of these copies; None for the backup location of the settings.
+            at: folder or URI of the savepoints; None for the warehouse.
         """
-        if with_tables:
-            return self.backup_delete(pipeline, name, place=place)
-        _check_without_tables(place)
         from tidegate.pipelines.project.savepoints import savepoint_delete
 
-        return savepoint_delete(self._config, pipeline, name)
+        return savepoint_delete(self._config, pipeline, name, at)
 
     def compare(self, pipeline: str, other: str, *, rows: int | None = None) -> Comparison:
         """Return in which windows another pipeline differs from a pipeline, by how much, and why.
@@ -742,35 +719,44 @@ class Project:
     def restore(
         self,
         pipeline: str,
-        target: str | int,
+        target: str | int | None = None,
         *,
         keep_stale: bool = False,
         give_up_results: bool = False,
-        with_tables: bool = False,
-        place: str | None = None,
-    ) -> Restored | BackupRestored:
+        tables: bool = False,
+        source: str | None = None,
+        at: str | None = None,
+    ) -> Restored:
         """Make a snapshot the newest one. Results that were published after it are removed.
 
         Args:
             pipeline: name of the pipeline.
-            target: `latest`, an epoch, or `savepoint:NAME`.
+            target: `latest`, an epoch, or `savepoint:NAME`; None with `source` for `latest`.
             keep_stale: True to keep those results, marked as stale.
             give_up_results: True to continue without published rows that are lost.
-            with_tables: True to recreate lost tables from a savepoint with all tables.
-            place: folder or URI of that savepoint; None for the backup location of the settings.
+            tables: True to replace all tables by those of the savepoint, which was created with its tables.
+            source: name of another pipeline (`--from`) from whose snapshot this one begins, with its published rows.
+            at: folder or URI of the savepoint; None for the warehouse.
 
         Raises:
             Refused: published rows are lost, and `give_up_results` is not given.
             LeaseHeld: a driver is running the pipeline.
         """
-        if with_tables:
-            if keep_stale or give_up_results:
-                raise UsageError("--with-tables is for a pipeline without tables: leave out the other options")
-            return self.backup_restore(pipeline, str(target).removeprefix("savepoint:"), place=place)
-        _check_without_tables(place)
+        if (source is not None or tables) and (keep_stale or give_up_results):
+            raise UsageError("--from and --tables bring all tables: leave out the other options")
+        if source is not None:
+            from tidegate.pipelines.project.restore_from import restore_from
+
+            return restore_from(self._config, pipeline, source, "latest" if target is None else str(target), at)
+        if target is None:
+            raise UsageError("name the snapshot to restore: latest, an epoch, or savepoint:NAME")
+        if tables:
+            from tidegate.pipelines.project.restore_from import replace_tables
+
+            return replace_tables(self._config, pipeline, str(target), at)
         from tidegate.pipelines.project.snapshots import restore
 
-        return restore(self._config, pipeline, str(target), keep_stale, give_up_results)
+        return restore(self._config, pipeline, str(target), at, keep_stale, give_up_results)
 
     def source_reset(
         self,
@@ -935,43 +921,6 @@ class Project:
 
         return state_upgrade(self._config, pipeline)
 
-    def backup_create(
-        self, pipeline: str, *, name: str | None = None, keep: int | None = None, place: str | None = None
-    ) -> BackupCreated:
-        """Copy all tables as of the newest published epoch to the backup location.
-
-        Args:
-            pipeline: name of the pipeline.
-            name: name of the backup; None for one derived from the time.
-            keep: afterwards remove all but this many of the newest backups.
-            place: folder or URI to copy to; None for the backup location of the settings.
-        """
-        from tidegate.pipelines.project.savepoints import backup_create
-
-        return backup_create(self._config, pipeline, name, keep, place)
-
-    def backup_list(self, pipeline: str, *, place: str | None = None) -> Backups:
-        """Return the backups of a pipeline, newest first."""
-        from tidegate.pipelines.project.savepoints import backup_list
-
-        return backup_list(self._config, pipeline, place)
-
-    def backup_restore(self, pipeline: str, name: str, *, place: str | None = None) -> BackupRestored:
-        """Recreate the lost tables of a pipeline from a backup. `latest` is the newest one.
-
-        Raises:
-            Refused: the pipeline has tables.
-        """
-        from tidegate.pipelines.project.savepoints import backup_restore
-
-        return backup_restore(self._config, pipeline, name, place)
-
-    def backup_delete(self, pipeline: str, name: str, *, place: str | None = None) -> BackupDeleted:
-        """Remove a backup, and the files that no other backup has."""
-        from tidegate.pipelines.project.savepoints import backup_delete
-
-        return backup_delete(self._config, pipeline, name, place)
-
 
 def _with_engine(config: Config, engine: EngineName | None, spark: Session | None) -> Config:
     """Return the settings with the engine that the caller chose."""
@@ -1005,8 +954,3 @@ def _span(
         slice_of(slice_),
         fill_gaps,
     )
-
-
-def _check_without_tables(*given: object) -> None:
-    if any(value is not None for value in given):
-        raise UsageError("a place is only for copies of all tables: add --with-tables")

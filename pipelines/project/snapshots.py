@@ -31,6 +31,7 @@ from tidegate.pipelines.observe.inspect.contents import checksums as sums_of
 from tidegate.pipelines.observe.inspect.contents import compare as compare_snapshots
 from tidegate.pipelines.observe.inspect.waiting import unit_of
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, rows_of, span
+from tidegate.pipelines.project.savepoints import place_of
 from tidegate.windowing.operators.joins import WINDOW_JOIN
 from tidegate.windowing.state.rows import BUCKET, HELD
 from tidegate.windowing.time import show_millis
@@ -401,8 +402,11 @@ class Restored(Answer):
         yield from (f"given up: {text}" for text in self.given_up)
 
 
-def restore(config: Config, pipeline: str, target: str, keep_stale: bool, give_up_results: bool) -> Restored:
+def restore(
+    config: Config, pipeline: str, target: str, at: str | None, keep_stale: bool, give_up_results: bool
+) -> Restored:
     tables = PipelineTables.of(config, pipeline)
+    place = place_of(config, pipeline, at)
     given_up: list[str] = []
 
     def schemas() -> dict[str, pa.Schema]:
@@ -410,10 +414,10 @@ def restore(config: Config, pipeline: str, target: str, keep_stale: bool, give_u
 
     if not tables.exist:
         # Without tables, the call can only fail, and it should fail before it creates a table for its lease.
-        find_snapshot(tables, target)
+        find_snapshot(place, target)
     with Lease(tables, "restore", system_clock) as lease:
         set_aside = set_aside_damaged(tables, lease.check)
-        snapshot = find_snapshot(tables, target)
+        snapshot = find_snapshot(place, target)
         set_aside = [*set_aside, *put_back(tables, give_up_results)]
         manifest = run(
             tables, snapshot, system_clock(), keep_stale, given_up.append if give_up_results else None, schemas

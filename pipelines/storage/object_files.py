@@ -361,8 +361,8 @@ def store_failed(doing: str, place: str, error: BaseException) -> StoreFailed:
         bucket = place.partition("://")[2].partition("/")[0]
         return BucketMissing(
             f"there is no bucket {bucket!r}, which {place} names: create it in the store, or correct the name "
-            "(`warehouse`, `artifacts` or `backups` in tidegate.toml, or the table of a source) or the address of the "
-            "store"
+            "(`warehouse` or `artifacts` in tidegate.toml, a place of savepoints, or the table of a source) or the "
+            "address of the store"
         )
     return StoreFailed(masked(f"can't {doing} {place}: {with_remedy(error)}"))
 

@@ -274,7 +274,7 @@ PLACED = 'warehouse = "{0}/lake"\nwork = "{0}/work"\n'
     ("before", "relative"),
     [
         ("", "`warehouse`, `work` can't"),
-        (PLACED + 'backups = "backups"\n', "`backups` can't"),
+        (PLACED + 'artifacts = "artifacts"\n', "`artifacts` can't"),
         (PLACED, None),
         (PLACED + 'artifacts = "s3://bucket/artifacts"\n', None),
     ],

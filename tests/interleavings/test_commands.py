@@ -45,7 +45,17 @@ def test_three_commands_in_an_order_that_is_drawn_lose_and_double_nothing(comman
     assert commands.faults(*drawn(10_000 + seed, commands.gates, 3)) == []
 
 
-SHORT = ("optimize", "restore", "reopen", "prune", "quality", "savepoint", "savepoint delete", "backup", "reset")
+SHORT = (
+    "optimize",
+    "restore",
+    "reopen",
+    "prune",
+    "quality",
+    "savepoint",
+    "savepoint delete",
+    "savepoint with tables",
+    "reset",
+)
 """Commands with so few operations that TIDEGATE_EXAMPLES=1000000 tries all pairs of places, in a day."""
 
 PLACES = max(1, int(os.environ.get("TIDEGATE_EXAMPLES", "2000")) // 1000)

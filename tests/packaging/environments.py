@@ -44,7 +44,6 @@ sessions = Pipeline(
 
 TOML = """
 warehouse = "{warehouse}"
-backups = "backups"
 work = "work"
 
 [pipelines.sessions]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.copies import copy_all
 from tests.lake import Clock
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.backups.backup import create_backup
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
@@ -52,9 +52,9 @@ def save(by_hand: ByHand) -> None:
 
 
 def back_up(by_hand: ByHand) -> None:
-    place = PipelineTables(Warehouse(str(by_hand.folder / "backups")), by_hand.pipeline.name)
-    create_backup(by_hand.tables, place, "first", 1)
-    files = [file.read_bytes() for file in (by_hand.folder / "backups").rglob("*") if file.is_file()]
+    place = PipelineTables(Warehouse(str(by_hand.folder / "elsewhere")), by_hand.pipeline.name)
+    copy_all(by_hand.tables, place, "first", 1)
+    files = [file.read_bytes() for file in (by_hand.folder / "elsewhere").rglob("*") if file.is_file()]
     assert b"precious" not in files
 
 
@@ -63,7 +63,7 @@ COMMANDS: dict[str, tuple[Callable[[ByHand], None], list[str]]] = {
     "savepoint create": (save, ["savepoints/linked"]),
     "savepoint delete": (lambda by_hand: delete_savepoint(by_hand.tables, "linked"), ["savepoints/linked"]),
     "vacuum": (clean, ["late/linked"]),
-    "backup create": (back_up, ["results/linked"]),
+    "savepoint create --tables": (back_up, ["results/linked"]),
 }
 """Each command, and the places below the pipeline's folder that it looks at."""
 

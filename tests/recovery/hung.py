@@ -26,7 +26,6 @@ from tests.lake import Lake
 from tests.recovery.arrivals import PIPELINE, commit_to, source_of
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger import host, lease
-from tidegate.pipelines.ledger.backups.backup import POOL, content_of, list_backups
 from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, require_snapshot
 from tidegate.pipelines.ledger.snapshots.savepoint import broken_savepoints, list_savepoints, read_savepoint
@@ -41,7 +40,6 @@ MODULE = "pipelines_that_hang"
 TOML = f"""
 engine = "local"
 warehouse = "warehouse"
-backups = "backups"
 work = "work"
 
 [pipelines.{NAME}]
@@ -55,6 +53,9 @@ retain_days = 0
 CODE = f"from tests.recovery.arrivals import PIPELINE as {NAME}\n"
 
 FORGOTTEN = "user1"
+
+PLACE = "elsewhere"
+"""Folder of savepoints with tables."""
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "stream": ("stream", NAME, "--available-now", "--max-files-per-epoch", "1"),
@@ -70,8 +71,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "quality": ("quality", NAME),
     "savepoint": ("savepoint", "create", NAME, "new"),
     "savepoint delete": ("savepoint", "delete", NAME, "kept"),
-    "backup": ("backup", "create", NAME, "--name", "new"),
-    "backup delete": ("backup", "delete", NAME, "old"),
+    "savepoint with tables": ("savepoint", "create", NAME, "whole", "--tables", "--to", PLACE),
+    "savepoint with tables delete": ("savepoint", "delete", NAME, "old", "--at", PLACE),
     "reset": ("source", "reset", NAME, "--keep-results", "--force"),
     "unlock": ("unlock", NAME),
 }
@@ -169,7 +170,9 @@ class Hung:
     @classmethod
     @contextmanager
     def make(cls, templates: pytest.TempPathFactory) -> Iterator[Hung]:
-        """Create, once in a test run, a project with epochs, a savepoint, a backup, a check and unread commits."""
+        """Create, once in a test run, a project with epochs, a check, unread commits and savepoints, one of
+        them with its tables in another place.
+        """
         folder = templates.getbasetemp() / "templates" / "hung"
         hung = cls(folder, Shifted())
         with pytest.MonkeyPatch.context() as planted:
@@ -187,7 +190,7 @@ class Hung:
         (self.folder / f"{MODULE}.py").write_text(CODE)
         for done in (COMMANDS["stream"], ("savepoint", "create", NAME, "kept"), COMMANDS["quality"]):
             self.does(*done)
-        self.does("backup", "create", NAME, "--name", "old")
+        self.does("savepoint", "create", NAME, "old", "--tables", "--to", PLACE)
         for number in (4, 5):
             commit_to(Lake(self.folder), number)
 
@@ -275,7 +278,7 @@ class Hung:
         return found
 
     def unreadable(self) -> list[str]:
-        """Return a text for each thing that can't be read: snapshots, savepoints, backups."""
+        """Return a text for each thing that can't be read: snapshots and savepoints, also in the other place."""
         tables = Lake(self.folder).tables(PIPELINE)
         found = [f"savepoint {broken.name}: {broken.reason}" for broken in broken_savepoints(tables)]
         snapshots = [
@@ -287,12 +290,8 @@ class Hung:
                 read_table(tables.warehouse, snapshot.handle)
             except Refused as error:
                 found.append(f"epoch {snapshot.manifest.epoch} in {snapshot.path}: {error}")
-        place = PipelineTables(Warehouse(str(self.folder / "backups")), NAME)
-        for backup in list_backups(place):
-            for row in content_of(place, backup.name).to_pylist():
-                pool = place.path(f"{POOL}/{row['table']}")
-                if row["content"] is None and place.warehouse.sizes(pool, [row["name"]])[row["name"]] != row["size"]:
-                    found.append(f"backup {backup.name} lacks {row['table']}/{row['name']}")
+        place = PipelineTables(Warehouse(str(self.folder / PLACE)), NAME)
+        found += [f"savepoint {broken.name}: {broken.reason}" for broken in broken_savepoints(place)]
         return found
 
     def wrong(self, forgot: bool, pruned: bool) -> list[str]:
@@ -322,7 +321,7 @@ class Hung:
 _UNDER_WAY = "try again once it is published"
 """Messages of a check that meets a command which hangs between its snapshot and the rows that it removes."""
 
-_NOTHING_TO_DO = ("exists", "no savepoint", "no backup", "is not a snapshot")
+_NOTHING_TO_DO = ("exists", "no savepoint", "is not a snapshot")
 """Messages of commands whose work another command did, or which lack what another one removed."""
 
 

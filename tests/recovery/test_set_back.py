@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.commit_times import vacuum_with_no_hours
+from tests.copies import copy_all
 from tests.expectations.broken import broken_by_rules
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tests.recovery.hourly import NOW, back_to, contents, hours
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.backups.cut import cut_now
 from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.recovery import recover
@@ -53,7 +53,7 @@ def test_a_published_table_that_was_set_back_is_refused_and_put_back(by_hand: By
         lambda: prune(tables, NOW, NOW),
         lambda: vacuum(tables, Retention(1, 0), NOW),
         lambda: vacuum(tables, Retention(1, 0), NOW, dry_run=True),
-        lambda: cut_now(tables),
+        lambda: copy_all(tables, tables, "copy", NOW),
         lambda: forget(tables, by_hand.pipeline, [["ann"]], NOW),
         lambda: restore(tables, find_snapshot(tables, "3"), NOW),
     ]

@@ -4,7 +4,6 @@ outcome is that of the same commits run by this code alone.
 
 from __future__ import annotations
 
-import shutil
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +16,6 @@ from tests.recovery.arrivals import copy_of, run
 from tests.recovery.tables_of_0_1 import COMMITS, HOURS, NEXT, SAVEPOINT, SESSIONS
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.definition import results
-from tidegate.pipelines.ledger.backups.backup import create_backup, find_backup, restore_backup
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, published_by
@@ -26,8 +23,6 @@ from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.storage.warehouse import Warehouse, arrow_schema
 from tidegate.windowing.time import to_millis
 
 pytestmark = pytest.mark.recovery
@@ -122,51 +117,6 @@ def test_its_snapshots_and_savepoints_are_restored(
     run(LOCAL, lake, pipeline=pipeline)
     if not goes_on_first:
         go_on(lake, pipeline)
-    assert_good(lake, fresh, pipeline)
-
-
-@pytest.mark.long
-@LONG_FOR_HOURS
-def test_a_backup_from_before_the_upgrade_brings_back_what_0_1_wrote(
-    lake: Lake, fresh: Lake, tmp_path: Path, pipeline: Pipeline
-) -> None:
-    tables, folder = lake.tables(pipeline), Path(lake.path(pipeline.name))
-    written = contents_of_files(folder)
-    place = PipelineTables(Warehouse(str(tmp_path / "backups")), pipeline.name)
-    made, _ = create_backup(tables, place, "before-upgrade", lake.clock())
-    run(LOCAL, lake, pipeline=pipeline)
-    shutil.rmtree(folder)
-    restore_backup(tables, place, made)
-    back = contents_of_files(folder)
-    assert back.items() <= written.items(), "the old version reads its own files"
-    left_out = {name for name in written.keys() - back.keys() if f"-{made.epoch + 1:06d}-" not in name}
-    unpublished = pipeline is SESSIONS
-    assert len(left_out) == (1 if unpublished else 0), "the entry of the epoch that was committed and not published"
-    go_on(lake, pipeline)
-    assert_good(lake, fresh, pipeline)
-
-
-@pytest.mark.first(1)
-@BOTH
-@pytest.mark.parametrize("name", ["first", "latest"])
-def test_a_backup_that_an_older_version_made_is_restored(
-    lake: Lake, fresh: Lake, tmp_path: Path, pipeline: Pipeline, name: str
-) -> None:
-    """Version 0.2 backed up two of the tables of 0.1 with `tidegate backup`, before a savepoint with tables was a
-    backup.
-    """
-    with tarfile.open(TABLES.with_name("backups_of_0_2.tar.xz")) as packed:
-        packed.extractall(tmp_path / "old", filter="data")
-    tables = lake.tables(pipeline)
-    recover(tables)
-    written = contents(lake, pipeline)
-    shutil.rmtree(lake.path(pipeline.name))
-    place = PipelineTables(Warehouse(str(tmp_path / "old" / "backups")), pipeline.name)
-    restore_backup(tables, place, find_backup(place, name))
-    assert contents(lake, pipeline) == written
-    assert results.KIND not in tables.open(results.NAME).metadata().configuration
-    assert results.has_panes(arrow_schema(tables.open(results.NAME))), "older tables don't say it"
-    go_on(lake, pipeline)
     assert_good(lake, fresh, pipeline)
 
 

@@ -22,11 +22,14 @@ pytestmark = [pytest.mark.recovery, pytest.mark.long, pytest.mark.timeout(3600)]
 POINTS = int(os.environ.get("TIDEGATE_TEST_OUTAGES", "4"))
 """Random writes of each command after which the store fails."""
 
+PLACE = "s3://BUCKET/elsewhere"
+"""Place of savepoints with tables; the name of the bucket is filled in."""
+
 BEFORE = (
     ("stream", "hours", "--available-now", "--max-files-per-epoch", "2"),
     ("savepoint", "create", "hours", "kept"),
     ("stream", "hours", "--available-now"),
-    ("backup", "create", "hours", "--name", "old"),
+    ("savepoint", "create", "hours", "old", "--tables", "--to", PLACE),
 )
 COMMANDS = {
     "a savepoint": ("savepoint", "create", "hours", "new"),
@@ -35,12 +38,12 @@ COMMANDS = {
     "forgetting": ("forget", "hours", "user1", "--yes"),
     "an optimization": ("optimize", "hours"),
     "a clean-up": ("vacuum", "hours", "--snapshots", "1", "--days", "0"),
-    "a backup": ("backup", "create", "hours", "--name", "new"),
-    "the end of a backup": ("backup", "delete", "hours", "old"),
-    "a restored backup": ("backup", "restore", "hours", "old"),
+    "a savepoint with tables": ("savepoint", "create", "hours", "whole", "--tables", "--to", PLACE),
+    "the end of a savepoint with tables": ("savepoint", "delete", "hours", "old", "--at", PLACE),
+    "lost tables": ("restore", "hours", "savepoint:old", "--tables", "--at", PLACE),
     "a reopening": ("late", "reopen", "hours"),
 }
-DONE = re.compile(r"exists|no savepoint 'kept'|no backup 'old'|there is a table")
+DONE = re.compile(r"exists|no savepoint '(kept|old)'")
 """Refusals of a command that had done its work before the outage."""
 
 
@@ -59,10 +62,9 @@ def test_a_command_that_the_store_left_in_the_middle_does_its_work_when_it_is_gi
     upload(server, Path(disk.path("events")), bucket, "wh/events")
     options = {**options_of(proxy.endpoint), "max_retries": "0", "timeout": "5s"}
     life = Life(tmp_path / "project", f"s3://{bucket}/wh", options)
-    life.file.write_text(f'backups = "s3://{bucket}/backups"\n{life.file.read_text()}')
 
     def tidegate(*command: str) -> tuple[int, str]:
-        return life.tidegate(capsys, *command)
+        return life.tidegate(capsys, *(each.replace("BUCKET", bucket) for each in command))
 
     def left() -> dict[str, Any]:
         """Return the tables after the next run of the stream, without the numbers of epochs and timelines."""
@@ -72,17 +74,21 @@ def test_a_command_that_the_store_left_in_the_middle_does_its_work_when_it_is_gi
             for table, rows in rows_left(life, "hours").items()
             if table not in ("state", "epochs")
         }
-        return {**rows, "savepoints": names("savepoint", "list"), "backups": names("backup", "list")}
+        return {
+            **rows,
+            "savepoints": names("savepoint", "list"),
+            "elsewhere": names("savepoint", "list", "--at", PLACE),
+        }
 
     def names(*command: str) -> list[str]:
-        code, text = tidegate(*command, "hours")
+        code, text = tidegate(*command[:2], "hours", *command[2:])
         assert code == 0, text
         return sorted(re.findall(r'"name": "([^"]*)"', text))
 
     with modules_of_projects():
         for command in BEFORE:
             assert tidegate(*command)[0] == 0
-        if name == "a restored backup":
+        if name == "lost tables":
             for key in server.keys(bucket, "wh/hours/"):
                 server.delete(bucket, key)
         content = server.content(bucket)

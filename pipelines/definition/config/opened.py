@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tidegate.pipelines.storage.warehouse import Warehouse
 
 
-def warehouse_of(config: Config) -> Warehouse:
-    """Return the warehouse that tidegate.toml names.
+def warehouse_of(config: Config, place: str = "") -> Warehouse:
+    """Return the warehouse that tidegate.toml names, with credentials that are also those of another place.
 
     Raises:
         UsageError: the credentials of its object store are not available.
@@ -24,8 +24,7 @@ def warehouse_of(config: Config) -> Warehouse:
     from tidegate.pipelines.storage.credentials import complete
     from tidegate.pipelines.storage.warehouse import Warehouse, is_local
 
-    places = (config.warehouse_uri, config.backups_uri or "")
-    in_bucket = next((place for place in places if not is_local(place)), "")
+    in_bucket = next((each for each in (config.warehouse_uri, place) if not is_local(each)), "")
     return Warehouse(config.warehouse_uri, complete(config.storage_options, config.connection, in_bucket))
 
 

@@ -322,8 +322,6 @@ class Config(Table):
     """
     retain_work_days: int = Field(default=30, ge=0)
     """Days since the last write after which logs, alarms and reports are removed; 0 keeps all."""
-    backups: Place | None = None
-    """Folder or URI of the backups, on different storage from the warehouse; relative as above."""
     storage_options: dict[str, str] = Field(default={}, repr=False)
     """Options of the object store, with the names that deltalake uses."""
     connection: str | None = None
@@ -377,14 +375,10 @@ class Config(Table):
     @property
     def warehouse_uri(self) -> str:
         """Return the warehouse as an absolute path or URI."""
-        return self._place(self.warehouse)
+        return self.place(self.warehouse)
 
-    @property
-    def backups_uri(self) -> str | None:
-        """Return the place of the backups as an absolute path or URI; None if there is none."""
-        return None if self.backups is None else self._place(self.backups)
-
-    def _place(self, given: str) -> str:
+    def place(self, given: str) -> str:
+        """Return a folder or URI that a user names as an absolute path or URI; it is relative to the file's folder."""
         if given.startswith("file://"):
             return unquote(urlsplit(given).path)
         return given if "://" in given else str((self.root / given).absolute())
@@ -398,7 +392,7 @@ class Config(Table):
     def artifacts_uri(self) -> str:
         """Return the place of the artifacts as an absolute path or URI."""
         if self.artifacts is not None:
-            return self._place(self.artifacts)
+            return self.place(self.artifacts)
         if "://" in self.warehouse_uri:
             return f"{self.warehouse_uri.rstrip('/')}/{RESERVED}/artifacts"
         return str(self.work_folder)

@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import RemoveAction
 
-from tidegate.pipelines.definition import late, rejects, results, state
+from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard
@@ -36,6 +37,8 @@ from tidegate.pipelines.ledger.snapshots.savepoint import (
     read_savepoint,
     remove_rests,
 )
+from tidegate.pipelines.ledger.snapshots.table_copies import FOLDER as COPIES
+from tidegate.pipelines.ledger.snapshots.table_copies import copied_tables
 from tidegate.pipelines.ledger.tables.commits import commit
 from tidegate.pipelines.ledger.tables.files import add_action, check_written, held, remove_action, write_rows
 from tidegate.pipelines.ledger.tables.keys import (
@@ -52,7 +55,7 @@ from tidegate.pipelines.ledger.tables.keys import (
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, REQUESTS, PipelineTables
 from tidegate.pipelines.ledger.tables.quality import forget_examples
 from tidegate.pipelines.ledger.tables.table_log import has_leftovers, leave_newest
-from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, path_of, read_table
 from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
@@ -88,6 +91,7 @@ def forget(tables: PipelineTables, pipeline: Pipeline, keys: Sequence[Sequence[s
             f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
             f"(`tidegate savepoint delete {tables.pipeline} {broken[0].name}`) or repair it; nothing was erased"
         )
+    _check_copied_tables(tables, pipeline, head)
     # Copies left by an interrupted command belong to no savepoint, and may hold the key.
     remove_rests(tables)
     head = required(tables, recover(tables))
@@ -118,13 +122,14 @@ def forget(tables: PipelineTables, pipeline: Pipeline, keys: Sequence[Sequence[s
             rest = _without(tables, snapshot, values, "state-forget")
             erased = _erased(snapshot.manifest, named_after, values, rest)
             _rewrite_savepoint(tables, entry.name, snapshot, rest, erased)
+            copied = _erase_from_copies(tables, entry.name, snapshot, values)
         except (DeltaError, OSError, TidegateError):
             if tables.warehouse.exists(entry.path):
                 raise
             # Another command has deleted the savepoint. If it ended halfway, remaining files may hold the key.
             remove_rests(tables)
             continue
-        rows[f"savepoint {entry.name}"] = len(rest.removed)
+        rows[f"savepoint {entry.name}"] = len(rest.removed) + copied
     return Forgotten(manifest.epoch, rows)
 
 
@@ -140,6 +145,21 @@ def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapsho
                 "tidegate can't find the key: nothing was erased. Remove these rows with `tidegate late prune "
                 f"{tables.pipeline} --days 0`, restore a snapshot from before them, or use a key of source columns"
             )
+
+
+def _check_copied_tables(tables: PipelineTables, pipeline: Pipeline, head: Snapshot) -> None:
+    """Refuse savepoints with late or rejected rows without the key columns: their key can't be determined."""
+    for entry in list_savepoints(tables):
+        for table, handle in copied_tables(tables.warehouse, entry.path) if entry.with_tables else ():
+            if table not in (late.NAME, rejects.NAME):
+                continue
+            key = key_columns(table, arrow_schema(handle), head.key.names, pipeline.derived_key)
+            if not key and len(read_table(tables.warehouse, handle, ["epoch"])):
+                raise Refused(
+                    f"savepoint {entry.name!r} has source rows without the derived key columns in its copy of table "
+                    f"{table}, so tidegate can't find the key: nothing was erased. Delete it: `tidegate savepoint "
+                    f"delete {tables.pipeline} {entry.name}`"
+                )
 
 
 def _published_rows(tables: PipelineTables, head: Snapshot, values: Sequence[Key]) -> dict[str, int]:
@@ -245,7 +265,28 @@ def _rewrite_savepoint(tables: PipelineTables, name: str, snapshot: Snapshot, re
     # This is necessary even if none of the files has the key: a hung process must not commit a file that is now
     # deleted.
     commit(tables.warehouse, snapshot.handle, [*(add_action(file) for file in added), *removes], {"tidegate": record})
-    leave_newest(tables, table, tables.open(table).version(), present)
+    leave_newest(tables, table, tables.open(table).version(), present, folders=[COPIES])
+
+
+def _erase_from_copies(tables: PipelineTables, name: str, snapshot: Snapshot, keys: Sequence[Key]) -> int:
+    """Remove keys from the copied tables of a savepoint. Return the number of removed rows."""
+    erased = 0
+    for table, handle in copied_tables(tables.warehouse, snapshot.path):
+        folder, schema = f"{SAVEPOINTS}/{name}/{COPIES}/{table}", arrow_schema(handle)
+        path, key = tables.path(folder), key_columns(table, schema, snapshot.key.names)
+        added, removes = list[DataFile](), list[RemoveAction]()
+        for file in active_files(handle) if key else ():
+            rows = tables.warehouse.read_files(path, [file["path"]], schema)
+            holds = are_of_keys(rows, key, keys)
+            if count := pc.sum(holds).as_py() or 0:
+                erased += count
+                removes.append(remove_action(file))
+                added += write_rows(tables.warehouse, path, f"{table}-forget", rows.filter(pc.invert(holds)))
+        check_written(tables.warehouse, path, added)
+        present = tables.warehouse.names(path)
+        commit(tables.warehouse, handle, [*(add_action(file) for file in added), *removes], {})
+        leave_newest(tables, folder, tables.open(folder).version(), present)
+    return erased
 
 
 _WITH_KEYS = (state.NAME, results.NAME, late.NAME, rejects.NAME)
@@ -312,7 +353,17 @@ class _Traces:
     def _are_in_savepoint(self, name: str) -> bool:
         snapshot = read_savepoint(self.tables, name)
         schema = arrow_schema(snapshot.handle)
-        return self._are_in_manifest(snapshot.manifest) or self._are_in_files(snapshot.path, schema, self.names, True)
+        return (
+            self._are_in_manifest(snapshot.manifest)
+            or self._are_in_files(snapshot.path, schema, self.names, True)
+            or any(self._are_in_copy(*copy) for copy in copied_tables(self.tables.warehouse, snapshot.path))
+        )
+
+    def _are_in_copy(self, table: str, handle: DeltaTable) -> bool:
+        schema = arrow_schema(handle)
+        if table == epochs.NAME:
+            return False
+        return self._are_in_files(path_of(handle), schema, key_columns(table, schema, self.names), False)
 
     def _are_in_files(self, path: str, schema: pa.Schema, columns: tuple[str, ...], is_state: bool) -> bool:
         """Return True if a data file has the key; without key columns, any file may have it."""

@@ -8,7 +8,7 @@ and a table lacks.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -159,6 +159,30 @@ def _not_committed(tables: PipelineTables, manifest: Manifest, table: str, file:
         f"{reason}. Put the file back, or give up its rows with `tidegate restore {tables.pipeline} latest {GIVE_UP}`; "
         "run again"
     )
+
+
+def files_after(
+    tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, listed: Sequence[DataFile]
+) -> tuple[list[DataFile], list[str]]:
+    """Return the files that a table would have after an epoch was published to it, without publishing it.
+
+    Args:
+        tables: the tables of a pipeline.
+        manifest: the manifest of the epoch.
+        table: name of the table.
+        handle: the table, opened at the version on which the epoch would be published.
+        listed: its active files.
+
+    Returns:
+        The files, and the names of those that were written for this; the caller deletes them.
+    """
+    departed = manifest.publish[table].departed
+    departing = Departing(table, read_departed(tables, table, departed)) if departed else None
+    returning = _returning(tables, manifest, table, handle, departing)
+    removes, rewritten = _rewritten(tables, manifest, table, handle, departing)
+    gone, known = {each.path for each in removes}, {file.path for file in (*listed, *manifest.publish[table].files)}
+    files = {file.path: file for file in (*listed, *returning, *rewritten) if file.path not in gone}
+    return list(files.values()), [name for name in files if name not in known]
 
 
 def _rewritten(

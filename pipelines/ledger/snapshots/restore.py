@@ -261,3 +261,11 @@ def _manifest(
         epoch=epoch,
         timeline=max(0 if head is None else head.timeline, then.timeline) + 1,
     )
+
+
+def manifest_of(tables: PipelineTables, head: Head, target: Snapshot, now: Millis) -> Manifest:
+    """Return the manifest that a restore to a snapshot would commit, without committing anything."""
+    losses = Losses(tables, target, None)
+    manifest = _manifest(tables, head, target, now, False, losses, {}, 0)
+    losses.settle()
+    return manifest

@@ -1,13 +1,14 @@
 """Savepoints: named copies of a snapshot that no retention, VACUUM or cleanup of the log removes.
 
-A savepoint is a separate Delta table below the pipeline's folder, with the state rows and the manifest. Any engine can
-read it, and users can copy its folder elsewhere.
+A savepoint is a folder with a Delta table of the state rows and the manifest, and, if wanted, copies of the published
+tables. It is below the pipeline's folder in the warehouse or in another place. Any engine can read its tables, and
+users can copy its folder elsewhere. The table of the state is created last: without it, there is no savepoint.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ from tidegate.pipelines.ledger.snapshots.head import (
     snapshot_in,
     snapshots_by_epoch,
 )
+from tidegate.pipelines.ledger.snapshots.table_copies import FOLDER as COPIES
+from tidegate.pipelines.ledger.snapshots.table_copies import TableContent, contents_in, copy_to_savepoint
 from tidegate.pipelines.ledger.tables.commits import Outrun, create
 from tidegate.pipelines.ledger.tables.files import add_action, check_written, copied, with_footers
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
@@ -45,13 +48,17 @@ SAVEPOINT = "savepoint:"
 
 @dataclass(frozen=True, slots=True)
 class SavepointEntry:
-    """A readable savepoint in a list. The time is int64 epoch milliseconds, the size of its files is in bytes."""
+    """A readable savepoint in a list. The time is int64 epoch milliseconds, the size of its files is in bytes.
+
+    `with_tables` is True if it has copies of the published tables.
+    """
 
     name: str
     path: str
     created_at: Millis
     size: int
     manifest: Manifest
+    with_tables: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,82 +70,114 @@ class BrokenSavepoint:
     reason: str
 
 
-def create_savepoint(tables: PipelineTables, snapshot: Snapshot, name: str, now: Millis) -> SavepointEntry:
+def create_savepoint(
+    tables: PipelineTables,
+    snapshot: Snapshot,
+    name: str,
+    now: Millis,
+    *,
+    place: PipelineTables | None = None,
+    contents: Mapping[str, TableContent] | None = None,
+) -> SavepointEntry:
     """Copy a snapshot under a name.
+
+    Args:
+        tables: the tables of the pipeline.
+        snapshot: the snapshot.
+        name: name of the savepoint.
+        now: current time, int64 epoch milliseconds.
+        place: the folder of the pipeline in another place; None for the warehouse.
+        contents: the published tables as of the snapshot; None copies only the state.
 
     Raises:
         UsageError: the name is not valid, or is taken.
         Refused: a file of the snapshot has been removed, or a key that it may hold was forgotten.
     """
-    path = _path(tables, name)
-    exists = tables.warehouse.exists(path)
+    place = place or tables
+    path, warehouse = _path(place, name), place.warehouse
+    exists = warehouse.exists(path)
     taken = UsageError(f"savepoint {name!r} of {tables.pipeline} exists: delete it first, or give another name")
-    if _is_complete(tables, path):
+    if _is_complete(place, path):
         raise taken
-    if exists or name in tables.warehouse.links(path.rpartition("/")[0]):
-        # An older version created the table before it copied the files. If it is a link, only that is removed.
-        tables.warehouse.delete_folder(path)
-    rests = tables.warehouse.names(path)
-    # Another command may be copying under this name: whichever creates the table first gets the name.
-    files = copy_files(tables, snapshot, path, "state", with_manifest=True)
+    if exists or name in warehouse.links(path.rpartition("/")[0]):
+        # If it is a link, only that is removed.
+        warehouse.delete_folder(path)
+    rests = warehouse.names(path)
+    # An interrupted command may have left copied tables.
+    warehouse.delete_folder(f"{path}/{COPIES}")
     try:
-        check_written(tables.warehouse, path, files)
-        create(
-            tables.warehouse,
-            path,
-            snapshot.handle.schema(),
-            [add_action(file) for file in files],
-            {
-                "tidegate": {
-                    **snapshot.manifest.short(),
-                    "savepoint": name,
-                    "created_at": now,
-                    "table_id": str(tables.newest(state.NAME).metadata().id),
-                    "schemas": {table: tables.newest(table).schema().to_json() for table in ALL},
-                    "run_ids": {
-                        str(entry.epoch): entry.manifest["run_id"] for entry in lineage(tables, snapshot.manifest.epoch)
-                    },
-                }
-            },
-            f"{tables.pipeline}.{FOLDER}.{name}",
-        )
+        if contents is not None:
+            others = [entry.path for entry in list_savepoints(place) if entry.with_tables]
+            copy_to_savepoint(warehouse, path, contents, others)
+        # Another command may be copying under this name: whichever creates the table first gets the name.
+        files = copy_files(place, snapshot, path, "state", with_manifest=True)
+    except Outrun as error:
+        raise taken from error
+    record = {
+        **snapshot.manifest.short(),
+        "savepoint": name,
+        "created_at": now,
+        "with_tables": contents is not None,
+        "table_id": str(tables.newest(state.NAME).metadata().id),
+        "schemas": {table: tables.newest(table).schema().to_json() for table in ALL},
+        "run_ids": {str(entry.epoch): entry.manifest["run_id"] for entry in lineage(tables, snapshot.manifest.epoch)},
+    }
+    title, actions = f"{tables.pipeline}.{FOLDER}.{name}", [add_action(file) for file in files]
+    try:
+        check_written(warehouse, path, files)
+        create(warehouse, path, snapshot.handle.schema(), actions, {"tidegate": record}, title)
     except Outrun as error:
         for file in files:
-            tables.warehouse.delete_file(path, file.path)
+            warehouse.delete_file(path, file.path)
+        if not any(entry.with_tables for entry in list_savepoints(place) if entry.name == name):
+            warehouse.delete_folder(f"{path}/{COPIES}")
         raise taken from error
     except FilesMissing as error:
         # The command that takes the name first, or `forget`, also removes incomplete copies.
-        if _is_complete(tables, path):
+        if _is_complete(place, path):
             raise taken from error
-        _check_nothing_forgotten(tables, snapshot, name)
+        _check_copy(tables, snapshot, place, name)
         raise
-    _check_nothing_forgotten(tables, snapshot, name)
+    _check_copy(tables, snapshot, place, name)
     try:
         # A process that removed part of the copy before the table existed did not know about it.
-        check_written(tables.warehouse, path, files)
-    except FilesMissing:
-        tables.warehouse.delete_folder(path)
+        check_written(warehouse, path, files)
+        if contents is not None and len(contents_in(warehouse, path)) < len(contents):
+            raise FilesMissing(f"tables of savepoint {path} were removed while it was created")
+    except (FilesMissing, Refused):
+        warehouse.delete_folder(path)
         raise
     for rest in rests:
-        tables.warehouse.delete_file(path, rest)
-    return _entry(tables, name)
+        warehouse.delete_file(path, rest)
+    return _entry(place, name)
 
 
-def _check_nothing_forgotten(tables: PipelineTables, copied: Snapshot, name: str) -> None:
-    """Delete a copy that may hold a key that was forgotten during the copy.
+def _check_copy(tables: PipelineTables, copied: Snapshot, place: PipelineTables, name: str) -> None:
+    """Delete a copy that may hold a key that was forgotten during the copy."""
+    try:
+        check_nothing_forgotten(tables, copied)
+    except Refused as error:
+        place.warehouse.delete_folder(_path(place, name))
+        raise Refused(f"{error}: savepoint {name!r} was not created. Try again") from error
+
+
+def check_nothing_forgotten(tables: PipelineTables, copied: Snapshot) -> None:
+    """Refuse a copy that may hold a key that was forgotten during the copy.
 
     `forget` commits its epoch, removes all older snapshots, and then cleans all copies, even incomplete ones. A later
     copy either sees the epoch of `forget` here, or its own snapshot is gone.
+
+    Raises:
+        Refused: the copied snapshot was removed, or a later epoch forgot a key.
     """
     if copied.path != tables.path(state.NAME):
         return
     entries, epoch = snapshots_by_epoch(tables), copied.manifest.epoch
     kinds = [entry.manifest["kind"] for later, entry in entries.items() if later > epoch]
     if epoch not in entries or "forget" in kinds:
-        tables.warehouse.delete_folder(_path(tables, name))
         raise Refused(
             f"epoch {epoch} of {tables.pipeline} was removed while it was copied, or a key that it may hold was "
-            f"forgotten: savepoint {name!r} was not created. Try again"
+            "forgotten"
         )
 
 
@@ -156,8 +195,9 @@ def read_savepoint(tables: PipelineTables, name: str) -> Snapshot:
     snapshot = _open(tables, path)
     if snapshot.manifest.pipeline != tables.pipeline:
         raise Refused(
-            f"savepoint {path} belongs to pipeline {snapshot.manifest.pipeline!r}, not to {tables.pipeline!r}: only "
-            "the pipeline that produced the state can continue from it. Give the pipeline that name, or delete the copy"
+            f"savepoint {path} belongs to pipeline {snapshot.manifest.pipeline!r}, not to {tables.pipeline!r}: move "
+            f"its folder to the savepoints of {snapshot.manifest.pipeline}, and restore it with --from "
+            f"{snapshot.manifest.pipeline}"
         )
     return snapshot
 
@@ -233,6 +273,7 @@ def delete_savepoint(tables: PipelineTables, name: str) -> None:
     """
     path = _path(tables, name)
     has_rest = any(tables.warehouse.names(folder) for folder in (path, f"{path}/{LOG}"))
+    has_rest |= COPIES in tables.warehouse.folders(path)
     if name not in {broken.name for broken in broken_savepoints(tables)} and (
         _is_complete(tables, path) or not has_rest
     ):
@@ -335,4 +376,7 @@ def _entry(tables: PipelineTables, name: str) -> SavepointEntry:
     record = _record(tables.warehouse, snapshot.handle)
     files: Sequence[dict[str, object]] = (*snapshot.files, *snapshot.manifest_files)
     sizes = {str(file["path"]): int(str(file["size_bytes"])) for file in files}
-    return SavepointEntry(name, path, record["created_at"], sum(sizes.values()), snapshot.manifest)
+    with_tables = bool(record.get("with_tables"))
+    copies = contents_in(tables.warehouse, path) if with_tables else {}
+    size = sum(sizes.values()) + sum(file.size for content in copies.values() for file in content.files)
+    return SavepointEntry(name, path, record["created_at"], size, snapshot.manifest, with_tables)

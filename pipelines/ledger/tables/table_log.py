@@ -242,7 +242,12 @@ def not_ahead(times: Sequence[Millis], now: Millis) -> list[Millis]:
 
 
 def leave_newest(
-    tables: PipelineTables, table: str, since: int, listed: Iterable[str], keeps_entries: bool = False
+    tables: PipelineTables,
+    table: str,
+    since: int,
+    listed: Iterable[str],
+    keeps_entries: bool = False,
+    folders: Collection[str] = (),
 ) -> None:
     """Remove the versions of a table before the given one, and all files and folders that no later version needs.
 
@@ -252,6 +257,7 @@ def leave_newest(
         since: the version.
         listed: the files in the folder before a commit, after which nobody can commit any of them.
         keeps_entries: True to keep the log entries of the older versions, whose files are removed.
+        folders: folders in the table's folder that are kept: the copied tables of a savepoint.
     """
     path, log = tables.path(table), TableLog(tables, table)
     if not keeps_entries:
@@ -261,7 +267,7 @@ def leave_newest(
     for name in sorted(set(listed) - needed):
         tables.warehouse.delete_file(path, name)
     for folder in tables.warehouse.folders(path):
-        if folder != delta_log.FOLDER:
+        if folder not in (delta_log.FOLDER, *folders):
             tables.warehouse.delete_folder(f"{path}/{folder}")
     # The rest of the log's folder was not written by `keep`, whose checkpoints are single files.
     for name in tables.warehouse.names(log.folder):

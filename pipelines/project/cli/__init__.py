@@ -33,7 +33,7 @@ _COMMANDS = {
             *("advise", "explain", "lineage", "list", "quality", "report", "results"),
             *("runs", "trace", "verify", "why"),
         ),
-        "snapshots": ("backup", "compare", "restore", "savepoint", "snapshot", "source"),
+        "snapshots": ("compare", "restore", "savepoint", "snapshot", "source"),
     }.items()
     for name in names
 }

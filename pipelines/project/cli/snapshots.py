@@ -1,4 +1,4 @@
-"""Commands about snapshots, savepoints, backups and the position in the source. They start no JVM."""
+"""Commands about snapshots, savepoints and the position in the source. They start no JVM."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def list_snapshots(screen: Screen, pipeline: str) -> Answer:
 def show(screen: Screen, pipeline: str, target: str, **options: Any) -> Answer:
     """Show a snapshot of PIPELINE: manifest, windows with their timers, and counts per key group.
 
-    TARGET is latest (the default), an epoch's number, or savepoint:NAME.
+    TARGET is latest, an epoch's number, or savepoint:NAME.
     """
     return screen.project().snapshot_show(pipeline, target, **options)
 
@@ -64,49 +64,44 @@ def check(screen: Screen, pipeline: str, target: str) -> Answer:
     return screen.project().snapshot_check(pipeline, target)
 
 
-_with_tables = click.option(
-    "--with-tables",
-    is_flag=True,
-    help="Use savepoints that include all tables, in the location that `backups` names.",
-)
-_from = click.option("--from", "place", help="With --with-tables: folder or URI of the copies, instead of `backups`.")
-_keep = click.option(
-    "--keep", type=click.IntRange(min=1), help="Afterwards remove all but this many of the newest copies."
-)
+_at = click.option("--at", help="Folder or URI of the savepoint; without it, the warehouse.")
 
 
 @click.group()
 def savepoint() -> None:
-    """Keep a snapshot under a name, optionally with all tables, so that retention does not remove it."""
+    """Keep a snapshot under a name, optionally with its tables or in another place, so that nothing removes it."""
 
 
 @command("create", group=savepoint)
 @click.argument("name")
 @click.option("--of", default="latest", show_default=True, help="Snapshot to copy: latest, or an epoch.")
 @click.option("--if-missing", is_flag=True, help="Change nothing if a savepoint of that name holds the same snapshot.")
-@_with_tables
-@click.option("--to", "place", help="With --with-tables: folder or URI to copy to, instead of `backups`.")
-@_keep
+@click.option("--tables", is_flag=True, help="Also copy the published tables as of the snapshot.")
+@click.option("--to", help="Folder or URI to copy to, instead of the warehouse.")
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    help="Afterwards delete all but this many of the newest savepoints whose names equal NAME up to the last dash. The "
+    "time is added to a NAME without a dash.",
+)
 def create_savepoint(screen: Screen, pipeline: str, name: str, **options: Any) -> Answer:
     """Copy a snapshot of PIPELINE under NAME. The pipeline may keep running."""
     return screen.project().savepoint_create(pipeline, name, **options)
 
 
 @command("list", group=savepoint)
-@_with_tables
-@_from
-def list_savepoints(screen: Screen, pipeline: str, with_tables: bool, place: str | None) -> Answer:
+@_at
+def list_savepoints(screen: Screen, pipeline: str, at: str | None) -> Answer:
     """List the savepoints of PIPELINE, newest first, and those that can't be read, with the reason."""
-    return screen.project().savepoint_list(pipeline, with_tables=with_tables, place=place)
+    return screen.project().savepoint_list(pipeline, at=at)
 
 
 @command("delete", group=savepoint)
 @click.argument("name")
-@_with_tables
-@_from
-def delete_savepoint(screen: Screen, pipeline: str, name: str, with_tables: bool, place: str | None) -> Answer:
+@_at
+def delete_savepoint(screen: Screen, pipeline: str, name: str, at: str | None) -> Answer:
     """Delete savepoint NAME of PIPELINE permanently."""
-    return screen.project().savepoint_delete(pipeline, name, with_tables=with_tables, place=place)
+    return screen.project().savepoint_delete(pipeline, name, at=at)
 
 
 @command()
@@ -121,7 +116,7 @@ def compare(screen: Screen, pipeline: str, other: str, rows: int) -> Answer:
 
 
 @command()
-@click.argument("target")
+@click.argument("target", required=False)
 @click.option(
     "--keep-stale", is_flag=True, help="Keep results that were published after the snapshot, marked as stale."
 )
@@ -130,60 +125,22 @@ def compare(screen: Screen, pipeline: str, other: str, rows: int) -> Answer:
     is_flag=True,
     help="Continue without published rows that are lost: rows of damaged files, lost tables or abandoned timelines.",
 )
-@_with_tables
-@_from
+@click.option("--from", "source", metavar="OTHER", help="Begin PIPELINE from a snapshot of pipeline OTHER.")
+@click.option("--tables", is_flag=True, help="Replace all tables by those of the savepoint.")
+@_at
 @engine_option
-def restore(screen: Screen, pipeline: str, target: str, **options: Any) -> Answer:
-    """Make TARGET the newest snapshot of PIPELINE: latest, an epoch's number, or savepoint:NAME.
+def restore(screen: Screen, pipeline: str, target: str | None, **options: Any) -> Answer:
+    """Make TARGET the newest snapshot of PIPELINE: latest (the default), an epoch's number, or savepoint:NAME.
 
     Results that were published after it are removed, in one commit for each table. The next run continues from this
     snapshot, at its position in the source. A restore to a snapshot of an abandoned lineage brings back the results of
     that lineage. Damaged entries of a table's log are set aside first, and what they held is republished if a snapshot
     lists it. If another writer changed a published table, its files are restored.
+
+    With --from, PIPELINE has no epochs yet. It gets a copy of what OTHER had published up to TARGET (by default
+    latest), and continues from there with its own code; OTHER does not change.
     """
     return screen.project().restore(pipeline, target, **options)
-
-
-@click.group()
-def backup() -> None:
-    """Copy the tables of a pipeline to another location, and recreate lost tables from there."""
-
-
-@command("create", group=backup)
-@click.option("--name", help="Name of the backup. Default: the time, such as at-20240301-060000.")
-@_keep
-def create_backup(screen: Screen, pipeline: str, name: str | None, keep: int | None) -> Answer:
-    """Copy all tables of PIPELINE as of its newest published epoch. The pipeline may keep running.
-
-    The location is set by `backups` in tidegate.toml. Each data file is copied only once for all backups there.
-    """
-    return screen.project().backup_create(pipeline, name=name, keep=keep)
-
-
-@command("list", group=backup)
-def list_backups(screen: Screen, pipeline: str) -> Answer:
-    """List the backups of PIPELINE, newest first."""
-    return screen.project().backup_list(pipeline)
-
-
-@command("restore", group=backup)
-@click.argument("name")
-def restore_backup(screen: Screen, pipeline: str, name: str) -> Answer:
-    """Recreate the lost tables of PIPELINE from backup NAME, or from the newest one if NAME is latest.
-
-    The pipeline must have no tables. Run the same command again to continue an interrupted restore.
-    """
-    return screen.project().backup_restore(pipeline, name)
-
-
-@command("delete", group=backup)
-@click.argument("name")
-def delete_backup(screen: Screen, pipeline: str, name: str) -> Answer:
-    """Remove backup NAME of PIPELINE, and the files that no other backup has.
-
-    Run the same command again to continue an interrupted removal.
-    """
-    return screen.project().backup_delete(pipeline, name)
 
 
 @click.group()

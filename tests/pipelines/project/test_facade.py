@@ -241,7 +241,7 @@ def test_errors_are_ours_and_have_the_exit_codes_of_the_commands(project: Projec
         (lambda: project.backfill("sessions"), 2),
         (lambda: project.stream("sessions", interval="5s", end_of_input=True), 2),
         (lambda: project.source_reset("sessions"), 2),
-        (lambda: project.backup_list("sessions"), 2),
+        (lambda: project.savepoint_list("sessions", at="warehouse/within"), 2),
         (lambda: project.forget("sessions", ("ann",)), 3),
     ):
         with pytest.raises(TidegateError) as raised:

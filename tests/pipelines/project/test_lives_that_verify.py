@@ -130,11 +130,11 @@ class Life:
         self.project.restore(self.name, f"savepoint:s{self.draw.randint(1, max(1, self.number))}")
 
     def lose_and_restore(self) -> None:
-        place = str(self.lake.folder / "backups")
-        self.project.backup_create(self.name, place=place)
+        place, name = str(self.lake.folder / "elsewhere"), f"lost{self.number}"
         self.number += 1
+        self.project.savepoint_create(self.name, name, tables=True, to=place)
         (self.lake.folder / "warehouse" / self.name).rename(self.lake.folder / f"lost {self.number}")
-        self.project.backup_restore(self.name, "latest", place=place)
+        self.project.restore(self.name, f"savepoint:{name}", tables=True, at=place)
 
 
 class Drawn(Life):

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from tests.copies import copy_all
 from tests.key_search import files_with
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
-from tidegate.pipelines.ledger.backups.backup import create_backup
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.forget import Forgotten, forget
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots
@@ -86,15 +86,15 @@ def test_no_file_has_the_key_where_commits_were_dated_wrongly(by_hand: ByHand, d
     assert found(by_hand) == []
 
 
-def test_a_backup_that_is_made_afterwards_does_not_have_it(by_hand: ByHand, tmp_path: Path) -> None:
+def test_a_savepoint_with_tables_that_is_made_afterwards_does_not_have_it(by_hand: ByHand, tmp_path: Path) -> None:
     lived_in(by_hand)
     stray(by_hand, "results", f"results-000005-{'0' * 32}.parquet")
     erase(by_hand)
     by_hand.epoch(("ann", at("14:00"), 1), watermark=at("15:00"))
-    place = PipelineTables(Warehouse(str(tmp_path / "backups")), by_hand.pipeline.name)
-    create_backup(by_hand.tables, place, "after", present())
+    place = PipelineTables(Warehouse(str(tmp_path / "elsewhere")), by_hand.pipeline.name)
+    copy_all(by_hand.tables, place, "after", present())
     assert files_with(KEY, tmp_path) == []
-    assert files_with("ann", tmp_path / "backups")
+    assert files_with("ann", tmp_path / "elsewhere")
 
 
 def test_versions_of_tables_that_had_it_can_not_be_opened(by_hand: ByHand) -> None:

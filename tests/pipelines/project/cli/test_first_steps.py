@@ -68,7 +68,7 @@ def test_a_source_in_a_folder_that_deltalake_takes_for_another_is_refused(projec
 @pytest.mark.parametrize(
     "command",
     [
-        *(("snapshot", "list"), ("savepoint", "list"), ("backup", "list"), ("runs",), ("late", "summary")),
+        *(("snapshot", "list"), ("savepoint", "list"), ("runs",), ("late", "summary")),
         *(("optimize",), ("results",)),
     ],
     ids=" ".join,
@@ -77,8 +77,6 @@ def test_a_pipeline_without_tables_is_told_in_one_way_with_the_setting(
     project: Project, command: tuple[str, ...]
 ) -> None:
     """An empty list is not an error, so it ends with 0; people still read the reason."""
-    toml = project.folder / "tidegate.toml"
-    toml.write_text(f'backups = "{project.folder}/elsewhere"\n{toml.read_text()}')
     code, told = project.tidegate(*command, "sessions")
     assert code == (3 if command == ("results",) else 0)
     assert f"has no snapshot yet in warehouse {project.folder}/warehouse: first run" in " ".join(told.split())

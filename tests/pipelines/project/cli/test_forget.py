@@ -21,7 +21,7 @@ KEY = "Zebulon 'Q' <77>"
 
 @pytest.fixture
 def lived_in(project: Project) -> Project:
-    (project.folder / "tidegate.toml").write_text(f'backups = "elsewhere"\n{TOML}')
+    (project.folder / "tidegate.toml").write_text(TOML)
     project.by_hand.filled("a key to forget", with_the_key)
     return project
 
@@ -85,14 +85,16 @@ def test_files_of_others_stay(lived_in: Project) -> None:
     assert (folder / "reports/others/epoch-000001.html").exists()
 
 
-def test_savepoints_and_backups_are_named(lived_in: Project) -> None:
+def test_savepoints_are_named_and_those_elsewhere_can_be_deleted(lived_in: Project) -> None:
+    elsewhere = str(lived_in.folder / "elsewhere")
     lived_in.data("savepoint", "create", "sessions", "before")
-    lived_in.data("backup", "create", "sessions", "--name", "first")
+    lived_in.data("savepoint", "create", "sessions", "whole", "--tables")
+    lived_in.data("savepoint", "create", "sessions", "away", "--tables", "--to", elsewhere)
     assert files_with(KEY, lived_in.folder / "elsewhere")
-    told = lived_in.says(0, "the savepoints are kept, without the key: before", "forget", "sessions", KEY, "--yes")
-    assert "backup first is older and may contain the key: `tidegate backup delete sessions first`" in told
-    data = lived_in.data("forget", "sessions", KEY, "--yes")
-    assert (data["savepoints"], data["backups"]) == (["before"], ["first"])
+    told = lived_in.says(0, "the savepoints are kept, without the key: ", "forget", "sessions", KEY, "--yes")
+    assert "savepoints in other places" in told
+    assert {*lived_in.data("forget", "sessions", KEY, "--yes")["savepoints"]} == {"before", "whole"}
+    assert files_with(KEY, lived_in.folder / "warehouse" / "sessions") == []
     # The remedy that the message names.
-    assert lived_in.tidegate("backup", "delete", "sessions", "first")[0] == 0
+    assert lived_in.tidegate("savepoint", "delete", "sessions", "away", "--at", elsewhere)[0] == 0
     assert files_with(KEY, lived_in.folder) == []

@@ -46,15 +46,13 @@ def back_by_hand(project: Project, table: str) -> None:
 @pytest.mark.parametrize(
     ("table", "damage"), [("results", back_by_hand), ("state", back_by_hand), ("state", cut_at_a_line)]
 )
-def test_no_savepoint_and_no_backup_is_made_of_tables_that_lack_something(
+def test_no_savepoint_is_made_of_tables_that_lack_something(
     project: Project, table: str, damage: Callable[[Project, str], None]
 ) -> None:
-    """A backup of them would count as the newest, and `--keep` would remove good ones."""
-    toml = project.folder / "tidegate.toml"
-    toml.write_text(f'backups = "elsewhere"\n{toml.read_text()}')
+    """It would count as the newest, and `--keep` would remove good ones."""
     project.by_hand.hours(8, 9, 10, 11)
     damage(project, table)
-    copies = (("savepoint", "create", "sessions", "kept"), ("backup", "create", "sessions", "--keep", "1"))
+    copies = (("savepoint", "create", "sessions", "kept"), ("savepoint", "create", "sessions", "whole", "--tables"))
     for command in copies:
         code, told = project.tidegate(*command)
         assert code == 3, told

@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.lake import EVENTS, at
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.project.cli.project import CORRECTING, TOML, Project
+from tests.pipelines.project.cli.project import CORRECTING, Project
 
 
 def two_epochs(project: Project) -> None:
@@ -134,82 +134,59 @@ def test_the_query_for_final_windows_needs_no_catalog(project: Project) -> None:
 
 
 @pytest.fixture
-def backed(project: Project) -> Project:
-    """A project with an epoch and a location for backups."""
-    (project.folder / "tidegate.toml").write_text(f'backups = "elsewhere"\n{TOML}')
+def saved(project: Project) -> Project:
+    """A project with an epoch."""
     project.by_hand.hours(8)
     return project
 
 
-def test_tables_are_copied_lost_and_brought_back(backed: Project) -> None:
-    first = backed.data("backup", "create", "sessions", "--name", "first")
-    assert (first["epoch"], first["copied"], first["deleted"]) == (1, first["size"], [])
-    backed.by_hand.epoch(("ann", at("09:00"), 2), watermark=at("09:30"))
-    before = backed.data("results", "sessions")
-    assert backed.tidegate("backup", "create", "sessions")[0] == 0
-    listed = backed.data("backup", "list", "sessions")
-    assert [(backup["epoch"], backup["name"][:5]) for backup in listed] == [(2, "at-20"), (1, "first")]
-    shutil.rmtree(backed.folder / "warehouse" / "sessions")
-    backed.says(0, "sessions is at epoch 2 again", "backup", "restore", "sessions", "latest")
-    assert backed.data("results", "sessions") == before
-    third = backed.data("backup", "create", "sessions", "--name", "third", "--keep", "1")
-    assert third["deleted"] == [backup["name"] for backup in listed]
-    assert backed.tidegate("backup", "delete", "sessions", "third")[0] == 0
-    assert not [*Path(backed.folder, "elsewhere", "sessions", "files").rglob("*.parquet")]
+def test_tables_are_copied_lost_and_brought_back(saved: Project) -> None:
+    place = ("--at", str(saved.folder / "elsewhere"))
+    create = ("savepoint", "create", "sessions", "nightly", "--tables", "--to", place[1])
+    first = saved.data(*create[:3], "first", *create[4:])
+    assert (first["epoch"], first["with_tables"], first["deleted"]) == (1, True, [])
+    saved.by_hand.epoch(("ann", at("09:00"), 2), watermark=at("09:30"))
+    before = saved.data("results", "sessions")
+    second = saved.data(*create, "--keep", "1")
+    assert second["name"].startswith("nightly-20")
+    listed = saved.data("savepoint", "list", "sessions", *place)
+    assert [(entry["epoch"], entry["name"]) for entry in listed] == [(2, second["name"]), (1, "first")]
+    assert saved.data("savepoint", "list", "sessions") == []
+    shutil.rmtree(saved.folder / "warehouse" / "sessions")
+    saved.says(
+        0, "back at the snapshot of epoch 2", "restore", "sessions", f"savepoint:{second['name']}", "--tables", *place
+    )
+    assert saved.data("results", "sessions") == before
+    third = saved.data(*create[:3], "nightly-x", *create[4:], "--keep", "1")
+    assert third["deleted"] == [second["name"]]
+    for name in ("nightly-x", "first"):
+        assert saved.tidegate("savepoint", "delete", "sessions", name, *place)[0] == 0
+    assert not [*Path(place[1]).rglob("*.parquet")]
 
 
-def test_a_removal_that_was_interrupted_is_continued_by_the_same_command(backed: Project) -> None:
-    """The backup may be removed because it contains a key."""
-    backed.data("backup", "create", "sessions", "--name", "first")
-    place = Path(backed.folder, "elsewhere", "sessions")
-    (place / "backups" / "first.json").unlink()
-    backed.says(0, "files that an interrupted command left", "backup", "delete", "sessions", "first")
-    assert not [*(place / "files").rglob("*.parquet"), *(place / "backups").iterdir()]
-    backed.says(2, "no backup 'first'", "backup", "delete", "sessions", "first")
+def test_a_deletion_that_was_interrupted_is_continued_by_the_same_command(saved: Project) -> None:
+    """The savepoint may be deleted because it contains a key."""
+    place = saved.folder / "elsewhere"
+    saved.data("savepoint", "create", "sessions", "first", "--tables", "--to", str(place))
+    shutil.rmtree(place / "sessions" / "savepoints" / "first" / "_delta_log")
+    for entry in (place / "sessions" / "savepoints" / "first").glob("*.parquet"):
+        entry.unlink()
+    assert saved.tidegate("savepoint", "delete", "sessions", "first", "--at", str(place))[0] == 0
+    assert not [*place.rglob("*.parquet")]
+    saved.says(2, "no savepoint 'first'", "savepoint", "delete", "sessions", "first", "--at", str(place))
 
 
-def test_a_pipeline_without_tables_leaves_nothing_in_the_place_of_the_backups(project: Project) -> None:
-    (project.folder / "tidegate.toml").write_text(f'backups = "elsewhere"\n{TOML}')
-    project.says(3, "has no snapshot yet", "backup", "create", "sessions")
-    assert not Path(project.folder, "elsewhere").exists()
+def test_a_pipeline_without_tables_leaves_nothing_in_another_place(project: Project) -> None:
+    place = project.folder / "elsewhere"
+    project.says(3, "has no snapshot yet", "savepoint", "create", "sessions", "x", "--tables", "--to", str(place))
+    assert not place.exists()
 
 
-def test_refusals_name_the_way_out(backed: Project) -> None:
-    backed.data("backup", "create", "sessions", "--name", "first")
-    backed.says(3, "Move the folder", "backup", "restore", "sessions", "first")
-    backed.says(2, "its backups: first", "backup", "restore", "sessions", "second")
-    for toml, words in (
-        (TOML, "`backups` is not set in"),
-        (f'backups = "warehouse/b"\n{TOML}', "is inside the warehouse"),
-        (f'backups = "b/../warehouse"\n{TOML}', "is inside the warehouse"),
-    ):
-        (backed.folder / "tidegate.toml").write_text(toml)
-        code, told = backed.tidegate("backup", "list", "sessions")
-        assert (code, words in told) == (2, True), told
-
-
-def test_a_savepoint_with_all_tables_is_a_backup(backed: Project) -> None:
-    place = str(backed.folder / "further")
-    made = backed.data("savepoint", "create", "sessions", "release", "--with-tables", "--to", place)
-    assert (made["name"], made["epoch"]) == ("release", 1)
-    assert [
-        entry["name"] for entry in backed.data("savepoint", "list", "sessions", "--with-tables", "--from", place)
-    ] == ["release"]
-    assert backed.data("savepoint", "list", "sessions") == [], "it is no copy of the state alone"
-    before = backed.data("results", "sessions")
-    shutil.rmtree(backed.folder / "warehouse" / "sessions")
-    again = ("restore", "sessions", "savepoint:release", "--with-tables", "--from", place)
-    backed.says(0, "sessions is at epoch 1 again", *again)
-    assert backed.data("results", "sessions") == before
-    backed.says(3, "Move the folder", *again)
-    assert backed.tidegate("savepoint", "delete", "sessions", "release", "--with-tables", "--from", place)[0] == 0
-    assert not [*Path(place, "sessions", "files").rglob("*.parquet")]
-
-
-def test_both_names_of_the_command_see_the_same_copies(backed: Project) -> None:
-    backed.data("savepoint", "create", "sessions", "first", "--with-tables")
-    backed.data("backup", "create", "sessions", "--name", "second")
-    for command in (("backup", "list", "sessions"), ("savepoint", "list", "sessions", "--with-tables")):
-        assert {entry["name"] for entry in backed.data(*command)} == {"first", "second"}
-    kept = backed.data("savepoint", "create", "sessions", "third", "--with-tables", "--keep", "1")
-    assert {*kept["deleted"]} == {"first", "second"}
+def test_places_and_savepoints_that_do_not_fit_are_refused(saved: Project) -> None:
+    saved.data("savepoint", "create", "sessions", "state")
+    saved.says(3, "holds only the state", "restore", "sessions", "savepoint:state", "--tables")
+    saved.says(2, "give savepoint:NAME", "restore", "sessions", "1", "--tables")
+    saved.says(2, "its savepoints: state", "restore", "sessions", "savepoint:other")
+    for place in ("warehouse/b", "b/../warehouse"):
+        saved.says(2, "is inside the warehouse", "savepoint", "list", "sessions", "--at", place)
+    saved.says(2, "is not an object store", "savepoint", "create", "sessions", "x", "--to", "ftp://host/folder")

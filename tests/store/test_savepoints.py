@@ -1,26 +1,26 @@
-"""Backups within a bucket, between buckets, and between a bucket and a folder. Views of a pipeline over a bucket, and a
-query that follows them: each task reads the bucket itself. Checking a table in a bucket without new commits takes one
-request, however many entries its log has.
+"""Savepoints with tables within a bucket, between buckets, and between a bucket and a folder. Views of a pipeline in a
+bucket, and a query that follows them: each task reads the bucket itself. Checking a table in a bucket without new
+commits takes one request, however many entries its log has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.copies import bring_back, copy_all
 from tests.lake import LOCAL, Lake
 from tests.recovery import arrivals
-from tests.recovery.arrivals import PIPELINE, Crash, differences, outcome, source_of
+from tests.recovery.arrivals import PIPELINE, differences, rows_of, source_of
 from tests.store.lives import upload
 from tests.store.proxy import Plan, Proxy
 from tests.store.server import S3Server, options_of
 from tests.store.test_commits import run_until_done
-from tidegate.pipelines.ledger.backups.backup import create_backup, find_backup, restore_backup
+from tidegate.pipelines.ledger.snapshots.savepoint import list_savepoints
 from tidegate.pipelines.ledger.tables.newest import newest
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.delta_log import FOLDER, entry_name
@@ -28,46 +28,43 @@ from tidegate.pipelines.storage.warehouse import Warehouse
 
 
 @pytest.mark.long
-def test_tables_in_a_bucket_come_back_object_by_object(
+def test_tables_in_a_bucket_are_copied_by_the_store_and_come_back(
     server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path
 ) -> None:
     disk = source_of(tmp_path / "disk", commits=0)
     lake = begun(server, proxy, bucket, disk, tmp_path, epoch=1)
     tables = lake.tables(PIPELINE)
-    place = PipelineTables(Warehouse(f"s3://{bucket}/backups", tables.warehouse.options), PIPELINE.name)
-    before = objects(server, bucket)
+    place = PipelineTables(Warehouse(f"s3://{bucket}/elsewhere", tables.warehouse.options), PIPELINE.name)
+    before = rows_of(lake)
     proxy.requests()
-    made, copied = create_backup(tables, place, "first", lake.clock())
-    assert copied == made.size
-    assert proxy.counted()["COPY"] == made.files, "the store copies within a bucket by itself"
+    made = copy_all(tables, place, "first", lake.clock())
+    copied = [name for name in objects(server, bucket) if "elsewhere" in name and name.endswith(".parquet")]
+    assert proxy.counted()["COPY"] == len(copied), "the store copies within a bucket by itself"
+    assert made.with_tables
     tables.warehouse.delete_folder(tables.warehouse.path(PIPELINE.name))
     assert not tables.exist
-    restore_backup(tables, place, made)
-    assert objects(server, bucket) == before
-
-
-def raises() -> Any:
-    raise Crash
+    bring_back(tables, place, "first", lake.clock())
+    assert differences(rows_of(lake), before) == {}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("to", ["bucket", "folder"])
-def test_a_stream_over_a_bucket_goes_on_from_a_backup(
+def test_a_stream_over_a_bucket_goes_on_from_a_savepoint_elsewhere(
     server: S3Server, proxy: Proxy, bucket: str, tmp_path: Path, to: str
 ) -> None:
     disk = source_of(tmp_path / "disk", commits=1)
     lake = begun(server, proxy, bucket, disk, tmp_path, epoch=2)
     tables = lake.tables(PIPELINE)
     server.make_bucket(f"{bucket}-backups")
-    uri = f"s3://{bucket}-backups/here" if to == "bucket" else str(tmp_path / "backups")
+    uri = f"s3://{bucket}-backups/here" if to == "bucket" else str(tmp_path / "elsewhere")
     place = PipelineTables(Warehouse(uri, tables.warehouse.options), PIPELINE.name)
-    made, _ = create_backup(tables, place, "first", lake.clock())
+    copy_all(tables, place, "first", lake.clock())
     arrivals.run(LOCAL, lake)
     tables.warehouse.delete_folder(tables.warehouse.path(PIPELINE.name))
-    restore_backup(tables, place, made)
+    bring_back(tables, place, "first", lake.clock())
     arrivals.run(LOCAL, lake)
     arrivals.run(LOCAL, disk)
-    assert differences(outcome(lake), outcome(disk)) == {}
+    assert differences(rows_of(lake), rows_of(disk)) == {}
 
 
 @pytest.mark.long
@@ -80,20 +77,20 @@ def test_over_a_store_that_fails_at_random_commands_are_repeated_until_they_succ
     lake = begun(server, proxy, bucket, disk, tmp_path, epoch=2)
     lake.options |= quick
     tables = lake.tables(PIPELINE)
-    place = PipelineTables(Warehouse(f"s3://{bucket}/backups", tables.warehouse.options), PIPELINE.name)
-    before = objects(server, bucket)
+    place = PipelineTables(Warehouse(f"s3://{bucket}/elsewhere", tables.warehouse.options), PIPELINE.name)
+    before = rows_of(lake)
     names = (f"try-{number}" for number in range(100))
     proxy.set(Plan(seed=seed, share=0.1, hold=1.2))
-    run_until_done(lambda: create_backup(tables, place, next(names), lake.clock()))
+    run_until_done(lambda: copy_all(tables, place, next(names), lake.clock()))
     proxy.set(Plan())
-    newest = find_backup(place, "latest")
+    newest = list_savepoints(place)[0].name
     tables.warehouse.delete_folder(tables.warehouse.path(PIPELINE.name))
     proxy.set(Plan(seed=seed, share=0.1, hold=1.2))
-    run_until_done(lambda: restore_backup(tables, place, newest))
+    run_until_done(lambda: bring_back(tables, place, newest, lake.clock()))
     proxy.set(Plan())
     proxy.requests()
     assert proxy.failed
-    assert objects(server, bucket) == before
+    assert differences(rows_of(lake), before) == {}
 
 
 def begun(server: S3Server, proxy: Proxy, bucket: str, disk: Lake, folder: Path, epoch: int) -> Lake:
