@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
@@ -20,7 +20,7 @@ from tidegate.pipelines.ledger.snapshots.restore_tables import restore_tables, r
 from tidegate.pipelines.ledger.snapshots.savepoint import SAVEPOINT, check_nothing_forgotten, find_snapshot
 from tidegate.pipelines.ledger.snapshots.table_copies import TableContent, contents_in
 from tidegate.pipelines.ledger.snapshots.tables_at import with_contents
-from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, QUALITY, PipelineTables
 from tidegate.pipelines.project.savepoints import place_of
 from tidegate.pipelines.project.snapshots import Restored
 
@@ -80,7 +80,7 @@ def replace_tables(config: Config, pipeline: str, target: str, at: str | None) -
     if not contents:
         raise Refused(f"savepoint {snapshot.path} holds only the state: name one that was created with --tables")
     with Lease(tables, "restore", system_clock) as lease:
-        remove_tables(tables, lease.check_in_table)
+        _remove_tables(tables, lease.check_in_table)
         return Restored(restore_tables(tables, snapshot, contents, system_clock(), lease.check_in_table), (), ())
 
 
@@ -117,6 +117,11 @@ def _found(other: PipelineTables, target: str) -> Snapshot:
     return (newest_published(other, snapshot) or snapshot) if target == "latest" else snapshot
 
 
-def remove_tables(tables: PipelineTables, check: object) -> None:
-    for table in tables.with_windows(ALL):
+def _remove_tables(tables: PipelineTables, check: Callable[[], None]) -> None:
+    """Remove all tables of a pipeline, even damaged ones, but not its savepoints.
+
+    The outcomes of checks refer to versions of the other tables, which begin again.
+    """
+    for table in (QUALITY, *tables.with_windows(ALL)):
+        check()
         tables.warehouse.delete_folder(tables.path(table))

@@ -149,7 +149,7 @@ def _remedy(tables: PipelineTables, change: Change) -> str:
     if lost := lost_rows(tables, change):
         return (
             f"{'; '.join(lost)}. Put the files back from a copy and run `tidegate restore {name} latest`, restore a "
-            f"backup, {from_source(tables)}, or continue without these rows, which are then lost: `tidegate restore "
+            f"savepoint, {from_source(tables)}, or continue without these rows, which are then lost: `tidegate restore "
             f"{name} latest {GIVE_UP}`"
         )
     return f"`tidegate restore {name} latest` brings back those of version {change.good}"
