@@ -305,7 +305,7 @@ class Warehouse:
         """
         _check_in_folder(source, name)
         for path in (f"{source}/{name}", f"{target}/{as_name}"):
-            self._check_no_link(path)
+            self.check_no_link(path)
         reading, read_root = self.filesystem(source)
         writing, write_root = self.filesystem(target)
         original, copy = f"{read_root}/{name}", f"{write_root}/{as_name}"
@@ -336,7 +336,7 @@ class Warehouse:
             Refused: a symbolic link in a path leads to another folder.
         """
         for folder in (path, target):
-            self._check_no_link(folder)
+            self.check_no_link(folder)
         filesystem, root = self.filesystem(path)
         _, target_root = self.filesystem(target)
         if self.sizes(path, [name])[name] is None:
@@ -359,7 +359,7 @@ class Warehouse:
             Refused: its name, or a symbolic link in the path, leads outside the folder.
         """
         _check_in_folder(path, name)
-        self._check_no_link(path)
+        self.check_no_link(path)
         filesystem, place = self.place_of(path, name)
         # Stores don't report that a file is missing.
         with suppress(FileNotFoundError):
@@ -371,7 +371,7 @@ class Warehouse:
         Raises:
             Refused: a symbolic link in the path leads to another folder.
         """
-        self._check_no_link(path.rpartition("/")[0])
+        self.check_no_link(path.rpartition("/")[0])
         filesystem, root = self.filesystem(path)
         # The log is removed last, so that the folder is recognised as a table until then.
         if isinstance(filesystem, fs.LocalFileSystem):
@@ -382,7 +382,7 @@ class Warehouse:
             if info.type == fs.FileType.File:
                 filesystem.delete_file(info.path)
 
-    def _check_no_link(self, path: str) -> None:
+    def check_no_link(self, path: str) -> None:
         if is_local(path):
             check_no_link(self.uri.removeprefix("file://"), path.removeprefix("file://"))
 

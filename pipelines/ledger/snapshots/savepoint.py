@@ -95,6 +95,9 @@ def create_savepoint(
     """
     place = place or tables
     path, warehouse = _path(place, name), place.warehouse
+    # The warehouse of another place does not know which folders of this one may not be links.
+    for folder in (snapshot.path, *(content.folder for content in (contents or {}).values())):
+        tables.warehouse.check_no_link(folder)
     exists = warehouse.exists(path)
     taken = UsageError(f"savepoint {name!r} of {tables.pipeline} exists: delete it first, or give another name")
     if _is_complete(place, path):
