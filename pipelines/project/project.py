@@ -443,6 +443,7 @@ class Project:
         key: KeyGiven = (),
         *,
         window: Moment | None = None,
+        limit: int | None = 100,
         page: bool = False,
         to: Path | None = None,
     ) -> Trace:
@@ -452,6 +453,8 @@ class Project:
             pipeline: name of the pipeline.
             key: values of the key columns, in order.
             window: only the window that starts at this time.
+            limit: number of the newest lines of each table that are shown and that the page has; None for all. The
+                value has all of them.
             page: True to write it as a page with a timeline, next to the run reports.
             to: file for the page.
 
@@ -461,7 +464,7 @@ class Project:
         from tidegate.pipelines.project.given import key_text, millis_of
         from tidegate.pipelines.project.trace import trace
 
-        return trace(self._config, pipeline, key_text(key) or (), millis_of(window, "--window"), page, to)
+        return trace(self._config, pipeline, key_text(key) or (), millis_of(window, "--window"), page, to, limit)
 
     def verify(
         self,

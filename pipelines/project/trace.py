@@ -27,14 +27,14 @@ from tidegate.pipelines.storage.artifacts import page_name
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.aggregates.vectorised import Bools
-from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, iso_millis, saturating_add, show_millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 _ARRIVING = ("in", "late", "no window")
 _RANGES = 12
 """Largest number of ranges of row numbers in a cell."""
-_LAST = 100
-"""Largest number of lines in the first part of a table, and of events in a picture."""
+LAST = 100
+"""Number of the newest lines of a table that are shown by default, and largest number of events in a picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,7 @@ class Trace(Answer):
         panes: its published panes, with their rows.
         begins: the epoch at which the history begins; None if it begins with the first row. For earlier rows, the
             arrival is unknown, and panes that were replaced before it are not explained.
+        limit: number of the newest lines of each table that are shown; 0 for all.
         remark: a note if there is no history; otherwise None.
         file: path or URI of the page; None if none was written.
     """
@@ -138,14 +139,20 @@ class Trace(Answer):
     remark: str | None = None
     file: str | None = None
     begins: int | None = None
+    limit: int = LAST
 
     main: ClassVar[str] = "events"
+    for_people: ClassVar[tuple[str, ...]] = ("limit",)
 
     def shown(self) -> Iterator[Shown]:
-        """Yield the tables. Of a long history, the newest part of each table comes first."""
-        tables = list(self._tables())
-        yield from (_part(table, slice(-_LAST, None)) for table in tables)
-        yield from (_part(table, slice(None, -_LAST)) for table in tables if _is_long(table))
+        """Yield the tables. Of a long history, only the newest lines of each table are shown."""
+        is_cut = False
+        for table in self._tables():
+            newest = _newest(table, self.limit)
+            is_cut |= newest is not table
+            yield newest
+        if is_cut:
+            yield "`--limit 0` shows all lines"
         if self.file is not None:
             yield f"page: {self.file}"
 
@@ -195,17 +202,11 @@ class Trace(Answer):
         )
 
 
-def _is_long(shown: Shown) -> bool:
-    return isinstance(shown, Grid) and len(shown.rows) > _LAST
-
-
-def _part(shown: Shown, part: slice) -> Shown:
-    """Return a part of a long table; other tables and lines are returned unchanged."""
-    if not isinstance(shown, Grid) or not _is_long(shown):
+def _newest(shown: Shown, limit: int) -> Shown:
+    """Return the newest lines of a long table; other tables and lines are returned unchanged."""
+    if not isinstance(shown, Grid) or not limit or len(shown.rows) <= limit:
         return shown
-    rows, count = shown.rows[part], len(shown.rows)
-    which = f"the last {len(rows)} of {count}" if part.stop is None else f"the first {len(rows)} of {count}"
-    return replace(shown, title=f"{shown.title}, {which}", rows=rows)
+    return replace(shown, title=f"{shown.title}, the last {limit} of {len(shown.rows)}", rows=shown.rows[-limit:])
 
 
 def _numbers(rows: Sequence[int]) -> str:
@@ -222,9 +223,15 @@ def _span(start: Millis | None, end: Millis | None) -> str:
 
 
 def trace(
-    config: Config, pipeline: str, key: tuple[str, ...], window: Millis | None, page: bool, to: Path | None
+    config: Config,
+    pipeline: str,
+    key: tuple[str, ...],
+    window: Millis | None,
+    page: bool,
+    to: Path | None,
+    limit: int | None = LAST,
 ) -> Trace:
-    traced = _trace(config, pipeline, key, window)
+    traced = replace(_trace(config, pipeline, key, window), limit=limit or 0)
     if traced.remark is not None or not (page or to is not None):
         return traced
     require("the page of a trace", "jinja2", "matplotlib")
@@ -233,9 +240,9 @@ def trace(
 
     digest = blake2b(repr((key, window)).encode(), digest_size=8).hexdigest()
     meaning = "Blue: on time; red: late; red line: watermark; grey: windows; triangles: panes"
-    if (count := len(traced.events)) > _LAST:
-        meaning += f"; the last {_LAST} of {count} events"
-    plots = {meaning: time_line(traced.elements, traced.events, max(0, count - _LAST))}
+    if (count := len(traced.events)) > LAST:
+        meaning += f"; the last {LAST} of {count} events"
+    plots = {meaning: time_line(traced.elements, traced.events, max(0, count - LAST))}
     name = page_name(pipeline, f"trace-{digest}.html")
     title = f"{pipeline}: trace of {' / '.join(key) if key else 'all rows'}"
     file = write_answer(config, name, traced, title, plots, to)
@@ -429,7 +436,8 @@ def _of_window(whole: Trace, start: Millis) -> Trace:
     """Return the part of a trace about windows that start at a time, and about windows that merged into them."""
     wanted = {(event.start, event.end) for event in whole.events if event.start == start and event.what != "late"}
     if not wanted:
-        remark = f"{whole.pipeline}: this key never had a window that starts at {show_millis(start)}"
+        near = _near(whole, start)
+        remark = f"{whole.pipeline}: this key never had a window that starts at {show_millis(start)} UTC{near}"
         return Trace(whole.pipeline, whole.key, whole.epoch, (), (), (), remark)
     for event in reversed(whole.events):
         if (event.start, event.end) in wanted:
@@ -462,6 +470,20 @@ def _of_window(whole: Trace, start: Millis) -> Trace:
         tuple(panes),
         begins=whole.begins,
     )
+
+
+def _near(whole: Trace, start: Millis) -> str:
+    """Return a note about the windows around a time at which none starts: those that have it, or the nearest one."""
+    bounds = {
+        (event.start, event.end)
+        for event in whole.events
+        if event.start is not None and event.end is not None and event.what in ("opened", "merged", "fired")
+    }
+    if not bounds:
+        return ""
+    low, high = min(bounds, key=lambda each: (not each[0] <= start < each[1], abs(each[0] - start), -each[1]))
+    relation = "has that time" if low <= start < high else "is the nearest"
+    return f"; the window from {_span(low, high)} {relation}: --window {iso_millis(low)}"
 
 
 def _millis_of(pane: dict[str, Any], name: str) -> Millis | None:

@@ -106,7 +106,7 @@ def test_pipelines_of_several_projects_are_shown_under_the_names_of_their_dags(
     assert "there is no" in second["error"], "a project that can't be read hides no other"
     lines = client.get("/summaries?name=team_a_sessions&name=team_b_sessions").json()
     assert [line["pipeline"] for line in lines] == ["team_a_sessions", "team_b_sessions"]
-    assert (lines[0]["epoch"], lines[0]["error"]) == (2, None)
+    assert (lines[0]["epoch"], lines[0]["driven_by"], lines[0]["error"]) == (2, "stream", None)
     assert "there is no" in lines[1]["error"]
     log_in("team_b_sessions__stream")
     assert client.get("/pipelines/team_a_sessions").status_code == 403

@@ -54,6 +54,7 @@ class Summary:
         watermark: event time up to which its results are complete; None while there is no watermark.
         has_lag: True if the distance of the watermark to the clock means something: False for windows that the clock
             ends.
+        driven_by: `backfill`, or `stream` once a stream has taken over.
         unpublished: number of an epoch that is committed and not published yet, or None.
         late: late rows of all epochs.
         rejected: rejected rows of all epochs.
@@ -71,6 +72,7 @@ class Summary:
     epoch_at: int | None = None
     watermark: int | None = None
     has_lag: bool = False
+    driven_by: str | None = None
     unpublished: int | None = None
     late: int | None = None
     rejected: int | None = None
@@ -215,6 +217,7 @@ class Summaries:
             "epoch_at": manifest.processing_time,
             "watermark": watermark if is_known else None,
             "has_lag": is_known and watermark < MAX_TIMESTAMP and not manifest.ends_by_clock,
+            "driven_by": manifest.driven_by,
             "unpublished": head.manifest.epoch if head.manifest.epoch > number else None,
             "late": late,
             "rejected": rejected,

@@ -154,6 +154,7 @@ def advise(screen: Screen, pipeline: str, **options: Any) -> Answer:
 @command()
 @click.argument("key", nargs=-1)
 @click.option("--window", help="Only the window that starts at this time, such as 2024-03-01T06:00:00Z.")
+@limit_option(100, "How many of the newest lines of each table to show; 0 for all.")
 @click.option("--page", is_flag=True, help="Write the trace as a page with a timeline, next to the run reports.")
 @click.option("--to", "to", type=click.Path(path_type=Path, dir_okay=False), help="Write the page to this file.")
 def trace(screen: Screen, pipeline: str, key: tuple[str, ...], **options: Any) -> Answer:
@@ -161,7 +162,8 @@ def trace(screen: Screen, pipeline: str, key: tuple[str, ...], **options: Any) -
 
     KEY has the values of the key columns, in order; \N is a null.
     """
-    return screen.project().trace(pipeline, key_of(key) or (), **options)
+    limit = options.pop("limit") or None
+    return screen.project().trace(pipeline, key_of(key) or (), limit=limit, **options)
 
 
 @command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -186,20 +187,34 @@ def test_a_window_has_its_merges_and_a_page_with_a_time_line(lake: Lake) -> None
     text = page.read_text()
     assert text.count("<svg") == 1
     assert "sessions: trace of ann" in text
-    nothing = project.trace("sessions", ("ann",), window=at("11:11"))
-    assert "never had a window" in str(nothing.remark)
+    between = str(project.trace("sessions", ("ann",), window=at("11:11")).remark)
+    assert "never had a window that starts at 2024-03-01 11:11:00 UTC" in between
+    named = re.search(
+        r"the window from (\S+ \S+) to \S+ \S+ (?:has that time|is the nearest): --window (\S+)$", between
+    )
+    assert named is not None, between
+    assert project.trace("sessions", ("ann",), window=named[2]).remark is None
+    assert named[1].replace(" ", "T") + "Z" == named[2]
 
 
-def test_a_long_trace_begins_with_the_last_sessions(lake: Lake) -> None:
+def test_a_long_trace_shows_the_newest_lines_and_has_all(lake: Lake) -> None:
     lake.append(*(("ann", at("00:00") + timedelta(hours=hour), 1) for hour in range(60)))
     pipeline = session_pipeline(max_ahead=timedelta(days=9))
     lake.stream(LOCAL, pipeline)
-    trace = lake.project(pipeline).trace("sessions", ("ann",), to=(page := lake.folder / "page.html"))
+    project = lake.project(pipeline)
+    trace = project.trace("sessions", ("ann",), to=(page := lake.folder / "page.html"))
     grids = [shown for shown in trace.shown() if isinstance(shown, Grid)]
     count = len(trace.events)
     assert grids[0].title.endswith(f", the last 100 of {count}")
-    assert grids[-1].title.endswith(f", the first {count - 100} of {count}")
-    assert len(grids[0].rows) + len(grids[-1].rows) == count
+    assert [len(grid.rows) for grid in grids] == [100, 60, len(trace.panes)]
+    assert "`--limit 0` shows all lines" in str(trace)
+    assert len(trace.to_dict()["events"]) == count > 100
+    (events, rows, *_) = [
+        shown for shown in project.trace("sessions", ("ann",), limit=7).shown() if isinstance(shown, Grid)
+    ]
+    assert (len(events.rows), rows.title, rows.rows[-1][0]) == (7, "rows, the last 7 of 60", 59)
+    whole = project.trace("sessions", ("ann",), limit=None)
+    assert [len(grid.rows) for grid in whole.shown() if isinstance(grid, Grid)] == [count, 60, len(trace.panes)]
     assert f"the last 100 of {count} events" in page.read_text()
 
 
