@@ -141,6 +141,7 @@ class TidegateOperator(BaseOperator):
         self.events = events
         self.operator_extra_links = (ReportLink(), DocsLink(), PageLink()) if "--report" in arguments else (PageLink(),)
         self.running: Command | None = None
+        self._is_killed = False
 
     def execute(self, context: Context) -> Any:
         """Run the command to its end.
@@ -167,6 +168,7 @@ class TidegateOperator(BaseOperator):
 
     def on_kill(self) -> None:
         """End the command with its task."""
+        self._is_killed = True
         if self.running is not None:
             self.running.end()
 
@@ -210,7 +212,8 @@ class TidegateOperator(BaseOperator):
         until = time.monotonic() + LEASE_SECONDS
         while True:
             outcome = self._run()
-            if outcome.exit_code != LEASE_HELD or try_number < 2 or time.monotonic() > until:
+            is_held = outcome.exit_code == LEASE_HELD and not self._is_killed
+            if not is_held or try_number < 2 or time.monotonic() > until:
                 return outcome
             self.log.warning("the lease may be that of an earlier attempt: trying again")
             time.sleep(AGAIN_SECONDS)
