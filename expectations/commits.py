@@ -80,7 +80,7 @@ def follow(
         first += 1
     for version in range(first, handle.version() + 1):
         trail.take(version, log.actions(version))
-    return Followed(since, trail.takes_away, tuple(trail.compared_with(handle, read_all)))
+    return Followed(since, trail.takes_away, tuple(trail.compared_with(handle, read_all, since is not None)))
 
 
 @dataclass
@@ -189,12 +189,13 @@ class _Trail:
         for path in self.present & (self.begun | self.new.keys()):
             self.expected.setdefault(path, self.known[path])
 
-    def compared_with(self, handle: DeltaTable, read_all: bool) -> Iterator[FollowedFile]:
+    def compared_with(self, handle: DeltaTable, read_all: bool, proven: bool) -> Iterator[FollowedFile]:
         """Yield every file that the table has or should have."""
         active = {file["path"]: file for file in active_files(handle)}
         # One listing finds a missing file, however many files the table has.
         sizes = self.tables.warehouse.names(self.tables.path(self.table))
-        damaged = damaged_footers(self.tables, self.table, handle)
+        # Without a proof, no earlier check has compared the files that the log no longer shows being added.
+        damaged = damaged_footers(self.tables, self.table, handle, None if read_all or not proven else self.new)
         for path in sorted(active.keys() | self.expected.keys()):
             if path not in self.expected:
                 yield FollowedFile(self.table, path, UNKNOWN, self.blamed.get(path, ""))

@@ -31,7 +31,7 @@ from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.published import PinnedEpoch
-from tidegate.pipelines.ledger.tables.damaged_footers import damaged_footers
+from tidegate.pipelines.ledger.tables.damaged_footers import damaged_footers, written_since
 from tidegate.pipelines.ledger.tables.files import deltas_of, holding
 from tidegate.pipelines.ledger.tables.keys import key_columns, key_schema
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
@@ -321,7 +321,8 @@ def faults(tables: PipelineTables, scope: Scope, slices: Slices, folder: Path | 
     parts = [schema.empty_table().select(named).append_column("fault", pa.array([], pa.string()))]
 
     def batches() -> Iterator[pa.RecordBatch]:
-        if damaged := damaged_footers(tables, windows.NAME, handle):
+        written = written_since(handle, None if scope.proof is None else scope.proof.epoch)
+        if damaged := damaged_footers(tables, windows.NAME, handle, written):
             raise Refused(f"the footer of file {min(damaged)} is damaged")
         names = [file["path"] for file in active_files(handle)]
         where = scope.of_windows
