@@ -25,6 +25,7 @@ from tidegate.windowing.watermarks import WatermarkStrategy
 
 if TYPE_CHECKING:
     from tidegate.pipelines.storage.warehouse import Warehouse
+    from tidegate.windowing.columnar import OperatorChoice
 
 TimeUnit = Literal["s", "ms"]
 WatermarkRows = Literal["kept", "all"]
@@ -394,6 +395,16 @@ def _wrapped(compute: object) -> str:
     """Return advice on wrapping a function that was given instead of a computation; empty for other values."""
     kinds = ((KeyedProcessFunction, "KeyedProcess"), (KeyedCoProcessFunction, "CoProcess"))
     return next((f": {wrapper}(...) of this function" for kind, wrapper in kinds if isinstance(compute, kind)), "")
+
+
+def operator_of(pipeline: Pipeline) -> OperatorChoice:
+    """Return the operator that computes a pipeline, with the reason."""
+    from tidegate.windowing.columnar import OperatorChoice, choose_operator
+
+    choice = choose_operator(pipeline.compute)
+    if choice.columnar and pipeline.on_error == "reject":
+        return OperatorChoice(False, "with on_error = 'reject' an error of your code must be that of one element")
+    return choice
 
 
 def order_seen_by(compute: Compute) -> str | None:

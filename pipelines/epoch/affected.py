@@ -55,7 +55,7 @@ from tidegate.pipelines.epoch.spans import (
     spans_of,
     windows_at,
 )
-from tidegate.pipelines.errors import KeyNotRecorded, OtherTimes, Refused
+from tidegate.pipelines.errors import KeyNotRecorded, OtherTimes
 from tidegate.pipelines.ledger.manifest import Interval, Reopening, Shard
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.snapshots.line import forgotten_marks
@@ -104,13 +104,7 @@ def plan_recompute(
         another size.
     """
     manifest = head.manifest
-    order = EventOrder.of(check_reopenable(bound.pipeline))
-    if manifest.raised:
-        raise Refused(
-            f"pipeline {bound.pipeline.name!r} has rejected rows for which its code raised an error "
-            "(on_error = 'reject'), and windows are recomputed from all rows of the source. Backfill it under another "
-            "name"
-        )
+    order = EventOrder.of(check_reopenable(bound.pipeline, manifest))
     epoch = EpochPlan(
         tables=tables,
         bound=bound,

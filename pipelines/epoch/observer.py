@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.ledger.manifest import Manifest
-from tidegate.windowing.compute import Compute
 from tidegate.windowing.time import Millis
+
+if TYPE_CHECKING:
+    from tidegate.windowing.columnar import OperatorChoice
 
 
 class Observer:
@@ -42,12 +44,12 @@ class Observer:
         """Record a poll of the source."""
 
 
-Observe = Callable[[Config, str, Compute, Callable[[], Millis]], AbstractContextManager[Observer]]
-"""Function from the project, the pipeline's name, its computation and the clock to the observer of a run."""
+Observe = Callable[[Config, str, "OperatorChoice", Callable[[], Millis]], AbstractContextManager[Observer]]
+"""Function from the project, the pipeline's name, its operator and the clock to the observer of a run."""
 
 
 def unobserved(
-    config: Config, pipeline: str, compute: Compute, clock: Callable[[], Millis]
+    config: Config, pipeline: str, operator: OperatorChoice, clock: Callable[[], Millis]
 ) -> AbstractContextManager[Observer]:
     """Return an observer that measures nothing."""
     return nullcontext(Observer())

@@ -15,7 +15,7 @@ from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.spans import islands
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.ledger.manifest import Reopening
+from tidegate.pipelines.ledger.manifest import Manifest, Reopening
 from tidegate.pipelines.ledger.tables.keys import key_groups
 from tidegate.windowing.compute import CoProcess, KeyedProcess, Windows
 from tidegate.windowing.time import Millis
@@ -118,8 +118,12 @@ def windows_of(epoch: EpochPlan) -> Windows:
     return epoch.compute
 
 
-def check_reopenable(pipeline: Pipeline) -> Windows:
+def check_reopenable(pipeline: Pipeline, manifest: Manifest | None = None) -> Windows:
     """Return the windows of a pipeline after checking that its late rows can be reopened.
+
+    Args:
+        pipeline: the pipeline.
+        manifest: the newest snapshot's, if what earlier epochs did is to be checked too.
 
     Raises:
         Refused: the results depend on the order of arrival, which is lost, or on a user's assigner; or no row is late.
@@ -147,6 +151,12 @@ def check_reopenable(pipeline: Pipeline) -> Windows:
             f"late rows of pipeline {pipeline.name!r} can't be reopened: it has on_error = 'reject', and windows are "
             "recomputed from all rows of the source. Give its windows a longer allowed_lateness, or backfill it under "
             "another name"
+        )
+    if manifest is not None and manifest.raised:
+        raise Refused(
+            f"pipeline {pipeline.name!r} has rejected rows for which its code raised an error "
+            "(on_error = 'reject'), and windows are recomputed from all rows of the source. Backfill it under another "
+            "name"
         )
     if (reason := order_seen_by(windows)) is None:
         return windows

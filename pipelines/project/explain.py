@@ -13,7 +13,7 @@ from tidegate.pipelines.definition.binding import check_windows, no_windows
 from tidegate.pipelines.definition.config import Config, EngineName
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.load import load_pipeline
-from tidegate.pipelines.definition.pipeline import Input, Pipeline
+from tidegate.pipelines.definition.pipeline import Input, Pipeline, operator_of
 from tidegate.pipelines.engine.local import needs_spark
 from tidegate.pipelines.epoch.open_input import bind_to_source, choices_of
 from tidegate.pipelines.epoch.plan import BYTES_PER_SHARD, ROWS_PER_SHARD
@@ -27,7 +27,7 @@ from tidegate.pipelines.sources.choose_reader import Choice, asks_for_spark
 from tidegate.pipelines.sources.open_source import missing_sources, open_source, sources_of_panes
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.aggregates import AggregateColumns
-from tidegate.windowing.columnar import OperatorChoice, choose_operator
+from tidegate.windowing.columnar import OperatorChoice
 from tidegate.windowing.columnar.plan import early_interval
 from tidegate.windowing.columnar.slices import Slicing
 from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, KeyedProcess, WindowJoin, Windows
@@ -192,9 +192,7 @@ def explanation_of(
 
     `choices` says what reads each input. Without them there is no table yet, and both ways to read it are named.
     """
-    choice = choose_operator(pipeline.compute)
-    if choice.columnar and pipeline.on_error == "reject":
-        choice = OperatorChoice(False, "with on_error = 'reject' an error of your code must be that of one element")
+    choice = operator_of(pipeline)
     steps = tuple(_steps(pipeline, choice, choices, engine))
     return Explanation(pipeline.name, engine, choice, _order(pipeline.compute), steps)
 

@@ -198,7 +198,7 @@ def _remarks(
     if rejected:
         yield f"rejected rows{' of the key' if key else ''}", f"{rejected}, in table {rejects.NAME} with their reasons"
     if answer.late_rows:
-        yield "late rows that are in no window", f"{answer.late_rows}{_remedy(pipeline)}"
+        yield "late rows that are in no window", f"{answer.late_rows}{_remedy(pipeline, manifest)}"
 
 
 def _following(manifest: Manifest, entry: PipelineEntry) -> Interval | None:
@@ -211,9 +211,9 @@ def _following(manifest: Manifest, entry: PipelineEntry) -> Interval | None:
     return following if end is None else following.model_copy(update={"end": min(following.end, to_millis(end))})
 
 
-def _remedy(pipeline: Pipeline) -> str:
+def _remedy(pipeline: Pipeline, manifest: Manifest) -> str:
     try:
-        check_reopenable(pipeline)
+        check_reopenable(pipeline, manifest)
     except Refused:
         return f"; they can't be reopened (`tidegate late reopen {pipeline.name}` gives the reason)"
     return f": `tidegate late reopen {pipeline.name}` adds them to their windows"

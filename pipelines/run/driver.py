@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 from tidegate.pipelines.definition import epochs, windows
 from tidegate.pipelines.definition.config import Config, WindowsTable
 from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_of
-from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline, operator_of
 from tidegate.pipelines.engine.choose import engine_of
 from tidegate.pipelines.epoch.observer import Observe, Observer, unobserved
 from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, StoreFailed
@@ -256,7 +256,7 @@ def drive(
     if wanted is not None:
         check_windows(pipeline, wanted)
     config.make_folders()
-    observing = observe(config, pipeline.name, pipeline.compute, clock)
+    observing = observe(config, pipeline.name, operator_of(pipeline), clock)
     clean_work(config.work_folder, config.retain_work_days, clock())
     tables = PipelineTables(warehouse_of(config), pipeline.name)
     with (

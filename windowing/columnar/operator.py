@@ -42,9 +42,6 @@ from tidegate.windowing.operators.window import LATE
 from tidegate.windowing.panes import PanePolicy
 from tidegate.windowing.state.rows import SLICE, WINDOW, StateSchema
 
-_FURTHEST = 2**61
-"""Epoch milliseconds up to which sums of times fit int64. Times of pipelines lie far within."""
-
 
 class ColumnarOperator:
     """Windows of keyed elements in event time, one epoch at a time.
@@ -139,7 +136,8 @@ class ColumnarOperator:
         odd_keys = np.zeros(len(keys), np.bool_)
         odd_keys[state_codes[odd]] = True
         # In event order the watermark may advance between any two elements, so early firings may happen there too.
-        if _too_far(elements.timestamps) or (self._rules.interval is not None and timeline.lag is not None):
+        # Times are in the range of `windowing.time`, because pipelines reject others, so sums of times fit int64.
+        if self._rules.interval is not None and timeline.lag is not None:
             odd_keys[:] = True
         try:
             by_arrays, rows, states = self._by_arrays(codes, elements, in_flight, odd_keys, timeline)
@@ -218,10 +216,6 @@ class ColumnarOperator:
             next_timer=pc.min(pc.list_flatten(state["event_time_timers"])).as_py() if len(state) else None,
             rows_by_row=0 if by_row is None else by_row.rows_by_row,
         )
-
-
-def _too_far(timestamps: Int64s) -> bool:
-    return len(timestamps) > 0 and (int(timestamps.max()) > _FURTHEST or int(timestamps.min()) < -_FURTHEST)
 
 
 def resting_rows(state: pa.Table, key: KeySchema, elements: Elements, rules: Rules, timeline: Timeline) -> Bools | None:

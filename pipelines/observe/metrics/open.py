@@ -13,7 +13,6 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.epoch.observer import Observer
 from tidegate.pipelines.observe.metrics.catalog import ARRAYS, ROWS
 from tidegate.pipelines.storage.credentials import masked
-from tidegate.windowing.compute import Compute
 from tidegate.windowing.time import Millis
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from tidegate.pipelines.observe.metrics.meter import Meter
+    from tidegate.windowing.columnar import OperatorChoice
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def check_metrics(config: Config) -> None:
 
 
 def measured(
-    config: Config, pipeline: str, compute: Compute, clock: Callable[[], Millis]
+    config: Config, pipeline: str, operator: OperatorChoice, clock: Callable[[], Millis]
 ) -> AbstractContextManager[Observer]:
     """Return a context manager for the observer of a run. Metrics that can't be sent are logged and don't stop the run.
 
@@ -63,11 +63,13 @@ def measured(
         UsageError: a library that the metrics need is not installed.
     """
     check_metrics(config)
-    return _measured(config, pipeline, compute, clock)
+    return _measured(config, pipeline, operator, clock)
 
 
 @contextmanager
-def _measured(config: Config, pipeline: str, compute: Compute, clock: Callable[[], Millis]) -> Iterator[Observer]:
+def _measured(
+    config: Config, pipeline: str, operator: OperatorChoice, clock: Callable[[], Millis]
+) -> Iterator[Observer]:
     settings = config.metrics
     entry = config.pipelines.get(pipeline)
     own_port = None if entry is None else entry.metrics_port
@@ -83,7 +85,7 @@ def _measured(config: Config, pipeline: str, compute: Compute, clock: Callable[[
     with ExitStack() as ends:
         readers: list[MetricReader] = []
         try:
-            observer: Observer = _opened(config, pipeline, compute, clock, readers, ends)
+            observer: Observer = _opened(config, pipeline, operator, clock, readers, ends)
         except Exception as error:  # OpenTelemetry reads many environment variables, and refuses some values
             _log.warning("metrics of %s are off: %s. The run continues without them", pipeline, masked(str(error)))
             for reader in readers:
@@ -96,24 +98,23 @@ def _measured(config: Config, pipeline: str, compute: Compute, clock: Callable[[
 def _opened(
     config: Config,
     pipeline: str,
-    compute: Compute,
+    operator: OperatorChoice,
     clock: Callable[[], Millis],
     readers: list[MetricReader],
     ends: ExitStack,
 ) -> Meter:
     """Return the meter of a run. Its readers are added to `readers`, and the functions that stop them to `ends`."""
     from tidegate.pipelines.observe.metrics.meter import Meter
-    from tidegate.windowing.columnar import choose_operator
 
     settings = config.metrics
-    operator = ARRAYS if choose_operator(compute).columnar else ROWS
+    label = ARRAYS if operator.columnar else ROWS
     registries = [_registry(readers) for place in (settings.prometheus, settings.textfile) if place is not None]
     if settings.otlp is not None:
         from tidegate.pipelines.observe.metrics.push import pushing
 
         # Stopping it may take all the remaining time, so it is stopped last.
         readers.append(pushing(settings.otlp, settings.every_seconds))
-    meter = Meter(pipeline, operator, config.warehouse_uri, readers, clock)
+    meter = Meter(pipeline, label, config.warehouse_uri, readers, clock)
     ends.callback(meter.close, _LAST_WORDS)
     if settings.textfile is not None:
         from tidegate.pipelines.observe.metrics.prometheus import Textfile

@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 from tests.lake import EVENTS, LOCAL, Lake, Row, at, hourly_pipeline, windows_of
 from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.definition import rejects, results
+from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.epoch.observer import unobserved
 from tidegate.pipelines.epoch.user_code import LONGEST_TEXT, MOST_PER_KEY
 from tidegate.pipelines.errors import Refused, TidegateError, UserCodeFailed
+from tidegate.pipelines.run.driver import drive
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     Aggregate,
@@ -35,6 +38,7 @@ from tidegate.windowing import (
     VectorisedAggregate,
     Windows,
 )
+from tidegate.windowing.columnar import OperatorChoice
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.state import ValueStateDescriptor
 
@@ -322,8 +326,11 @@ def test_rows_that_raise_are_left_to_checks_that_can_not_know_them(lake: Lake) -
     with pytest.raises(Refused, match="late rows of pipeline 'hours' can't be reopened: it has on_error = 'reject'"):
         lake.reopen(LOCAL, pipeline)
     # Code without the setting would add the rejected row to the window that it recomputes.
+    other_code = hourly_pipeline(compute=pipeline.compute)
+    remarks = dict(lake.project(other_code).why("hours", key=("bob",)).remarks)
+    assert "can't be reopened" in remarks["late rows that are in no window"]
     with pytest.raises(Refused, match="has rejected rows for which its code raised an error"):
-        lake.reopen(LOCAL, hourly_pipeline(compute=pipeline.compute))
+        lake.reopen(LOCAL, other_code)
 
 
 class OfWindow(ProcessWindowFunction):
@@ -401,6 +408,19 @@ def test_it_is_refused_where_an_error_is_not_that_of_one_row() -> None:
     right = Input(source=DeltaSource("other", timestamp="at"))
     with pytest.raises(IllegalArgument, match="IntervalJoin has two inputs"):
         rejecting(IntervalJoin.between(-HOUR, HOUR), right=right)
+
+
+def test_metrics_name_the_operator_that_computes(lake: Lake) -> None:
+    named: list[bool] = []
+
+    def observe(config: Config, name: str, operator: OperatorChoice, clock: Callable[[], int]) -> Any:
+        named.append(operator.columnar)
+        return unobserved(config, name, operator, clock)
+
+    for pipeline in (hourly_pipeline(), hourly_pipeline(on_error="reject")):
+        with drive(lake.config, pipeline, "test", engine=LOCAL, observe=observe):
+            pass
+    assert named == [True, False]
 
 
 def test_explain_says_how_elements_are_computed(lake: Lake) -> None:

@@ -141,13 +141,6 @@ def test_a_gap_that_is_not_above_zero_is_an_error_that_names_the_column() -> Non
         operator.run(elements(("a", 5), ("a", 0)), empty, Timeline.of_commits(START, [(0, True)]))
 
 
-def test_times_near_the_ends_of_int64_go_through_the_row_operator() -> None:
-    operator, empty = operator_of(windows_of(TumblingEventTimeWindows(10)))
-    outcome = operator.run(elements(("a", 2**62)), empty, Timeline.of_commits(START, [(2**62 + 20, True)]))
-    assert outcome.rows_by_row == 1
-    assert len(outcome.panes) == 1
-
-
 def test_windows_that_an_earlier_assigner_left_stay_apart_from_those_of_today() -> None:
     before, empty = operator_of(windows_of(TumblingEventTimeWindows(10)))
     left = before.run(elements(("a", 1), ("a", 7)), empty, Timeline.of_commits(START, [(0, True)]))

@@ -23,6 +23,7 @@ from tidegate.pipelines.observe.metrics import catalog
 from tidegate.pipelines.observe.metrics.meter import Meter
 from tidegate.pipelines.observe.metrics.open import check_metrics, measured
 from tidegate.pipelines.run.driver import Driver
+from tidegate.windowing.columnar import choose_operator
 from tidegate.windowing.compute import Compute
 
 Series = dict[tuple[str, tuple[str, ...]], Any]
@@ -96,7 +97,8 @@ def run(folder: Path, port: int | None = None, compute: Compute | None = None, *
     entry = PipelineEntry.model_validate({"object": "a:b", "start": "2024-03-01", "metrics_port": port})
     config = Config(root=folder, pipelines={"hours": entry}, metrics=MetricsSettings(**settings))
     check_metrics(config)
-    with measured(config, "hours", compute or hourly_pipeline().compute, lambda: 1_710_000_000_000) as observer:
+    operator = choose_operator(compute or hourly_pipeline().compute)
+    with measured(config, "hours", operator, lambda: 1_710_000_000_000) as observer:
         yield observer
 
 
