@@ -7,9 +7,11 @@ has to be renewed even while a store is slow. docs/decisions/stores.md says why 
 from __future__ import annotations
 
 import io
+import logging
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +45,10 @@ _CUT = "response body"
 """Text in the error message for a truncated response."""
 
 _WRITE = "write"
+_LONG_SECONDS = 5.0
+"""Time from which a request is logged as slow. A large file may take as long to write."""
+
+_log = logging.getLogger(__name__)
 
 _MISSING_BUCKET = re.compile(r"(?s)NoSuchBucket|performing list request.*404 Not Found")
 
@@ -71,11 +77,13 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
     Args:
         store: the bucket.
         address: the bucket's URI, for messages.
+        timer: returns seconds from a monotonic clock.
     """
 
-    def __init__(self, store: ObjectStore, address: str) -> None:
+    def __init__(self, store: ObjectStore, address: str, timer: Callable[[], float] = time.monotonic) -> None:
         self.store = store
         self.address = address
+        self._timer = timer
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ObjectFiles) and self.store == other.store
@@ -251,12 +259,24 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
 
     @contextmanager
     def _as_store_error(self, doing: str, path: str) -> Iterator[None]:
-        """Convert a failure of the store to an error that callers retry; a missing file stays FileNotFoundError."""
+        """Convert a failure of the store to an error that callers retry; a missing file stays FileNotFoundError.
+
+        The library repeats a failed request without a word, so a request that took long is logged.
+        """
         from obstore.exceptions import BaseError
 
-        place = f"{self.address}/{path}"
+        place, began = f"{self.address}/{path}", self._timer()
         try:
             yield
+            if (seconds := self._timer() - began) > _LONG_SECONDS:
+                _log.warning(
+                    "%s was away or slow: the request to %s %s took %.0f s and was repeated if it failed. It is done "
+                    "now, and the run continues",
+                    self.address,
+                    doing,
+                    place,
+                    seconds,
+                )
         except FileNotFoundError as error:
             if doing == _WRITE or is_without_bucket(error):
                 # Another command's cleanup may have ended the upload of a large file.
