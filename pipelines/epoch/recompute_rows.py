@@ -10,6 +10,7 @@ Rows that the source already had before a backfill's first interval were never r
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -129,6 +130,8 @@ def without_skipped(
     """Return parts of a version's files as a stream has read them, without the changes of skipped versions.
 
     With `changes="ignore"`, windows keep the rows that a skipped version removed, and don't get the rows that it wrote.
+    A file that a skipped version wrote, and a later one writes again, was compacted in between, together with rows that
+    windows have.
 
     Raises:
         Refused: files that a skipped version wrote have been rewritten since, or those that it removed have been
@@ -137,7 +140,9 @@ def without_skipped(
     log, skipped = source.log, skipped_versions(source, tables, manifest)
     if not skipped or not isinstance(log, ChangingSource):
         return parts
-    gone, came = dict[_Content, tuple[SourceFile, int]](), set[_Content]()
+    # A file that was deleted, read again and deleted again is in the windows twice.
+    gone, came = defaultdict[_Content, list[tuple[SourceFile, int]]](list), set[_Content]()
+    are_mixed = False
     for version in skipped:
         changed = log.differing(version - 1, source.columns.time_in_files or "", version)
         gone_files, came_files = (
@@ -148,12 +153,16 @@ def without_skipped(
             if _content(file) in came:
                 came.discard(_content(file))
             else:
-                gone[_content(file)] = (file, version - 1)
+                gone[_content(file)].append((file, version - 1))
         for file in came_files:
-            if gone.pop(_content(file), None) is None:
+            if gone[_content(file)]:
+                gone[_content(file)].pop()
+            else:
+                are_mixed |= _content(file) in came
                 came.add(_content(file))
-    present = source.warehouse.sizes(log.path, [path for path, _ in gone])
-    if came - set(map(_content, parts)) or None in present.values():
+    left = [each for of_file in gone.values() for each in of_file]
+    present = source.warehouse.sizes(log.path, [file.path for file, _ in left])
+    if are_mixed or came - set(map(_content, parts)) or None in present.values():
         raise ChangesSkipped(
             f"source {source.table}: changes of rows were skipped (changes='ignore', version "
             f"{', '.join(map(str, skipped))}), and the files that they wrote or removed have been rewritten or "
@@ -161,7 +170,7 @@ def without_skipped(
             "another time, give --start and --end; for this time, backfill the table as it is now under another name"
         )
     kept = [part for part in parts if _content(part) not in came]
-    for file, version in gone.values():
+    for file, version in left:
         commit = SourceCommit(version, log.time_of(version), (file,))
         again = source.files.of(parts_of(source, commit, within.start, within.end))
         kept += source.rejecting_again(again, manifest).parts
