@@ -169,9 +169,9 @@ def test_a_life_in_code(project: Project, lake: Lake, capsys: pytest.CaptureFixt
         "nightly-2",
         "nightly-3",
     }
-    with pytest.raises(UsageError, match="has no dash"):
-        project.savepoint_create("sessions", "nightly", keep=2)
-    for name in ("by-hand", "nightly-2", "nightly-3"):
+    timed = project.savepoint_create("sessions", "nightly", keep=2)
+    assert (timed.entry.name.startswith("nightly-20"), timed.deleted) == (True, ("nightly-2",))
+    for name in ("by-hand", "nightly-3", timed.entry.name):
         project.savepoint_delete("sessions", name)
     assert capsys.readouterr() == ("", "")
 
@@ -241,7 +241,7 @@ def test_errors_are_ours_and_have_the_exit_codes_of_the_commands(project: Projec
         (lambda: project.backfill("sessions"), 2),
         (lambda: project.stream("sessions", interval="5s", end_of_input=True), 2),
         (lambda: project.source_reset("sessions"), 2),
-        (lambda: project.savepoint_list("sessions", at="warehouse/within"), 2),
+        (lambda: project.savepoint_list("sessions", at=f"{project.config.warehouse_uri}/within"), 2),
         (lambda: project.forget("sessions", ("ann",)), 3),
     ):
         with pytest.raises(TidegateError) as raised:

@@ -9,8 +9,10 @@ import os
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from shutil import rmtree
 from typing import Any
 
 import pyarrow as pa
@@ -218,6 +220,18 @@ class Drawn(Life):
         if self.assigner != before:
             self.left.append(before)
 
+    def begin_another(self) -> None:
+        """Begin a pipeline of another name from a snapshot of this one, stream it, and verify it."""
+        self.number += 1
+        epochs = [str(each["epoch"]) for each in self.project.snapshot_list("hours").snapshots]
+        name, target = f"other{self.number}", self.draw.choice(["latest", *epochs])
+        other = self.lake.project(replace(self.pipeline, name=name), settings={name: self.settings})
+        other.restore(name, target, source="hours")
+        with suppress(TidegateError):
+            other.stream(name)
+        assert other.verify(name, sample="all", new=True).faults == ()
+        rmtree(self.lake.folder / "warehouse" / name)
+
     def reopen_some(self) -> None:
         start = at("08:00") + self.draw.randint(0, 12) * 30 * MINUTE
         self.project.late_reopen("hours", start=start, end=start + self.draw.choice([30, 240]) * MINUTE)
@@ -288,6 +302,7 @@ class Drawn(Life):
             lambda: project.late_prune("hours", days=1),
             lambda: project.windows_build("hours"),
             *[self.redefine] * 2,
+            self.begin_another,
             self.reopen_some,
             self.ask,
             self.overwrite,
