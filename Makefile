@@ -15,7 +15,7 @@ NO_PAGES := --ignore-glob='tests/test_*.py'
 export PYTHONDONTWRITEBYTECODE =
 say = { echo "tidegate: $(1)" >&2; exit 1; }
 
-.PHONY: run test tested test-fast quickly-tested test-long test-matrix prove oracle cluster compiled quiet-lint lint docs picture bench bench-full env lock clean
+.PHONY: run test tested test-fast quickly-tested test-long test-matrix prove oracle cluster compiled quiet-lint lint docs picture frozen bench bench-full env lock clean
 .DEFAULT_GOAL := run
 
 run: compiled .venv/ready
@@ -79,6 +79,10 @@ cluster: .venv/made
 	$(BIN)/pytest -v $(or $(CLUSTER),tests/cluster)
 
 # The picture of the README: two minutes with Spark, then a screenshot of the report by Chromium.
+# Writes the frozen warehouse of the newest format again, while its version is not released (tests/frozen).
+frozen: .venv/ready
+	$(BIN)/python -m tests.frozen.warehouse_0_3
+
 picture: .venv/ready
 	$(BIN)/python -m tests.browser.picture
 

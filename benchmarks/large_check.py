@@ -117,6 +117,7 @@ def write_epoch(tables: PipelineTables, bound: BoundPipeline, windows: int) -> N
         run_id=f"run {number}",
         started_at=watermark,
         library_version="0",
+        engine="local",
     )
     handle = tables.open(state.NAME) if head is None else head.handle
     commit_snapshot(tables, handle, manifest, schemas[state.NAME], [])

@@ -61,9 +61,10 @@ _ROWS: Final = pa.schema(
 )
 """Rows that differ between the mark and now.
 
-`window` identifies key and window by a number (0 for rows that are not panes), `content` is a number for what readers
-see, and `plus` is false for a retraction. `came` is true for an added row and false for a removed one. `was_final` and
-`is_final` say whether the row's window was final at the mark, and whether it is final now.
+`window` identifies key and window by a number (0 for rows that are not panes), `pane` orders the rows of a window by
+epoch, then by the number of the pane, `content` is a number for what readers see, and `plus` is false for a retraction.
+`came` is true for an added row and false for a removed one. `was_final` and `is_final` say whether the row's window was
+final at the mark, and whether it is final now.
 """
 
 
@@ -239,7 +240,7 @@ def _numbers(batch: pa.RecordBatch, unit: Partitions) -> pa.Table:
         plus = pc.equal(batch["op"], "+").to_numpy(zero_copy_only=False)
         columns |= {
             "window": window,
-            "pane": batch["pane"].cast(pa.int64()),
+            "pane": pc.add(pc.shift_left(batch["epoch"], 32), batch["pane"].cast(pa.int64())),
             "content": np.where(plus, content, ~window),
             "plus": plus,
             # The global window becomes final only at the end of input.

@@ -245,7 +245,7 @@ def _panes(pinned: Pinned) -> Iterator[Any]:
     if pinned.shape is None:
         return
     yield gxe.ExpectCompoundColumnsToBeUnique(
-        column_list=[*key, "window_id", "pane", "op"],
+        column_list=[*key, "window_id", "epoch", "pane", "op"],
         ignore_row_if="never",
         severity=CRITICAL,
         description="No pane exists twice.",

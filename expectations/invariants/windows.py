@@ -5,7 +5,8 @@ what each version of the code declared, with the first epoch that ran it. A wind
 keeps its bounds, so a window matches the declaration of its epoch or of an earlier one.
 
 **Panes.** `op` is "+" for a pane, and "-" for the retraction of that pane and all before it. When a session merges with
-one that had fired more often, its numbers continue from the larger one.
+one that had fired more often, its numbers continue from the larger one. A window that was retracted and reappears in a
+later epoch begins again with pane 0.
 
 **Sessions.** Sessions that touch are merged, so between two sessions of a key the gap without elements is longer than
 the session gap. In arrival order there is one valid exception, as in Flink: an element behind the watermark may open a
@@ -85,8 +86,15 @@ def _since(rows: pd.DataFrame, epoch: int) -> pd.Series:
 _TIMINGS = {"early": 0, "on_time": 1, "late": 2}
 
 
+_ORDER = ["epoch", "pane", "op"]
+"""Columns by which the rows of a window are ordered: `-` sorts after `+`."""
+
+
 class ExpectPanesToBeDense(Rule):
-    """Panes of a window are numbered 0, 1, 2 and so on; numbers may be skipped only after a merge."""
+    """Panes of a window are numbered 0, 1, 2 and so on; numbers may be skipped only after a merge.
+
+    After a retraction, the numbers may begin again in a later epoch.
+    """
 
     key: list[str]
 
@@ -94,9 +102,12 @@ class ExpectPanesToBeDense(Rule):
     text: ClassVar[str] = "Panes of a window of one $key are numbered 0, 1, 2 and so on."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
-        panes = rows[rows["op"] == "+"].sort_values([*self.key, "window_id", "pane"], kind="stable")
-        before = panes.groupby([*self.key, "window_id"], dropna=False)["pane"].shift(fill_value=-1)
-        jumps = panes[panes["pane"] != before + 1]
+        of_window = [*self.key, "window_id"]
+        ordered = rows.sort_values([*of_window, *_ORDER], kind="stable")
+        before = ordered.groupby(of_window, dropna=False)[_ORDER].shift()
+        number = before["pane"].fillna(-1)
+        again = (ordered["pane"] == 0) & (before["op"] == "-") & (before["epoch"] < ordered["epoch"])
+        jumps = ordered[(ordered["op"] == "+") & (ordered["pane"] != number + 1) & ~again]
         by = [*self.key, "epoch", "pane"]
         merged = rows.loc[rows["op"] == "-", by].drop_duplicates()
         merged["pane"] += 1
@@ -104,7 +115,7 @@ class ExpectPanesToBeDense(Rule):
         numbers = list(range(len(by)))
         sides = [side[by].set_axis(numbers, axis=1) for side in (jumps, merged)]
         explained = sides[0].merge(sides[1], on=numbers, how="left", indicator=True)["_merge"] == "both"
-        doubled = jumps["pane"] == before[jumps.index]
+        doubled = jumps["pane"] == number[jumps.index]
         broken = pd.Series(False, index=rows.index)
         broken[jumps.index] = ~explained.to_numpy() | doubled.to_numpy()
         return broken
@@ -120,9 +131,11 @@ class ExpectOneOnTimePaneBeforeLateOnes(Rule):
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         by = [*self.key, "window_id"]
-        retracted = rows["pane"].where(rows["op"] == "-", -1).groupby([rows[name] for name in by], dropna=False)
-        valid = rows[(rows["op"] == "+") & (rows["pane"] > retracted.transform("max"))]
-        ordered = valid.sort_values([*by, "pane"], kind="stable")
+        in_order = rows.sort_values([*by, *_ORDER], kind="stable")
+        # Each row's number of retractions from it on.
+        newest_first = (in_order["op"] == "-").astype(int)[::-1]
+        retracted = newest_first.groupby([in_order[name][::-1] for name in by], dropna=False).cumsum()[::-1]
+        ordered = in_order[(in_order["op"] == "+") & (retracted == 0)]
         timing = ordered["timing"].map(_TIMINGS)
         before = timing.groupby([ordered[name] for name in by], dropna=False).shift()
         on_time = _TIMINGS["on_time"]

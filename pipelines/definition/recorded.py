@@ -60,8 +60,7 @@ class Shape(_Value):
 class Schemas(_Value):
     """The schemas that a restore is checked against, with a string for each field.
 
-    `result` has the columns that retractions repeat, and is empty if nothing is retracted; `version` is the version of
-    the state rows.
+    `result` has the columns that retractions repeat, and is empty if nothing is retracted.
     """
 
     key: dict[str, str]
@@ -70,7 +69,6 @@ class Schemas(_Value):
     trigger_state: dict[str, str] = {}
     user_state: dict[str, str] = {}
     result: dict[str, str] = {}
-    version: int = 1
 
     @property
     def has_panes(self) -> bool:

@@ -108,6 +108,14 @@ def by_window(rows: pa.Table) -> pa.Table:
     return rows.take(pc.array_sort_indices(rows["window_start"].combine_chunks()))
 
 
+ORDER = ("epoch", "pane", "op")
+"""Columns by which the rows of a window are ordered, oldest first.
+
+A window that was retracted and reappears in a later epoch begins again with pane 0. Within an epoch, the retraction of
+a pane (`-` sorts after `+`) is newer than the pane.
+"""
+
+
 def latest(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     """Return the newest pane of each window, without stale rows and retracted windows.
 
@@ -121,9 +129,7 @@ def newest(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     if not has_panes(rows.schema):
         return rows
     by = [*key, "window_id"]
-    # A pane's retraction (op '-') counts as newer than the pane itself.
-    order = pc.add(pc.multiply(rows["pane"].cast(pa.int64()), 2), pc.equal(rows["op"], "-").cast(pa.int64()))
-    ordered = rows.take(pc.sort_indices(order))
+    ordered = rows.take(pc.sort_indices(rows, [(name, "ascending") for name in ORDER]))
     numbers = pa.array(range(len(rows)), pa.int64())
     kept = ordered.take(one_of_each(ordered.select(by), numbers, "max"))
     return kept.filter(pc.equal(kept["op"], "+"))
@@ -134,13 +140,15 @@ def unretracted(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
     rows = rows.filter(pc.invert(rows["stale"]))
     panes, retractions = (rows.filter(pc.equal(rows["op"], op)) for op in "+-")
     by = [*key, "window_id"]
-    last: dict[tuple[Any, ...], int] = {}
-    for row in retractions.select([*by, "pane"]).to_pylist():
+    last: dict[tuple[Any, ...], tuple[int, int]] = {}
+    for row in retractions.select([*by, "epoch", "pane"]).to_pylist():
         window = tuple(row[name] for name in by)
-        last[window] = max(row["pane"], last.get(window, -1))
+        last[window] = max((row["epoch"], row["pane"]), last.get(window, (0, -1)))
     touched = pc.is_in(panes["window_id"], value_set=pa.array([window[-1] for window in last], pa.int64()))
     doubtful = panes.filter(touched)
-    counts = [row["pane"] > last.get(tuple(row[name] for name in by), -1) for row in doubtful.to_pylist()]
+    counts = [
+        (row["epoch"], row["pane"]) > last.get(tuple(row[name] for name in by), (0, -1)) for row in doubtful.to_pylist()
+    ]
     return pa.concat_tables([panes.filter(pc.invert(touched)), doubtful.filter(pa.array(counts, pa.bool_()))])
 
 

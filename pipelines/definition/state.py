@@ -6,8 +6,6 @@ it has the same table version as the state and survives log cleanup.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pyarrow as pa
 
 from tidegate.pipelines.definition.columns import TIMESTAMP, column, to_delta
@@ -30,16 +28,13 @@ HASH = column("delta_hash", pa.int64(), "xxhash64(key columns)")
 DUE = column("delta_due", pa.int64(), "the first of event_time_timers")
 DUE_BY_CLOCK = column("delta_due_by_clock", pa.int64(), "the first of processing_time_timers")
 DELTAS = (MARK, HASH, DUE, DUE_BY_CLOCK)
-"""Columns of table state in version 2. They distinguish rows of bases and deltas, and show which ones an epoch needs.
+"""Columns that distinguish rows of bases and deltas, and show which ones an epoch needs.
 
 They are null in a base that is always read whole.
 """
 
 BOUNDED = ("key_group", MARK.name, HASH.name)
 """Columns whose minimum and maximum are in the statistics of the files."""
-
-VERSION: Literal[2] = 2
-"""State version that has deltas."""
 
 _TIMES = ("window_start", "window_end", "state_window_start", "state_window_end")
 _MEANINGS = {
@@ -62,7 +57,7 @@ _MEANINGS = {
 
 
 def schema(state: StateSchema) -> pa.Schema:
-    """Return the columns of an operator's state rows, in Delta's types, and the column of the manifest."""
+    """Return the columns of an operator's state rows, in Delta's types, and those of the manifest and of deltas."""
     rows = state.columns
     fields = [
         pa.field(
@@ -73,30 +68,18 @@ def schema(state: StateSchema) -> pa.Schema:
         )
         for field in rows
     ]
-    return pa.schema([*fields, MANIFEST])
-
-
-def with_deltas(columns: pa.Schema) -> pa.Schema:
-    """Return the columns of version 2 from those of version 1."""
-    return pa.schema([*columns, *DELTAS])
-
-
-def has_deltas(columns: pa.Schema) -> bool:
-    """Return True if these are columns of version 2."""
-    return {field.name for field in DELTAS} <= set(columns.names)
-
-
-def without_deltas(columns: pa.Schema) -> pa.Schema:
-    """Return the columns of version 1 from those of either version."""
-    if not has_deltas(columns):
-        return columns
-    names = {field.name for field in DELTAS}
-    return pa.schema([field for field in columns if field.name not in names], columns.metadata)
+    return pa.schema([*fields, MANIFEST, *DELTAS])
 
 
 def row_columns(columns: pa.Schema) -> list[str]:
     """Return the names of the columns of state rows: all but the manifest and those of deltas."""
-    return [name for name in without_deltas(columns).names if name != MANIFEST.name]
+    ours = {MANIFEST.name, *(field.name for field in DELTAS)}
+    return [name for name in columns.names if name not in ours]
+
+
+def operators(rows: pa.Table) -> pa.Table:
+    """Return the columns that operators know: all but the manifest and those of deltas."""
+    return rows.select(row_columns(rows.schema))
 
 
 def manifest_row(manifest: str, target: pa.Schema) -> pa.Table:

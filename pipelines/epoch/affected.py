@@ -27,8 +27,6 @@ from tidegate.pipelines.epoch.panes import (
     are_among,
     emitted_spans,
     light_panes,
-    may_reappear,
-    newest_panes,
     of_keys,
     open_rows,
     open_spans,
@@ -131,15 +129,11 @@ def plan_recompute(
 
 @dataclass(frozen=True)
 class _Affected:
-    """The spans that a recompute affects, the late rows to add, and the panes in the spans that were not retracted.
-
-    `seen` holds all rows of table results that the plan has read, including retractions.
-    """
+    """The spans that a recompute affects, the late rows to add, and the panes in the spans that were not retracted."""
 
     wanted: pa.Table
     reopening: Reopening
     published: pa.Table
-    seen: pa.Table
 
 
 @dataclass(frozen=True)
@@ -169,8 +163,6 @@ class _Planner:
                 published=affected.published
                 if isinstance(asked, ChangedRows)
                 else whole_panes(epoch.tables, key, affected.published, windows),
-                newest_panes=newest_panes(affected.seen, key, wanted),
-                may_reappear=may_reappear(affected.seen, key, wanted, windows, self.head.manifest.watermark),
                 margin=self.margin,
             ),
             reopening=affected.reopening,
@@ -253,7 +245,7 @@ class _Planner:
         reopening = reopening.model_copy(update={"spans": _spans_with(key, wanted, left)})
         places = islands(key, wanted, spans_of(published, names))
         touching = np.isin(places.of_span[len(wanted) :], places.of_span[: len(wanted)])
-        return _Affected(wanted, reopening, published.filter(pa.array(touching)), seen)
+        return _Affected(wanted, reopening, published.filter(pa.array(touching)))
 
     def _windows(self, windows: Windows) -> _Affected:
         """Return windows that don't merge."""
@@ -279,7 +271,7 @@ class _Planner:
         spans = spans_of(published, names)
         existing = pa.concat_tables([spans, opened])
         check_shape(self.epoch.bound.pipeline.name, windows, key, wanted, existing, isinstance(asked, ChangedRows))
-        return _Affected(wanted, reopening, published.filter(pa.array(are_among(spans, wanted, names))), seen)
+        return _Affected(wanted, reopening, published.filter(pa.array(are_among(spans, wanted, names))))
 
     def _with_missed(self, windows: Windows, asked: Selection, wanted: pa.Table, published: pa.Table) -> pa.Table:
         """Return windows of late rows, and overlapping windows that missed a row which another window accepted."""

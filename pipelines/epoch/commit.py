@@ -14,11 +14,11 @@ from tidegate.pipelines.definition.counters import OF_TASKS, ROWS_GONE, ROWS_OUT
 from tidegate.pipelines.definition.window_shape import kept_facts, kept_shape
 from tidegate.pipelines.epoch.closed import closed_through_of, raised_lateness_of
 from tidegate.pipelines.epoch.event_times import sides_of
-from tidegate.pipelines.epoch.next_panes import still_needed
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard, library_version, line_after
+from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard, line_after
+from tidegate.pipelines.ledger.migrations import library_version
 from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, outrun
 from tidegate.pipelines.ledger.snapshots.line import erasing_epochs
 from tidegate.pipelines.ledger.tables.files import copied
@@ -30,7 +30,7 @@ from tidegate.windowing.compute import Windows
 
 
 def commit(
-    plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float], engine: str | None = None
+    plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float], engine: str = "local"
 ) -> Manifest:
     """Commit the state and the manifest of the epoch, and return the manifest.
 
@@ -53,7 +53,7 @@ def commit(
     check_files(tables, manifest)
     written = [outcome.files[state.NAME] for outcome in outcomes if state.NAME in outcome.files]
     kept, returning = _of_parent(plan, outcomes, handle)
-    commit_snapshot(tables, handle, manifest, plan.table_schemas[state.NAME], [*written, *returning], kept)
+    commit_snapshot(tables, handle, manifest, plan.bound.table_schemas[state.NAME], [*written, *returning], kept)
     return manifest
 
 
@@ -75,7 +75,7 @@ def _of_parent(
 
 
 def _manifest(
-    plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float], engine: str | None = None
+    plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[str, float], engine: str = "local"
 ) -> Manifest:
     bound, counts = plan.bound, plan.counts
     shards = sorted((outcome for outcome in outcomes if outcome.shard >= 0), key=lambda outcome: outcome.shard)
@@ -136,12 +136,11 @@ def _manifest(
         schemas=bound.schemas,
         counters=counters,
         stale=plan.stale,
-        closed_through=closed_through_of(bound, plan.parent, plan.closed_through, plan.watermark),
+        closed_through=closed_through_of(bound, plan.closed_through, plan.watermark),
         raised_lateness=raised_lateness_of(bound, plan.tables, plan.parent, plan.watermark),
         shape=kept_shape(bound.pipeline, plan.stagger_offset),
         **kept_facts(bound.pipeline),
-        ends_by_clock=True if isinstance(bound.compute, Windows) and bound.compute.ends_by_clock else None,
-        next_panes=() if plan.parent is None else still_needed(plan.parent.manifest.next_panes, plan.watermark),
+        ends_by_clock=isinstance(bound.compute, Windows) and bound.compute.ends_by_clock,
         publish={
             table: Publish(
                 files=files.get(table, ()),
@@ -155,12 +154,9 @@ def _manifest(
         started_at=plan.started_at,
         library_version=library_version(),
         engine=engine,
-        state_version=state.VERSION if state.has_deltas(plan.table_schemas[state.NAME]) else None,
-        raised=True
-        if any(outcome.counters.get("rejected") for outcome in shards)
-        or (plan.parent is not None and plan.parent.manifest.raised)
-        else None,
-        slices=True if sliced or (plan.parent is not None and plan.parent.manifest.slices) else None,
+        raised=any(outcome.counters.get("rejected") for outcome in shards)
+        or (plan.parent is not None and plan.parent.manifest.raised),
+        slices=sliced or (plan.parent is not None and plan.parent.manifest.slices),
     )
 
 

@@ -22,7 +22,6 @@ from tidegate.pipelines.definition import results, state
 from tidegate.pipelines.definition.event_columns import COMMIT, LAST_TIME, TIME
 from tidegate.pipelines.epoch.exchange import joined
 from tidegate.pipelines.epoch.job import ShardJob
-from tidegate.pipelines.epoch.next_panes import Window, next_panes, windows_of
 from tidegate.pipelines.epoch.operate import job_of
 from tidegate.pipelines.epoch.plan import files_of
 from tidegate.pipelines.epoch.recompute_plan import RecomputePlan, Work
@@ -88,9 +87,9 @@ class RecomputeJob:
         corrected = _correct(job, events, rows.filter(concerned), work)
         if isinstance(corrected, Millis):
             return ShardOutcome(number, False, counters={BEYOND: corrected})
-        panes, kept, again = corrected
+        panes, kept = corrected
         retracted = sum(row["op"] == "-" for row in panes)
-        outcome = ShardOutcome(number, kept is not None, next_panes=again)
+        outcome = ShardOutcome(number, kept is not None)
         outcome.counters = {"fired_late": len(panes) - retracted, "withdrawn": retracted}
         tables = {results.NAME: pa.Table.from_pylist(panes, schema=job.schemas[results.NAME])}
         if kept is not None:
@@ -135,22 +134,18 @@ class _Span:
 
 def _correct(
     job: ShardJob, events: pa.Table, rows: pa.Table, work: Work
-) -> tuple[list[Row], list[StateRow] | None, list[tuple[str, int, int]]] | Millis:
-    """Recompute the spans of a shard, and return the corrections of what was published: three lists.
+) -> tuple[list[Row], list[StateRow] | None] | Millis:
+    """Recompute the spans of a shard, and return the corrections of what was published: two lists.
 
-    They are the rows for table results; all of the given state rows as they are afterwards, None if none changed; and
-    the digest of the key, the id and the number of the next pane of published windows that may reappear and are not in
-    the state.
+    They are the rows for table results; and all of the given state rows as they are afterwards, None if none changed.
 
     If a session reaches beyond its span by more than the margin, it may be connected to a session outside the span.
     Then return the milliseconds from the end of the span to the end of the session instead. The job computes in event
     order, up to the watermark of the snapshot.
     """
-    newest_panes = work.newest_panes
     spans = _Spans(job, work.wanted)
     for row in work.published.to_pylist():
         spans.at(row).published.append(row)
-    newest = dict(zip(windows_of(job, newest_panes), newest_panes["pane"].to_pylist(), strict=True))
     nothing = rows.slice(0, 0)
     try:
         outcome = run_operator(job, events, nothing)
@@ -159,7 +154,7 @@ def _correct(
     for row in outcome.results().to_pylist():
         if (span := spans.find(row)) is not None:
             span.computed.append(row)
-    now = outcome.state().drop_columns([state.MANIFEST.name])
+    now = state.operators(outcome.state())
     kept: list[StateRow] = []
     if spans.may_hold(rows) or spans.may_hold(now):
         for state_row in without_slices(job.state.from_table(rows), job.windows):
@@ -173,19 +168,15 @@ def _correct(
     out: list[Row] = []
     changed = False
     for span in spans:
-        numbers = _Numbers(span.key, job.key.hash_of(span.key), newest)
+        numbers = _Numbers.of(job.key.hash_of(span.key), span.published)
         for part in _parts(span):
             if _is_right(job, part):
                 kept += part.open_before
                 continue
             out += _corrected(job, part, numbers)
             kept += part.open_now
-            if not (part.open_now or part.computed or spans.merging):
-                kept += [
-                    _emptied(row, numbers.next_pane(part, numbers.id_of(row))) for row in part.open_before if row.pane
-                ]
             changed |= bool(part.open_before or part.open_now)
-    return out, kept if changed else None, next_panes(job, kept, out, newest, work.may_reappear)
+    return out, kept if changed else None
 
 
 class _Spans:
@@ -284,31 +275,40 @@ def _window(row: StateRow) -> TimeWindow:
 
 def _is_right(job: ShardJob, part: _Span) -> bool:
     """Return True if the published panes and the old state of a part equal the computed ones."""
-    # An earlier correction may have removed all elements of a window without contents.
-    before = [row for row in part.open_before if part.open_now or row.contents is not None]
-    if not _same(job, part.published, part.computed) or len(before) != len(part.open_now):
+    sides = (part.open_before, part.open_now)
+    if not _same(job, part.published, part.computed) or len(part.open_before) != len(part.open_now):
         return False
-    pairs = zip(*(sorted(rows, key=attrgetter("window", "namespace")) for rows in (before, part.open_now)), strict=True)
+    pairs = zip(*(sorted(rows, key=attrgetter("window", "namespace")) for rows in sides), strict=True)
     return all(was.window == now.window and are_equal(was.contents, now.contents) for was, now in pairs)
 
 
 @dataclass(frozen=True)
 class _Numbers:
-    """Window ids of a key, and the numbers of their next panes."""
+    """Window ids of a key, and the newest pane of each window that may be retracted, by window id.
 
-    key: Any
+    A new pane of the same epoch must be newer than the retraction. The pane of a window that an earlier epoch retracted
+    has number 0 again.
+    """
+
     hashed: int
-    newest: Mapping[Window, int]
+    newest: Mapping[int, int]
+
+    @classmethod
+    def of(cls, hashed: int, published: Iterable[Row]) -> _Numbers:
+        """Return the numbers of a key, given its hash and the panes in one of its spans."""
+        newest: dict[int, int] = {}
+        for row in published:
+            newest[row["window_id"]] = max(row["pane"], newest.get(row["window_id"], -1))
+        return cls(hashed, newest)
 
     def id_of(self, row: StateRow) -> int:
         """Return the id of the window of a state row."""
         window = row.state_window if isinstance(row.state_window, TimeWindow) else _window(row)
         return window_identity(self.hashed, *window)
 
-    def next_pane(self, part: _Span, identity: int) -> int:
+    def next_pane(self, identity: int) -> int:
         """Return the number of the next pane of a window."""
-        published: list[int] = [row["pane"] for row in part.published if row["window_id"] == identity]
-        return max(self.newest.get((self.key, identity), -1), *published, -1) + 1
+        return self.newest.get(identity, -1) + 1
 
 
 def _corrected(job: ShardJob, part: _Span, numbers: _Numbers) -> Iterator[Row]:
@@ -329,22 +329,14 @@ def _continued_window(part: _Span, numbers: _Numbers) -> tuple[int | None, int]:
     before = _fired_before(part)
     if before is not None:
         identity = numbers.id_of(before)
-        return identity, max(numbers.next_pane(part, identity), before.pane)
+        return identity, max(numbers.next_pane(identity), before.pane)
     if part.open_now:
         # An open window in the state is identified by its own bounds, not by the id of a removed window.
-        return None, numbers.next_pane(part, window_identity(numbers.hashed, *_window(part.open_now[0])))
+        return None, numbers.next_pane(window_identity(numbers.hashed, *_window(part.open_now[0])))
     for row in _in_order(part.published):
         if part.contains(*_bounds(row)):
-            return row["window_id"], numbers.next_pane(part, row["window_id"])
-    return None, numbers.next_pane(part, part.computed[0]["window_id"]) if part.computed else 0
-
-
-def _emptied(row: StateRow, pane: int) -> StateRow:
-    """Return a window that fired and then lost all its elements: it stays in the state with its next pane number.
-
-    Otherwise an element within the allowed lateness would recreate it with pane 0, older than the retraction.
-    """
-    return replace(row, contents=None, missing=None, pane=pane, late_firing=None, emitted=None, unseen=0)
+            return row["window_id"], numbers.next_pane(row["window_id"])
+    return None, numbers.next_pane(part.computed[0]["window_id"]) if part.computed else 0
 
 
 def _fired_before(part: _Span) -> StateRow | None:

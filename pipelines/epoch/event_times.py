@@ -160,7 +160,7 @@ def watermarks_of(times: EventTimes) -> dict[str, Millis]:
 
 def _snapshot(partition: PartitionWatermark, watermark: Millis) -> WatermarkSnapshot:
     """Return a new source partition, as stored in a manifest, with the watermark of its input."""
-    return {**partition.model_dump(), "aligned": partition.is_aligned(watermark)}
+    return {**partition.model_dump(), "aligned": partition.aligned}
 
 
 class ReadsInOrder(Protocol):

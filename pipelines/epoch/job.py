@@ -14,7 +14,7 @@ from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, SIDE
 from tidegate.pipelines.definition.pipeline import OnError
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder
 from tidegate.pipelines.epoch.exchange import Placing
-from tidegate.pipelines.ledger.manifest import NextPane, Shard
+from tidegate.pipelines.ledger.manifest import Shard
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.aggregates.vectorised import Int64s
@@ -34,8 +34,7 @@ class ShardJob:
     """Everything that each task of an epoch needs; this value is sent to the executors.
 
     `pipeline` is the name that begins messages about values that its code returned. `old_format` is the format of the
-    state rows if they must be migrated, otherwise None. `next_panes` has pane numbers of sessions that reappear; see
-    `epoch.next_panes`. `files` is the slice that the events were read from. With
+    state rows if they must be migrated, otherwise None. `files` is the slice that the events were read from. With
     `on_error="reject"`, each event must have its origin, see `FileSlice.events_of`.
     """
 
@@ -61,7 +60,6 @@ class ShardJob:
     old_format: StateFormat | None = None
     left_behind: frozenset[str] = frozenset()
     files: FileSlice | None = None
-    next_panes: tuple[NextPane, ...] = ()
     on_error: OnError = "stop"
 
     @property

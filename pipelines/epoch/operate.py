@@ -132,7 +132,7 @@ def run_shards(
 def job_of(plan: EpochPlan) -> ShardJob:
     """Return the job of an epoch: the values of its plan that the tasks need."""
     bound, tables = plan.bound, plan.tables
-    schemas = plan.table_schemas
+    schemas = plan.bound.table_schemas
     return ShardJob(
         pipeline=bound.pipeline.name,
         warehouse=tables.warehouse,
@@ -156,8 +156,6 @@ def job_of(plan: EpochPlan) -> ShardJob:
         now=plan.started_at,
         old_format=None if plan.parent is None else migration_of(bound, plan.parent.manifest),
         left_behind=left_behind(bound.pipeline),
-        # A correction numbers its panes itself.
-        next_panes=() if plan.parent is None or plan.kind in ("reopen", "change") else plan.parent.manifest.next_panes,
         on_error=bound.pipeline.on_error,
     )
 

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
-from tidegate.pipelines.definition.row_sets import with_largest
 from tidegate.pipelines.epoch.spans import END, START, islands, spans_of
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import Key, are_in, are_of_key
@@ -25,13 +24,10 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.state.rows import SLICE, WINDOW
 from tidegate.windowing.time import Millis, to_millis
-from tidegate.windowing.timestamps import TIMESTAMP, epoch_millis
+from tidegate.windowing.timestamps import TIMESTAMP
 
 OF_PANES = ("window_id", "window_start", "window_end", "pane", "op", "final_at", "epoch", "stale")
 """Columns of table results that show which panes were not retracted, and their windows."""
-
-UNTIL = "\0until"
-"""Watermark after which a retracted window can no longer reappear, int64 epoch milliseconds."""
 
 
 def open_rows(
@@ -210,29 +206,3 @@ def _bounds_of(spans: pa.Table) -> tuple[Millis, Millis]:
 
 def _moment(time: Millis) -> pa.Scalar:
     return pa.scalar(max(min(time, LAST_TIME), FIRST_TIME) * 1000, TIMESTAMP)
-
-
-def newest_panes(published: pa.Table, key: KeySchema, wanted: pa.Table) -> pa.Table:
-    """Return the key, id and number of the newest pane of each window of some keys, including retracted windows.
-
-    A retracted window may reappear, and its next pane must be newer than the retraction. The published rows include
-    retractions, but no stale rows.
-    """
-    rows = of_keys(published, wanted, key)
-    return with_largest(rows.select([*key.names, "window_id", "pane"]), "pane")
-
-
-def may_reappear(
-    published: pa.Table, key: KeySchema, wanted: pa.Table, windows: Windows, watermark: Millis
-) -> pa.Table:
-    """Return the key, id and end of lateness of published sessions of some keys that late elements may bring back.
-
-    Windows that don't merge don't need this: they stay in the state without their elements. The published rows include
-    retractions, but no stale rows.
-    """
-    if not (windows.assigner.merges and windows.lateness):
-        published = published.slice(0, 0)
-    ends = pc.add(epoch_millis(published["window_end"]), windows.lateness - 1)
-    rows = published.select([*key.names, "window_id"]).append_column(UNTIL, ends)
-    rows = of_keys(rows.filter(pc.greater(ends, watermark)), wanted, key)
-    return with_largest(rows, UNTIL)

@@ -13,9 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import pyarrow as pa
-
-from tidegate.pipelines.definition import state
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import Position
@@ -29,7 +26,6 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.assigners.base import draw_stagger
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.keys import key_group_range
@@ -109,14 +105,6 @@ class EpochPlan:
         """Return the same plan as the start of a new timeline, which replaces everything that was published before."""
         return replace(self, head=head, replaced_epochs=tuple(range(1, head.manifest.epoch + 1)))
 
-    @cached_property
-    def table_schemas(self) -> dict[str, pa.Schema]:
-        """Columns of the tables. Table state has the columns for deltas once it has been upgraded."""
-        schemas = self.bound.table_schemas
-        if self.head is None or not state.has_deltas(arrow_schema(self.head.handle)):
-            return schemas
-        return {**schemas, state.NAME: state.with_deltas(schemas[state.NAME])}
-
     @property
     def epoch(self) -> int:
         """Number of the epoch; it always increases, even across restores."""
@@ -158,7 +146,7 @@ class EpochPlan:
     @cached_property
     def closed_through(self) -> Millis:
         """End of the windows that the parent snapshot closed, int64 epoch milliseconds. They can't open again."""
-        return MIN_TIMESTAMP if self.parent is None else closed_by(self.tables, self.bound, self.parent.manifest)
+        return MIN_TIMESTAMP if self.parent is None else closed_by(self.bound, self.parent.manifest)
 
     @property
     def stagger_offset(self) -> Millis | None:

@@ -129,7 +129,7 @@ def plan_commits(basis: Basis, commits: Sequence[ReadCommit]) -> EpochPlan:
             measures.largest,
             lambda read: seen[read.number].of(read.step) if read.number in seen else (),
         )
-    closed = MIN_TIMESTAMP if manifest is None else closed_by(basis.tables, source.bound, manifest)
+    closed = MIN_TIMESTAMP if manifest is None else closed_by(source.bound, manifest)
     late = may_be_late(measures, [before, *(step.watermark for step in steps)], source.bound.lateness, closed)
     positions = {input_.table: _position(input_, commits, manifest) for input_ in source.inputs}
     rows = SliceRows.of(files, files.parts if measures.usable else (), late, rejecting(files, measures))

@@ -19,17 +19,15 @@ from tidegate.pipelines.epoch.affected import plan_recompute
 from tidegate.pipelines.epoch.changed_rows import ChangedRows
 from tidegate.pipelines.epoch.closed import closed_through_of, raised_lateness_of
 from tidegate.pipelines.epoch.correct import BEYOND
-from tidegate.pipelines.epoch.panes import UNTIL
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.recompute_plan import Asked, RecomputePlan
 from tidegate.pipelines.epoch.recompute_rows import SourceRows
 from tidegate.pipelines.epoch.shard import ShardOutcome
-from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard
+from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard
 from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, manifest_without_input, remaining
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.files import write_rows
-from tidegate.pipelines.ledger.tables.keys import digests, key_hashes
 from tidegate.pipelines.ledger.tables.late_rows import write_departed
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.storage.warehouse import arrow_schema
@@ -75,7 +73,7 @@ def commit_recomputed(
     outcomes: Sequence[ShardOutcome],
     moved: Mapping[str, object] = MappingProxyType({}),
     seconds: float = 0.0,
-    engine: str | None = None,
+    engine: str = "local",
 ) -> Manifest:
     """Commit the corrections, the late rows that they add, and the new position. Return the manifest.
 
@@ -122,10 +120,9 @@ def commit_recomputed(
             "shards": shards,
             "phases": {"job": seconds},
             "closed_through": closed_through_of(
-                epoch.bound, head, epoch.closed_through, head.manifest.watermark, passed=False
+                epoch.bound, epoch.closed_through, head.manifest.watermark, passed=False
             ),
             "raised_lateness": raised_lateness_of(epoch.bound, epoch.tables, head, head.manifest.watermark),
-            "next_panes": _next_panes(plan, outcomes),
             "shape": kept_shape(epoch.bound.pipeline, head.manifest.stagger_offset),
             **kept_facts(epoch.bound.pipeline),
             "run_id": epoch.run_id,
@@ -152,34 +149,6 @@ def _rejects_file(epoch: EpochPlan, changed: ChangedRows) -> DataFile:
     table = rejects.rows_of(rows, reasons, schema, epoch.timeline, epoch.epoch)
     (file,) = write_rows(epoch.tables.warehouse, path, f"{rejects.NAME}-{epoch.epoch:06d}", table)
     return file
-
-
-def _next_panes(plan: RecomputePlan, outcomes: Sequence[ShardOutcome]) -> tuple[NextPane, ...]:
-    assert plan.epoch.head is not None
-    before, windows = plan.epoch.head.manifest.next_panes, plan.work.may_reappear
-    if not len(windows):
-        return before
-    columns = (digests(windows, plan.key), windows["window_id"], key_hashes(windows, plan.key), windows[UNTIL])
-    looked_at = {
-        (digest, identity): (hash_, until)
-        for digest, identity, hash_, until in zip(*(column.to_pylist() for column in columns), strict=True)
-    }
-    # Only older versions of tidegate identified keys by their hashes.
-    by_hash = {(hash_, identity) for (_, identity), (hash_, _) in looked_at.items()}
-    again = [item for outcome in outcomes for item in outcome.next_panes]
-    return (
-        *(
-            item
-            for item in before
-            if (item.digest, item.window_id) not in looked_at
-            and (item.digest is not None or (item.key, item.window_id) not in by_hash)
-        ),
-        *(
-            NextPane(window_id=identity, key=hash_, pane=pane, until=until, digest=digest)
-            for digest, identity, pane in again
-            for hash_, until in (looked_at[digest, identity],)
-        ),
-    )
 
 
 def _shard(before: Shard, outcome: ShardOutcome | None, numbers: Mapping[str, int]) -> Shard:

@@ -54,15 +54,11 @@ class Work:
     Args:
         wanted: the spans to recompute, with the key columns: windows, or whole sessions.
         published: panes in these spans that were published and not retracted.
-        newest_panes: number of the newest pane of each window of these keys, including retracted windows.
-        may_reappear: published sessions of these keys that late elements may make reappear; see `panes.may_reappear`.
         margin: how far a session may reach beyond its span, milliseconds.
     """
 
     wanted: pa.Table
     published: pa.Table
-    newest_panes: pa.Table
-    may_reappear: pa.Table
     margin: Millis
 
     def of_shard(self, job: ShardJob, number: int) -> Work:
@@ -73,7 +69,7 @@ class Work:
             groups = key_groups(rows, job.key.names, job.max_parallelism)
             return rows.filter(pc.and_(pc.greater_equal(groups, shard.first), pc.less_equal(groups, shard.last)))
 
-        return Work(own(self.wanted), own(self.published), own(self.newest_panes), own(self.may_reappear), self.margin)
+        return Work(own(self.wanted), own(self.published), self.margin)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -24,7 +23,6 @@ from tidegate.pipelines.definition.event_columns import COMMIT, FILE, LAST_TIME,
 from tidegate.pipelines.epoch import pieces
 from tidegate.pipelines.epoch.exchange import joined
 from tidegate.pipelines.epoch.job import ShardJob, elements_of, naming, places_in_time, timeline_of
-from tidegate.pipelines.epoch.next_panes import Numbers, numbers_of_new, renumbered, renumbered_state
 from tidegate.pipelines.epoch.shard_state import Split, TouchedState, WholeState, is_read_in_part
 from tidegate.pipelines.epoch.user_code import error_of, failed_call, rows_that_raise
 from tidegate.pipelines.errors import Refused, TidegateError
@@ -59,8 +57,7 @@ Receive: TypeAlias = Callable[[], Iterator[pa.Table]]
 class ShardOutcome:
     """Report of a task to the driver about one shard.
 
-    `kept` are earlier state files of the shard that stay valid. `next_panes` holds the key's digest, the id and the
-    next pane number of windows that a correction removed.
+    `kept` are earlier state files of the shard that stay valid.
     """
 
     shard: int
@@ -72,7 +69,6 @@ class ShardOutcome:
     next_event_time_timer: Millis | None = None
     next_processing_time_timer: Millis | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-    next_panes: list[tuple[str, int, int]] = field(default_factory=list)
 
     def to_json(self) -> str:
         """Return the text that the task yields."""
@@ -239,7 +235,7 @@ def _run_in_pieces(
             # Only the state after the last piece is needed.
             outcomes[-1] = replace(outcomes[-1], state=rows.slice(0, 0))
         outcomes.append(replace(outcome, late=outcome.late.slice(0, 0)))
-    return OutcomeRows(job, piece, joined_outcomes(outcomes), numbers_of_new(job, rows), count)
+    return OutcomeRows(job, piece, joined_outcomes(outcomes), count)
 
 
 def _state(job: ShardJob, shard: Shard, marker: Marker, events: pa.Table) -> WholeState | TouchedState:
@@ -327,16 +323,16 @@ def run_operator(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows
 
 
 def _run(job: ShardJob, events: pa.Table, rows: pa.Table) -> OutcomeRows:
-    elements, timeline, numbers = elements_of(job, events), timeline_of(job), numbers_of_new(job, rows)
+    elements, timeline = elements_of(job, events), timeline_of(job)
     # Whether arrays raise may depend on which elements share an epoch, so errors must be those of single elements.
     if job.on_error == "stop" and choose_operator(job.compute).columnar:
         if isinstance(job.compute, WindowJoin):
             join = ColumnarWindowJoin(job.compute, job.state, job.max_parallelism, result_type(job))
-            return OutcomeRows(job, events, join.run(elements, rows, timeline), numbers)
+            return OutcomeRows(job, events, join.run(elements, rows, timeline))
         columnar = ColumnarOperator(job.windows, job.state, job.panes, job.max_parallelism)
-        return OutcomeRows(job, events, run_in_passes(columnar, elements, rows, timeline), numbers)
+        return OutcomeRows(job, events, run_in_passes(columnar, elements, rows, timeline))
     row = RowOperator(job.compute, job.state, job.panes, job.max_parallelism, result_type(job))
-    return OutcomeRows(job, events, row.run(elements, rows, timeline), numbers)
+    return OutcomeRows(job, events, row.run(elements, rows, timeline))
 
 
 def moments(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -383,8 +379,7 @@ def result_type(job: ShardJob) -> pa.StructType:
 class OutcomeRows:
     """The rows of one shard in one epoch. Each of its events is one element of the outcome.
 
-    `numbers` has the first pane number of each window that reappears. `elements` is the number of all events, if
-    `events` has only some of them.
+    `elements` is the number of all events, if `events` has only some of them.
     """
 
     def __init__(
@@ -392,11 +387,9 @@ class OutcomeRows:
         job: ShardJob,
         events: pa.Table,
         outcome: Outcome,
-        numbers: Numbers = MappingProxyType({}),
         elements: int | None = None,
     ) -> None:
         self._job = job
-        self._numbers = numbers
         self._events = events
         self._outcome = outcome
         self._elements = len(events) if elements is None else elements
@@ -414,8 +407,7 @@ class OutcomeRows:
         columns |= {name: moments(panes[name]) for name in ("window_start", "window_end", "watermark")}
         columns["final_at"] = moments(self._final_at(panes["window_end"]))
         columns |= self._emitted(len(panes))
-        rows = self._table(schema, columns | self._keys_and_values(panes), len(panes))
-        return renumbered(rows, self._job.key.names, self._numbers) if self._numbers else rows
+        return self._table(schema, columns | self._keys_and_values(panes), len(panes))
 
     def late(self) -> pa.Table:
         """Return rows of table late."""
@@ -431,10 +423,7 @@ class OutcomeRows:
 
     def state(self) -> pa.Table:
         """Return rows of table state."""
-        job, rows = self._job, self._outcome.state
-        if self._numbers:
-            rows = renumbered_state(job, rows, self._numbers)
-        return in_schema(rows, job.schemas[state.NAME])
+        return in_schema(self._outcome.state, self._job.schemas[state.NAME])
 
     def counters(self) -> dict[str, int]:
         """Return the counters by name."""

@@ -1,9 +1,9 @@
 """The state of a shard in an epoch: the rows that the operator gets, and the files that hold the rows afterwards.
 
-An epoch gets all rows of its shard, and writes all of them as a new base. In version 2, an epoch that can change few of
-many rows gets only the rows of keys with an event or a due timer. It writes a delta (`tables.files`), and the
-base stays. Few row groups of the base are read: its rows are in the order of their keys' hashes, and the statistics of
-each group bound hashes and timers. When the delta exceeds a share of the base, the next epoch writes a new base.
+An epoch gets all rows of its shard, and writes all of them as a new base. If it can change only a few of many rows, it
+gets only the rows of keys with an event or a due timer, and writes a delta (`tables.files`); the base stays. Few row
+groups of the base are read: its rows are in the order of their keys' hashes, and the statistics of each group bound
+hashes and timers. When the delta exceeds a share of the base, the next epoch writes a new base.
 
 Every epoch rewrites the delta, so the share is small: with d changed rows in an epoch over b rows, a share s costs s *
 b / 2 rows for the delta and d / s for the base.
@@ -130,7 +130,7 @@ class WholeState:
     def write(self, rows: pa.Table, prefix: str) -> Written:
         """Write the rows after the epoch, with the columns of the table."""
         job = self._job
-        if self._few and state.has_deltas(rows.schema) and can_have_deltas(job.compute, job.state):
+        if self._few and can_have_deltas(job.compute, job.state):
             rows = _in_order(_described(rows, job.key))
         return write_rows(job.warehouse, job.paths[state.NAME], prefix, rows), ()
 
@@ -152,7 +152,7 @@ class TouchedState:
         of_delta = self._mine.filter(pc.equal(self._mine[state.MARK.name], state.DELTA_ROW))
         of_base = base.rows_of(np.setdiff1d(touched, self._in_delta, assume_unique=True))
         rows = pa.concat_tables([of_delta, of_base]).sort_by("key_group")
-        self.rows = rows.select(state.row_columns(rows.schema))
+        self.rows = state.operators(rows)
 
     @classmethod
     def read(cls, job: ShardJob, split: Split, before: Shard, events: pa.Table) -> TouchedState | None:

@@ -1,52 +1,36 @@
 """The manifest of an epoch: its position in the source, its counters, and the files that it publishes.
 
-Format version 1, JSON. Within a version, fields with a default may be added, so a newer tidegate reads the manifests of
-an older one. An older tidegate refuses unknown fields, just as it refuses a newer version: if it ignored part of the
-manifest, it would continue from a different state. Times are int64 epoch milliseconds.
+A manifest is JSON. Its format has a number, see `ledger.migrations`: older formats are converted when they are read,
+and newer ones are refused. Times are int64 epoch milliseconds.
 """
 
 from __future__ import annotations
 
 import json
-from functools import cache
-from importlib.metadata import version
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition.recorded import Position, Schemas, Shape
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.migrations import FORMAT, converted
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, in_range
-
-FORMAT_VERSION: Literal[1] = 1
 
 Kind = Literal["backfill", "stream", "clock", "change", "reopen", "restore", "forget", "prune", "reset"]
 
 QUIET: frozenset[Kind] = frozenset({"reopen", "restore", "forget", "prune", "reset"})
 """Kinds of epochs that read no new rows and belong to no interval."""
 
+_DAMAGED = "Only tidegate may change it: restore a savepoint"
+
 Line: TypeAlias = tuple[tuple[int, int], ...]
 """The lineage of a snapshot: the epochs that led to it, itself included, as ranges `(first, last)` in order."""
 
 
-_UNSET: tuple[object, ...] = (None, (), [], {})
-
-
 class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Grown(_Value):
-    """A value whose newer fields are left out if they are unset, so that an older tidegate can read the rest."""
-
-    newer: ClassVar[frozenset[str]] = frozenset()
-
-    @model_serializer(mode="wrap")
-    def _without_unset(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = serialize(self)
-        return {name: value for name, value in fields.items() if name not in self.newer or value not in _UNSET}
 
 
 class Interval(_Value):
@@ -65,23 +49,18 @@ class DataFile(_Value):
     stats: str
 
 
-class Reopening(_Grown):
+class Reopening(_Value):
     """The late rows that an epoch reopened: rows of earlier epochs that had not been reopened before.
 
     `digest` names a key; None means every key. `start` and `end` bound the starts of the windows that the rows belong
     to. `spans` are further spans `(digest of the key, start, end)` whose rows were reopened with them, because a
-    session is always recomputed as a whole. Older manifests have hashes of the keys instead, `key` and `also`.
-    `without` are the event times of rows that stay late because they belong to no window: the windows have gaps since
-    the assigner changed.
+    session is always recomputed as a whole. `without` are the event times of rows that stay late because they belong to
+    no window: the windows have gaps since the assigner changed.
     """
 
-    newer: ClassVar[frozenset[str]] = frozenset({"digest", "spans", "without"})
-
     epoch: int
-    key: int | None = None
     start: int | None = None
     end: int | None = None
-    also: tuple[tuple[int, int, int], ...] = ()
     digest: str | None = None
     spans: tuple[tuple[str, int, int], ...] = ()
     without: tuple[int, ...] = ()
@@ -89,7 +68,7 @@ class Reopening(_Grown):
     @property
     def by_key(self) -> bool:
         """Return True if the key of a row is needed to decide whether it was reopened."""
-        return bool(self.key is not None or self.also or self.digest is not None or self.spans)
+        return self.digest is not None or bool(self.spans)
 
 
 class Departed(_Value):
@@ -106,36 +85,17 @@ class Departed(_Value):
     by_reopening: tuple[tuple[int, int], ...] = ()
 
 
-class NextPane(_Grown):
-    """The next pane number of a session that a correction retracted and that may reappear.
-
-    `digest` names its key; older manifests have only `key`, its hash. Once the watermark reaches `until`, the session
-    can no longer reappear.
-    """
-
-    newer: ClassVar[frozenset[str]] = frozenset({"digest"})
-
-    window_id: int
-    key: int
-    pane: int
-    until: int
-    digest: str | None = None
-
-
-class Publish(_Grown):
+class Publish(_Value):
     """The changes to one table: files to add, and rows that are removed or become stale.
 
-    `forgotten` holds salted digests of keys, because a forgotten key must not be stored anywhere; older manifests have
-    hashes, `forget_keys`. `reopened` is for table `late` only. `given_up` lists files that are removed because they
-    can't be read, and `departed` lists rows that were deleted from the source.
+    `forgotten` holds salted digests of keys, because a forgotten key must not be stored anywhere.
+    `reopened` is for table `late` only. `given_up` lists files that are removed because they can't be read, and
+    `departed` lists rows that were deleted from the source.
     """
-
-    newer: ClassVar[frozenset[str]] = frozenset({"given_up", "departed", "forgotten"})
 
     files: tuple[DataFile, ...] = ()
     remove_epochs: tuple[int, ...] = ()
     stale_epochs: tuple[int, ...] = ()
-    forget_keys: tuple[int, ...] = ()
     reopened: tuple[Reopening, ...] = ()
     given_up: tuple[str, ...] = ()
     departed: tuple[Departed, ...] = ()
@@ -149,12 +109,7 @@ class Publish(_Grown):
     @property
     def rewrites(self) -> bool:
         """Return True if existing rows of the table may change."""
-        return bool(self.remove_epochs or self.stale_epochs or self.forgets_keys or self.reopened or self.departed)
-
-    @property
-    def forgets_keys(self) -> bool:
-        """Return True if rows of keys are removed."""
-        return bool(self.forget_keys or self.forgotten)
+        return bool(self.remove_epochs or self.stale_epochs or self.forgotten or self.reopened or self.departed)
 
 
 class Shard(_Value):
@@ -186,18 +141,9 @@ class PartitionWatermark(_Value):
     generator: dict[str, Any] = {}
     watermark: int
     idle: bool = False
-    aligned: bool | None = None
+    aligned: bool = True
     pending: int | None = None
     last_commit: int | None = None
-
-    def is_aligned(self, watermark: Millis) -> bool:
-        """Return True if an input with this watermark waits for the partition.
-
-        An older manifest does not record this. In it, a partition behind the watermark is assumed to have been idle.
-        """
-        if self.aligned is None:
-            return not self.idle and self.watermark >= watermark
-        return self.aligned
 
 
 class RaisedLateness(_Value):
@@ -216,44 +162,23 @@ class RaisedLateness(_Value):
     until: Millis
 
 
-class Manifest(_Grown):
+class Manifest(_Value):
     """The manifest of one snapshot.
 
     With two inputs, `inputs` holds the watermark of each side, and the names in `partitions` are the side or begin with
     it. `watermark_by` names, by side (`""` for a single input), the column whose values are the partitions of an input;
-    inputs without such a column and older manifests lack it. Windows whose last millisecond is `closed_through` or
-    earlier stay closed, whatever lateness later code allows; it is None if no lateness was ever allowed, and in older
-    manifests. `raised_lateness` is None unless windows that were published under a shorter lateness may still change.
-    `shape` is None without windows, and in older manifests. `ends_by_clock` is True if processing time ends the
-    windows, otherwise None; older manifests don't have it. `engine` names the engine that ran the epoch; None means
-    Spark. `slices` is True if the state may hold window slices, which older versions of tidegate can't read, otherwise
-    None. `state_version` is 2 if the state may have deltas, otherwise None: older versions of tidegate refuse the
-    field. `accumulation` names the relation between the panes of a window, which can't change; it is None without
-    windows, and in older manifests. So is `merges`, which is True if the windows are sessions. `raised` is True if this
-    epoch or an ancestor rejected rows because user code raised an error, otherwise None. `fingerprint` is that of the
-    code which ran over the whole state; `recomputed_by` is that of a correction's code, if it differs: a correction
-    changes only the windows that it recomputes.
+    inputs without such a column are left out. Windows whose last millisecond is `closed_through` or earlier stay
+    closed, whatever lateness later code allows; it is None without windows of event time. `raised_lateness` is None
+    unless windows that were published under a shorter lateness may still change. `ends_by_clock` is True if processing
+    time ends the windows. `engine` names the engine of the epoch, or is None if it had none. `slices` is True if the
+    state may hold slices of windows. `accumulation` names the relation between the panes of a window, which can't
+    change, and `merges` is True if the windows are sessions; both and `shape` are None without windows. `raised` is
+    True if this epoch or an ancestor rejected rows because user code raised an error. `fingerprint` is that of the code
+    which ran over the whole state; `recomputed_by` is that of a correction's code, if it differs: a correction changes
+    only the windows that it recomputes.
     """
 
-    newer: ClassVar[frozenset[str]] = frozenset(
-        {
-            "watermark_by",
-            "closed_through",
-            "raised_lateness",
-            "next_panes",
-            "shape",
-            "ends_by_clock",
-            "engine",
-            "slices",
-            "state_version",
-            "accumulation",
-            "merges",
-            "raised",
-            "recomputed_by",
-        }
-    )
-
-    format_version: Literal[1] = FORMAT_VERSION
+    format: int = FORMAT
     pipeline: str
     timeline: int
     epoch: int
@@ -279,27 +204,35 @@ class Manifest(_Grown):
     phases: dict[str, float] = {}
     closed_through: int | None = None
     raised_lateness: RaisedLateness | None = None
-    next_panes: tuple[NextPane, ...] = ()
     shape: Shape | None = None
-    ends_by_clock: bool | None = None
+    ends_by_clock: bool = False
     run_id: str
     started_at: int
     library_version: str
     engine: str | None = None
-    slices: bool | None = None
-    state_version: Literal[2] | None = None
+    slices: bool = False
     accumulation: str | None = None
     merges: bool | None = None
-    raised: bool | None = None
+    raised: bool = False
     recomputed_by: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Manifest:
-        """Read a manifest; raise Refused if it has another format version, or is not a manifest."""
+        """Read a manifest of any format; raise Refused if its format is not known, or it is not a manifest."""
         try:
-            return cls.model_validate_json(text)
+            fields = json.loads(text)
+        except ValueError:
+            fields = None
+        if not isinstance(fields, dict):
+            raise Refused(f"the manifest in table state is not a JSON object: {_DAMAGED}")
+        try:
+            return cls.model_validate(converted(fields))
         except ValidationError as error:
-            raise Refused(_unreadable(text, error)) from error
+            fault = error.errors()[0]
+            place = ".".join(map(str, fault["loc"]))
+            raise Refused(
+                f"the manifest in table state can't be read: {fault['msg']} at {place}. {_DAMAGED}"
+            ) from error
 
     @property
     def driven_by(self) -> str:
@@ -352,17 +285,8 @@ class Manifest(_Grown):
         }
 
     def are_partitioned_by(self, side: str, column: str | None) -> bool:
-        """Return True if the partitions of an input are the values of a column; None means a single partition.
-
-        An older manifest does not name the column. In it, named partitions imply that there is one.
-        """
-        recorded = self.watermark_by.get(side)
-        if recorded is not None:
-            return recorded == column
-        names = set(self.partitions_of(side))
-        if self.watermark_by or column is None:
-            return column is None and names <= {""}
-        return not names or names != {""}
+        """Return True if the partitions of an input are the values of a column; None means a single partition."""
+        return self.watermark_by.get(side) == column
 
     def goes_to(self, table: str) -> bool:
         """Return True if publishing the epoch commits to a table."""
@@ -393,12 +317,6 @@ class Manifest(_Grown):
             "fingerprint": self.fingerprint,
             "run_id": self.run_id,
         }
-
-
-@cache
-def library_version() -> str:
-    """Return the version of this library, which is read from a file."""
-    return version("tidegate")
 
 
 def line_after(parent: Manifest | None, epoch: int) -> Line:
@@ -435,29 +353,3 @@ def fork_of(line: Line, other: Line) -> int:
         if max(first, other_first) <= min(last, other_last)
     ]
     return max(shared, default=0)
-
-
-def _unreadable(text: str, error: ValidationError) -> str:
-    """Return the reason why a manifest can't be read, with the remedy."""
-    try:
-        raw = json.loads(text)
-    except ValueError:
-        raw = None
-    if not isinstance(raw, dict):
-        return "the manifest in table state is not a JSON object: only tidegate may change it. Restore a savepoint"
-    fault = error.errors()[0]
-    place = ".".join(map(str, fault["loc"]))
-    version = raw.get("format_version")
-    if version != FORMAT_VERSION:
-        reason = f"has format version {version!r}, but this tidegate reads {FORMAT_VERSION}"
-    elif fault["type"] == "extra_forbidden":
-        reason = f"has a field that this tidegate does not know, {place}: an epoch of this version would lose it"
-    else:
-        reason = f"can't be read: {fault['msg']} at {place}"
-    writer = raw.get("library_version", "of some version")
-    # Builds between two releases have the version of the next one, with a suffix.
-    this = f"this is {library_version()}" if writer != library_version() else "this is an older build of that version"
-    return (
-        f"the manifest in table state {reason}. It was written by tidegate {writer}, and {this}: install the one that "
-        "wrote it, or a newer one, or restore an earlier snapshot"
-    )

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import pyarrow as pa
-
-from tidegate.pipelines.definition import state, windows
+from tidegate.pipelines.definition import windows
 from tidegate.pipelines.definition.binding import check_windows, no_windows
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
@@ -25,7 +23,6 @@ from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.run.work_folder import clean
-from tidegate.pipelines.storage.warehouse import arrow_schema
 
 _SPANS = 10
 """Largest number of epoch ranges to show. Thinning out snapshots leaves a range for each hour."""
@@ -152,42 +149,3 @@ def windows_build(config: Config, pipeline: str) -> WindowsBuilt:
         manifest = required(tables, recover(tables)).manifest
         count = build_windows(tables, manifest, wanted)
     return WindowsBuilt(pipeline, tables.path(windows.NAME), manifest.epoch, count)
-
-
-@dataclass(frozen=True, slots=True)
-class StateUpgraded(Answer):
-    """Table `state` after its upgrade to version 2.
-
-    Args:
-        table: path of the table.
-        version: version of the state that the next epoch writes.
-        upgraded: False if the table already had that version.
-    """
-
-    pipeline: str
-    table: str
-    version: int
-    upgraded: bool
-
-    def shown(self) -> Iterator[Shown]:
-        if self.upgraded:
-            yield f"the next epoch of {self.pipeline} writes state of version {self.version}, with deltas"
-            yield "an older tidegate refuses the pipeline from that epoch on; `tidegate restore` goes back to before it"
-        else:
-            yield f"the state of {self.pipeline} already has version {self.version}"
-
-
-def state_upgrade(config: Config, pipeline: str) -> StateUpgraded:
-    value, tables = load_pipeline(config, pipeline), PipelineTables.of(config, pipeline)
-    if not tables.exist:
-        raise no_snapshot_yet(tables)
-    if taken := [name for name in value.key if name.casefold() in {column.name for column in state.DELTAS}]:
-        raise UsageError(
-            f"key column(s) {', '.join(taken)} of {pipeline}: version 2 of the state has columns of that name"
-        )
-    with Lease(tables, "state upgrade", system_clock):
-        head = required(tables, recover(tables))
-        upgraded = not state.has_deltas(arrow_schema(head.handle))
-        if upgraded:
-            tables.widen({state.NAME: pa.schema(state.DELTAS)})
-    return StateUpgraded(pipeline, tables.path(state.NAME), state.VERSION, upgraded)

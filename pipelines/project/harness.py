@@ -118,7 +118,7 @@ class PipelineHarness:
         self.bound = bind_all(pipeline, [(given.source, given.derived) for given in self._given])
         self._read: list[Counter[str]] = [Counter() for _ in sources]
         self._commits: list[list[_Commit]] = [[] for _ in sources]
-        self._state: pa.Table = self.bound.table_schemas[state.NAME].empty_table().drop_columns(["manifest"])
+        self._state: pa.Table = state.operators(self.bound.table_schemas[state.NAME].empty_table())
         self._partitions: Mapping[str, PartitionWatermark] = {}
         self._inputs: Mapping[str, Millis] = {}
         self._is_half_read = False
@@ -322,7 +322,7 @@ class PipelineHarness:
                 self._reject(unusable)
             self._results.append(run.results())
             self._late.append(run.late())
-            kept.append(run.state().drop_columns(["manifest"]))
+            kept.append(state.operators(run.state()))
             # The number of open windows is not cumulative, so it must not be summed over epochs.
             self.counters.update({name: count for name, count in run.counters().items() if name != "open_windows"})
         self._state = pa.concat_tables(kept)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.engine.spark.given import Session
     from tidegate.pipelines.project.advise import Advice
     from tidegate.pipelines.project.backfill import Backfilled, BackfillPlan, Replayed, Span
-    from tidegate.pipelines.project.clean import Optimized, StateUpgraded, Vacuumed, WindowsBuilt
+    from tidegate.pipelines.project.clean import Optimized, Vacuumed, WindowsBuilt
     from tidegate.pipelines.project.compare import Comparison
     from tidegate.pipelines.project.driver import Alive, StoppedDriver, Unlocked
     from tidegate.pipelines.project.explain import Explained
@@ -911,18 +911,6 @@ class Project:
         from tidegate.pipelines.project.clean import windows_build
 
         return windows_build(self._config, pipeline)
-
-    def state_upgrade(self, pipeline: str) -> StateUpgraded:
-        """Let the next epochs of a pipeline write state of version 2, in which they write only the rows that change.
-
-        Raises:
-            UsageError: a key column has the name of a column of version 2.
-            Refused: the pipeline has no snapshot yet.
-            LeaseHeld: a driver is running the pipeline.
-        """
-        from tidegate.pipelines.project.clean import state_upgrade
-
-        return state_upgrade(self._config, pipeline)
 
 
 def _with_engine(config: Config, engine: EngineName | None, spark: Session | None) -> Config:

@@ -340,8 +340,8 @@ class FinalQuery:
     def _numbered(self) -> str:
         by = ", ".join(map(self.dialect.name, (*self.key, "window_id")))
         pane, epoch, op = map(self.dialect.name, ("pane", "epoch", "op"))
-        # A retraction (op '-') sorts as newer than the pane it retracts, even where strings are sorted by a locale.
-        order = f"{pane} DESC, {epoch} DESC, CASE WHEN {op} = '-' THEN 0 ELSE 1 END"
+        # As `results.ORDER`, even where strings are sorted by a locale.
+        order = f"{epoch} DESC, {pane} DESC, CASE WHEN {op} = '-' THEN 0 ELSE 1 END"
         number = f"row_number() OVER (PARTITION BY {by} ORDER BY {order})"
         return f"SELECT {self._columns}, {number} AS {self._named(_NEWEST)} FROM {self.results} WHERE {self._holds}"
 

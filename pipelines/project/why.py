@@ -282,8 +282,15 @@ def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, 
         return None if last is None else f"a result, in epoch {last}"
     order = [(name, "descending") for name in ("epoch", "window_end", "pane")]
     for row in rows.filter(pc.equal(rows["op"], "+")).sort_by(order).slice(0, 1).to_pylist():
-        of_window = pc.and_(pc.equal(rows["window_id"], row["window_id"]), pc.greater_equal(rows["pane"], row["pane"]))
-        retracted = pc.min(rows.filter(pc.and_(of_window, pc.equal(rows["op"], "-")))["epoch"]).as_py()
+        retractions = rows.filter(
+            pc.and_(pc.equal(rows["window_id"], row["window_id"]), pc.equal(rows["op"], "-"))
+        ).select(["epoch", "pane"])
+        since_then = [
+            each["epoch"]
+            for each in retractions.to_pylist()
+            if (each["epoch"], each["pane"]) >= (row["epoch"], row["pane"])
+        ]
+        retracted = min(since_then, default=None)
         since = "" if retracted is None else f", retracted in epoch {retracted}"
         return f"{span(row)}, pane {row['pane']} ({row['timing']}), in epoch {row['epoch']}{since}"
     return None

@@ -321,7 +321,7 @@ def _recompute(
         f"epoch {plan.epoch.epoch} of {name} can't be committed",
         "Fix the cause and run again: the run continues from the newest snapshot",
     ):
-        manifest = commit_recomputed(plan, outcomes, moved, round(perf_counter() - began, 3), driver.recorded_engine)
+        manifest = commit_recomputed(plan, outcomes, moved, round(perf_counter() - began, 3), driver.engine.name)
     driver.step("committed")
     driver.publish(manifest)
     return manifest

@@ -74,11 +74,6 @@ class Driver:
     _made: WindowsTable | None = field(default=None, init=False, repr=False)
     _published_epoch: int = field(default=0, init=False, repr=False)
 
-    @property
-    def recorded_engine(self) -> str | None:
-        """Name of the engine as recorded in a manifest. It is None for Spark, which older manifests don't name."""
-        return None if self.engine.name == "spark" else self.engine.name
-
     def shards(self) -> int:
         """Return the number of shards of an epoch: the pipeline's parallelism, or one per core by default."""
         wanted = self.pipeline.parallelism or self.engine.cores
@@ -162,7 +157,7 @@ class Driver:
             f"{epoch} can't be committed", "Fix the cause and run again: the run continues from the newest snapshot"
         ):
             phases = {"operate": round(time.perf_counter() - began, 3)}
-            manifest = commit(plan, outcomes, phases, self.recorded_engine)
+            manifest = commit(plan, outcomes, phases, self.engine.name)
         self.step("committed")
         self.publish(manifest)
         return manifest

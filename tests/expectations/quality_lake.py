@@ -239,6 +239,7 @@ class QualityLake:
             run_id="run 2",
             started_at=to_millis(at("20:00")),
             library_version="0",
+            engine="local",
         )
 
 

@@ -30,7 +30,7 @@ from tests.expectations.test_planted_commits import PLANTED as COMMITTED
 from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.project.test_verify import change
-from tidegate.expectations.invariants.windows import ExpectPanesToBeDense
+from tidegate.expectations.invariants.windows import ExpectOneOnTimePaneBeforeLateOnes, ExpectPanesToBeDense
 from tidegate.expectations.pinned import CHECKSUMS, Pinned, pin
 from tidegate.expectations.suites import suites
 from tidegate.pipelines import DeltaSource, Input
@@ -79,6 +79,32 @@ def test_a_key_may_have_the_name_of_a_column_that_pandas_adds() -> None:
     panes = [("ann", 0, "+"), ("ann", 2, "+"), ("bob", 0, "-"), ("bob", 1, "+")]
     rows = pd.DataFrame(panes, columns=["_merge", "pane", "op"]).assign(window_id=1, epoch=1)
     assert ExpectPanesToBeDense(key=["_merge"]).broken(rows).tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("panes", "broken"),
+    [
+        ([(1, 0, "+"), (2, 0, "-"), (3, 0, "+"), (4, 1, "+")], None),
+        ([(1, 0, "+"), (1, 1, "+"), (2, 1, "-"), (2, 2, "+")], None),
+        ([(1, 0, "+"), (3, 0, "+")], 1),
+        ([(1, 0, "+"), (2, 0, "-"), (3, 2, "+")], 2),
+        ([(1, 0, "+"), (1, 1, "+"), (2, 1, "-"), (2, 0, "+")], 3),
+    ],
+    ids=["reappears", "corrected", "not retracted", "skips a number", "in the same epoch"],
+)
+def test_the_panes_of_a_window_begin_again_only_after_a_retraction(
+    panes: list[tuple[int, int, str]], broken: int | None
+) -> None:
+    rows = pd.DataFrame(panes, columns=["epoch", "pane", "op"]).assign(user="ann", window_id=1, timing="late")
+    found = ExpectPanesToBeDense(key=["user"]).broken(rows)
+    assert bool(found.any()) == (broken is not None)
+    assert not ExpectOneOnTimePaneBeforeLateOnes(key=["user"]).broken(rows).any()
+
+
+def test_a_window_that_reappears_may_be_on_time_again() -> None:
+    panes = [(1, 0, "+", "on_time"), (2, 0, "-", "on_time"), (3, 0, "+", "on_time"), (4, 1, "+", "on_time")]
+    rows = pd.DataFrame(panes, columns=["epoch", "pane", "op", "timing"]).assign(user="ann", window_id=1)
+    assert ExpectOneOnTimePaneBeforeLateOnes(key=["user"]).broken(rows).tolist() == [False, False, False, True]
 
 
 Plant = Callable[[QualityLake], object]

@@ -48,7 +48,6 @@ WORK: tuple[tuple[str, ...], ...] = (
     ("advise", "sessions"),
     ("verify", "sessions"),
     ("windows", "build", "sessions"),
-    ("state", "upgrade", "sessions"),
     ("restore", "sessions", "1"),
     ("forget", "sessions", "bob", "--yes"),
     ("optimize", "sessions"),

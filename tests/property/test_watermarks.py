@@ -160,6 +160,7 @@ def manifest_of(pipeline: Pipeline, times: EventTimes, epoch: int) -> Manifest:
         run_id="",
         started_at=0,
         library_version="",
+        engine="local",
     )
     return Manifest.parse(manifest.model_dump_json())
 

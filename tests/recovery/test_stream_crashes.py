@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 
 from tests.lake import LOCAL, Lake
@@ -34,18 +33,13 @@ class Crashes:
     Args:
         spark: the session, or its replacement.
         folder: folder for the lakes.
-        deltas: True if state has deltas after the first epoch.
         before: number of epochs before the one that crashes.
     """
 
-    def __init__(self, spark: Any, folder: Path, deltas: bool = False, before: int = EPOCHS_BEFORE) -> None:
+    def __init__(self, spark: Any, folder: Path, before: int = EPOCHS_BEFORE) -> None:
         self.spark = spark
         self._folder = folder
         self._source = source_of(folder / "source", commits=2)
-        if deltas:
-            crash_after(LOCAL, self._source, STEPS[-1])
-            assert self._source.tables(PIPELINE).widen({state.NAME: pa.schema(state.DELTAS)})
-            before -= 1
         # Created without a JVM for both: if Spark gives the same outcome, its replacement is correct.
         undisturbed = copy_of(self._source, folder / "undisturbed")
         run(LOCAL, undisturbed)
@@ -86,13 +80,13 @@ def small() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def with_deltas(small: None, tmp_path_factory: pytest.TempPathFactory) -> Crashes:
     """The epoch that crashes writes a delta."""
-    return Crashes(LOCAL, tmp_path_factory.mktemp("with_deltas"), deltas=True, before=2)
+    return Crashes(LOCAL, tmp_path_factory.mktemp("with_deltas"), before=2)
 
 
 @pytest.fixture(scope="module")
 def merging_deltas(small: None, tmp_path_factory: pytest.TempPathFactory) -> Crashes:
     """The epoch that crashes merges a delta into its base."""
-    return Crashes(LOCAL, tmp_path_factory.mktemp("merging_deltas"), deltas=True, before=3)
+    return Crashes(LOCAL, tmp_path_factory.mktemp("merging_deltas"), before=3)
 
 
 @pytest.fixture

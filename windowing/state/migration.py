@@ -1,14 +1,14 @@
 """Migration of state rows: the format of a snapshot, its comparison with a configuration, and the conversion of rows.
 
-A format is plain JSON, so any table can store it with the rows. Rows of an older version go through one step for each
-version. Then the columns are compared by name. Each difference is either migrated or refused, naming the field.
+A format is plain JSON, so any table can store it with the rows. The columns are compared by name. Each difference is
+either migrated or refused, naming the field.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,7 +19,6 @@ from tidegate.windowing.errors import IncompatibleSnapshot
 from tidegate.windowing.state.added_fields import only_adds, with_added
 from tidegate.windowing.state.rows import (
     DISCARDED,
-    FORMAT_VERSION,
     HELD,
     KEPT_WHOLE,
     REDUCED,
@@ -33,17 +32,12 @@ from tidegate.windowing.state.rows import (
 Types: TypeAlias = Mapping[str, str | None]
 """Column names and Arrow types as text; None where a type is inferred from the values."""
 
-Step: TypeAlias = Callable[[pa.Table], pa.Table]
-
-STEPS: Mapping[int, Step] = {}
-"""By version, the function that converts its rows to the next version. So far there is only version 1."""
-
 _START_ANEW = "Undo the change, or start without a snapshot"
 
 
 @dataclass(frozen=True, slots=True)
 class StateFormat:
-    """Format of a snapshot's rows: their version, and the types of key, namespace and contents.
+    """Format of a snapshot's rows: the types of key, namespace and contents.
 
     Args:
         key: names and types of the key columns, in order.
@@ -53,7 +47,6 @@ class StateFormat:
         user_state: name and type of each state that user functions declare.
         result: name and type of each result column that retractions repeat. If results are not rows, there is one
             without a name.
-        version: version of the state rows.
     """
 
     key: Types
@@ -62,7 +55,6 @@ class StateFormat:
     trigger_state: Types = field(default_factory=dict)
     user_state: Types = field(default_factory=dict)
     result: Types = field(default_factory=dict)
-    version: int = FORMAT_VERSION
 
     @classmethod
     def of(cls, schema: StateSchema) -> StateFormat:
@@ -155,7 +147,7 @@ def taken_over(difference: Difference, old: StateFormat, new: StateFormat, drop:
 
 
 def migrated(rows: pa.Table, old: StateFormat, schema: StateSchema, drop: Collection[str] = ()) -> pa.Table:
-    """Convert rows to the columns of this configuration: first by the steps of their version, then column by column.
+    """Convert rows to the columns of this configuration, column by column.
 
     A new contents column is null for open windows, and so are their results, because a count that begins in the middle
     would be wrong. A new declared state is empty. `drop` names contents and states that may be dropped.
@@ -163,7 +155,6 @@ def migrated(rows: pa.Table, old: StateFormat, schema: StateSchema, drop: Collec
     Raises:
         IncompatibleSnapshot: a field can't be migrated; `field` names it.
     """
-    rows = _stepped(rows, old.version)
     # A table may already have a new column, which newer rows use.
     added = {name for name, _ in schema.contents} - set(old.contents)
     rows = rows.drop_columns([name for name in rows.column_names if name in added])
@@ -191,16 +182,6 @@ def _has_added_fields(difference: Difference) -> bool:
 def is_held(difference: Difference) -> bool:
     """Return True if a difference is about elements that wait for the watermark."""
     return difference.part == "contents" and f"{difference.name}_".startswith(f"{HELD}_")
-
-
-def _stepped(rows: pa.Table, version: int) -> pa.Table:
-    if not 1 <= version <= FORMAT_VERSION:
-        raise IncompatibleSnapshot(
-            "version", version, f"1 to {FORMAT_VERSION}", "Read it with the library version that wrote it"
-        )
-    for step in range(version, FORMAT_VERSION):
-        rows = STEPS[step](rows)
-    return rows
 
 
 def _different(part: str, old: Types, new: Types) -> Iterator[Difference]:

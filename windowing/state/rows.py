@@ -21,8 +21,6 @@ from tidegate.windowing.time import Millis
 from tidegate.windowing.timestamps import MILLISECONDS, epoch_millis
 from tidegate.windowing.windows import GLOBAL_WINDOW, TimeWindow, Window, start_and_end
 
-FORMAT_VERSION = 1
-
 TIME = MILLISECONDS
 
 WINDOW = "window"

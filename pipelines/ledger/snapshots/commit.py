@@ -17,16 +17,8 @@ from deltalake import DeltaTable, Schema, Transaction
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.definition.counters import KEPT
 from tidegate.pipelines.errors import FilesMissing, Refused
-from tidegate.pipelines.ledger.manifest import (
-    DataFile,
-    Kind,
-    Line,
-    Manifest,
-    Publish,
-    Shard,
-    library_version,
-    line_after,
-)
+from tidegate.pipelines.ledger.manifest import DataFile, Kind, Line, Manifest, Publish, Shard, line_after
+from tidegate.pipelines.ledger.migrations import library_version
 from tidegate.pipelines.ledger.snapshots.head import PUBLISHED_BY, Snapshot, newest_epochs, published_by
 from tidegate.pipelines.ledger.snapshots.publish import check_removable
 from tidegate.pipelines.ledger.step_log import log_step

@@ -23,7 +23,7 @@ from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.operators.two_inputs import RIGHT, SIDES
 from tidegate.windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over
-from tidegate.windowing.state.rows import FORMAT_VERSION, KEPT_WHOLE, REST
+from tidegate.windowing.state.rows import KEPT_WHOLE, REST
 from tidegate.windowing.type_names import name_of
 
 _DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
@@ -76,9 +76,6 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
         if (old := getattr(manifest, name)) is not None:
             whole.append((fields[name], old, new))
     refused = [Incompatibility(field, old, new) for field, old, new in whole if old != new]
-    if not 1 <= then.version <= FORMAT_VERSION:
-        reads = f"1 to {FORMAT_VERSION}"
-        refused.append(Incompatibility("version of the state rows", then.version, reads, "Install a newer tidegate"))
     old_format, new_format = format_of(then, bound), StateFormat.of(bound.state)
     migrations = []
     for difference in differences(old_format, new_format):
@@ -107,7 +104,6 @@ def format_of(schemas: Schemas, bound: BoundPipeline) -> StateFormat:
         trigger_state=_types(schemas.trigger_state),
         user_state=_types(schemas.user_state),
         result=_types(schemas.result),
-        version=schemas.version,
     )
 
 

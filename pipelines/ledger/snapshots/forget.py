@@ -24,7 +24,7 @@ from deltalake.transaction import RemoveAction
 from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
-from tidegate.pipelines.ledger.manifest import DataFile, Manifest, NextPane, Publish, Shard
+from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard
 from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, manifest_without_input
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, newest_record, require_snapshot, required
 from tidegate.pipelines.ledger.snapshots.publish import publish
@@ -45,7 +45,6 @@ from tidegate.pipelines.ledger.tables.keys import (
     Key,
     are_of_keys,
     digest_of,
-    hash_of,
     is_forgotten,
     key_columns,
     key_of_texts,
@@ -57,7 +56,6 @@ from tidegate.pipelines.ledger.tables.quality import forget_examples
 from tidegate.pipelines.ledger.tables.table_log import has_leftovers, leave_newest
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, path_of, read_table
 from tidegate.windowing.columnar.slices import open_windows
-from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.time import Millis
@@ -208,13 +206,11 @@ def _erased(manifest: Manifest, named_after: _NamedPartitions, keys: Sequence[Ke
     """Return the manifest of a snapshot without the keys' counts, source partitions and digests."""
     named = named_after.of(manifest)
     partitions = {name: partition for name, partition in manifest.partitions.items() if name not in named}
-    next_panes = tuple(item for item in manifest.next_panes if not any(_is_of(item, key) for key in keys))
     publish = {table: _without_names(work, keys) for table, work in manifest.publish.items()}
     return manifest.model_copy(
         update={
             "shards": tuple(_smaller(shard, rest) for shard in manifest.shards),
             "partitions": partitions,
-            "next_panes": next_panes,
             "publish": publish,
         }
     )
@@ -222,21 +218,14 @@ def _erased(manifest: Manifest, named_after: _NamedPartitions, keys: Sequence[Ke
 
 def _without_names(work: Publish, keys: Sequence[Key]) -> Publish:
     """Return the changes to a table without entries that name a key, whose reopened late rows are already deleted."""
-    # Only older versions of tidegate identified keys by their hashes.
-    of_keys, hashed = set(map(digest_of, keys)), set(map(hash_of, keys))
+    of_keys = set(map(digest_of, keys))
     reopened = tuple(
-        each.model_copy(
-            update={
-                "spans": tuple(span for span in each.spans if span[0] not in of_keys),
-                "also": tuple(span for span in each.also if span[0] not in hashed),
-            }
-        )
+        each.model_copy(update={"spans": tuple(span for span in each.spans if span[0] not in of_keys)})
         for each in work.reopened
-        if each.digest not in of_keys and each.key not in hashed
+        if each.digest not in of_keys
     )
     forgotten = tuple(mark for mark in work.forgotten if not any(is_forgotten(key, mark) for key in keys))
-    hashes = tuple(each for each in work.forget_keys if each not in hashed)
-    return work.model_copy(update={"reopened": reopened, "forgotten": forgotten, "forget_keys": hashes})
+    return work.model_copy(update={"reopened": reopened, "forgotten": forgotten})
 
 
 def _smaller(shard: Shard, rest: _Rest) -> Shard:
@@ -328,21 +317,15 @@ class _Traces:
     def _are_in_snapshot(self, version: int, kind: str) -> bool:
         """Return True if a snapshot's manifest names the key. It is read only if it can name keys."""
         by_key = any(part.watermark_by in (part.key or self.pipeline.key) for part in self.pipeline.inputs)
-        compute = self.pipeline.compute
-        may_vanish = isinstance(compute, Windows) and compute.assigner.merges and compute.lateness
-        if not (by_key or may_vanish) and kind != "forget":
+        if not by_key and kind != "forget":
             return False
         return self._are_in_manifest(require_snapshot(self.tables, version).manifest)
 
     def _are_in_manifest(self, manifest: Manifest) -> bool:
         works = manifest.publish.values()
-        return (
-            any(_is_of(item, key) for item in manifest.next_panes for key in self.keys)
-            or any(is_forgotten(key, mark) for work in works for mark in {*work.forgotten} for key in self.keys)
-            # Only older versions of tidegate identified keys by their hashes.
-            or any(hash_of(key) in work.forget_keys for work in works for key in self.keys)
-            or bool(self.named_after.of(manifest))
-        )
+        return any(
+            is_forgotten(key, mark) for work in works for mark in {*work.forgotten} for key in self.keys
+        ) or bool(self.named_after.of(manifest))
 
     def _are_in_table(self, table: str) -> bool:
         schema = arrow_schema(self.tables.newest(table))
@@ -381,11 +364,6 @@ class _Traces:
         return False
 
 
-def _is_of(item: NextPane, key: Key) -> bool:
-    # Only older versions of tidegate identified keys by their hashes.
-    return item.key == hash_of(key) if item.digest is None else item.digest == digest_of(key)
-
-
 @dataclass(frozen=True)
 class _NamedPartitions:
     """The source partitions that are named after keys. Later rows of a key start new ones."""
@@ -400,7 +378,7 @@ class _NamedPartitions:
         named = set()
         for part, side in zip(self.pipeline.inputs, SIDES if manifest.inputs else ("",), strict=False):
             columns = part.key or self.pipeline.key
-            by = manifest.watermark_by.get(side, part.watermark_by)
+            by = manifest.watermark_by.get(side)
             if by not in columns:
                 continue
             place, prefix = columns.index(by), f"{side}:" if side else ""

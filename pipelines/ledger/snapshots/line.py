@@ -288,9 +288,7 @@ def forgotten_marks(tables: PipelineTables) -> dict[int, frozenset[str] | None]:
     for entry in list_snapshots(tables) if marks else ():
         if entry.epoch in marks and (snapshot := read_snapshot(tables, entry.version)) is not None:
             published = snapshot.manifest.publish.values()
-            # Older manifests instead have a hash of the key, which other keys may share.
-            if not any(work.forget_keys for work in published):
-                marks[entry.epoch] = frozenset(mark for work in published for mark in work.forgotten)
+            marks[entry.epoch] = frozenset(mark for work in published for mark in work.forgotten)
     return marks
 
 

@@ -27,7 +27,7 @@ from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.commits import Outrun
 from tidegate.pipelines.ledger.tables.commits import commit as commit_to
 from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_rows
-from tidegate.pipelines.ledger.tables.keys import are_forgotten, key_columns, key_hashes
+from tidegate.pipelines.ledger.tables.keys import are_forgotten, key_columns
 from tidegate.pipelines.ledger.tables.late_rows import Departing, marks_of, read_departed, with_marks
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, Handles, PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
@@ -202,9 +202,6 @@ def _rewritten(
             continue
         rows = tables.warehouse.read_files(path, [file["path"]], schema)
         goes = pc.is_in(rows["epoch"], value_set=pa.array(work.remove_epochs, pa.int64()))
-        if work.forget_keys and key:
-            # Only older versions of tidegate identified keys by their hashes.
-            goes = pc.or_(goes, pc.is_in(key_hashes(rows, key), value_set=pa.array(work.forget_keys, pa.int64())))
         if work.forgotten and key:
             goes = pc.or_(goes, are_forgotten(rows, key, work.forgotten))
         if departing is not None:
@@ -249,7 +246,7 @@ def _touched(table: str, handle: DeltaTable, work: Publish) -> Iterator[dict[str
     wanted = {*work.remove_epochs, *work.stale_epochs, *departed}
     for file in active_files(handle) if work.rewrites or work.given_up else ():
         is_open = has_marks and work.reopened and file.get(f"null_count.{late.REOPENED}") != 0
-        goes_anyway = work.forgets_keys or file["path"] in work.given_up
+        goes_anyway = bool(work.forgotten) or file["path"] in work.given_up
         is_marked = has_marks and _may_hold(file, late.REOPENED, wanted)
         if goes_anyway or is_open or is_marked or _may_hold(file, "epoch", wanted):
             yield file

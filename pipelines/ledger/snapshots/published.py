@@ -192,7 +192,7 @@ def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
 
 
 def _check_settled(manifest: Manifest, published: int) -> None:
-    takes_away = any(work.remove_epochs or work.stale_epochs or work.forgets_keys for work in manifest.publish.values())
+    takes_away = any(work.remove_epochs or work.stale_epochs or work.forgotten for work in manifest.publish.values())
     if takes_away and manifest.epoch > published:
         raise TidegateError(
             f"epoch {manifest.epoch} of {manifest.pipeline} ({manifest.kind}) is removing rows right now: try again "

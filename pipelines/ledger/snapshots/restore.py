@@ -187,11 +187,6 @@ def _publish_head(tables: PipelineTables, head: Head, target: Manifest, losses: 
 def _check_columns(tables: PipelineTables, handle: DeltaTable, target: Snapshot) -> None:
     """Refuse a target with columns that table state does not have: nothing would ever read them."""
     lost = sorted(set(arrow_schema(target.handle).names) - set(arrow_schema(handle).names))
-    if lost == sorted(column.name for column in state.DELTAS):
-        raise Refused(
-            f"{target.path} has state of version {state.VERSION}, and {tables.path(state.NAME)} an older one: run "
-            f"`tidegate state upgrade {tables.pipeline}`, then restore again"
-        )
     if lost:
         raise Refused(
             f"{target.path} has state in columns that {tables.path(state.NAME)} does not have: {', '.join(lost)}. "
@@ -240,7 +235,6 @@ def _manifest(
             stale_epochs=tuple(
                 number for number in since if keep_stale and not (table == epochs.NAME and number in erasures)
             ),
-            forget_keys=tuple(hash_ for work in works[table] for hash_ in work.forget_keys),
             forgotten=tuple(mark for work in works[table] for mark in work.forgotten),
             given_up=losses.rows_of(table, damaged.get(table, ()), removed[table]),
             departed=tuple(

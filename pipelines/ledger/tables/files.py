@@ -217,16 +217,12 @@ def deltas_of(files: Iterable[dict[str, Any]]) -> list[str]:
 
 def holding(warehouse: Warehouse, path: str, deltas: Sequence[str], columns: pa.Schema) -> pc.Expression | None:
     """Return the condition for the current state rows of some files, or None if all rows are current."""
-    if not state.has_deltas(columns):
-        return None
     hashed, marked = state.HASH.name, pc.field(state.MARK.name).is_valid()
     return _unless_replaced(warehouse.read_files(path, deltas, columns, [hashed], marked)[hashed])
 
 
 def held(rows: pa.Table) -> pa.Table:
     """Return the current rows among all state rows of some keys."""
-    if not state.has_deltas(rows.schema):
-        return rows
     condition = _unless_replaced(rows.filter(rows[state.MARK.name].is_valid())[state.HASH.name])
     return rows if condition is None else rows.filter(condition)
 

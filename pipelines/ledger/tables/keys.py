@@ -103,12 +103,7 @@ def key_columns(table: str, schema: pa.Schema, key: tuple[str, ...], derived: Co
 
 def group_of(key: Key, max_parallelism: int) -> int:
     """Return the key group of a key."""
-    return hash_of(key) % max_parallelism
-
-
-def hash_of(key: Key) -> int:
-    """Return Spark's hash of a key, int64, by which older versions of tidegate identified it in manifests."""
-    return int(key_hashes(*_row_of(key))[0].as_py())
+    return int(key_groups(*_row_of(key), max_parallelism)[0].as_py())
 
 
 def are_of_key(rows: pa.Table, names: Sequence[str], key: Key) -> pa.ChunkedArray:
@@ -261,16 +256,6 @@ def key_groups(rows: pa.Table, key: tuple[str, ...], max_parallelism: int) -> pa
     """Return the key group of each row, int32. Each distinct key is hashed once."""
     keys = _coded(rows, key)
     return pa.array(groups_of(keys.hashes, max_parallelism)[keys.codes[0]])
-
-
-def key_hashes(rows: pa.Table, key: tuple[str, ...]) -> pa.Array:
-    """Return Spark's `xxhash64(key columns)` of each row, int64. Each distinct key is hashed once.
-
-    Different keys may have the same hash, and anybody can construct such keys, so it does not identify a key. See
-    `tables.keys`.
-    """
-    keys = _coded(rows, key)
-    return pa.array(keys.hashes.view(np.int64)[keys.codes[0]])
 
 
 def _coded(rows: pa.Table, names: Sequence[str]) -> KeyCodes:

@@ -20,7 +20,7 @@ from tidegate.pipelines.definition.columns import with_values
 from tidegate.pipelines.definition.row_sets import surplus
 from tidegate.pipelines.ledger.manifest import Departed, Publish, Reopening
 from tidegate.pipelines.ledger.tables.files import write_rows
-from tidegate.pipelines.ledger.tables.keys import digests, key_hashes
+from tidegate.pipelines.ledger.tables.keys import digests
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
@@ -42,16 +42,11 @@ def is_chosen(
     """
     begins = epoch_millis(rows["window_start"])
     chosen = within(begins, reopening.start, reopening.end)
-    # Only older versions of tidegate identified keys by their hashes.
-    for names, of_key, spans in (
-        (digests, reopening.digest, reopening.spans),
-        (key_hashes, reopening.key, reopening.also),
-    ):
-        of_rows = names(rows, key) if of_key is not None or spans else None
-        if of_key is not None:
-            chosen = pc.and_(chosen, pc.equal(of_rows, of_key))
-        if spans:
-            chosen = pc.or_(chosen, pa.array(_lies_in_spans(of_rows, begins, spans)))
+    of_rows = digests(rows, key) if reopening.by_key else None
+    if reopening.digest is not None:
+        chosen = pc.and_(chosen, pc.equal(of_rows, reopening.digest))
+    if reopening.spans:
+        chosen = pc.or_(chosen, pa.array(_lies_in_spans(of_rows, begins, reopening.spans)))
     if reopening.without:
         times = late.event_times(rows) if times is None else times
         chosen = pc.and_(chosen, pa.array(~np.isin(times, reopening.without)))
@@ -69,7 +64,7 @@ def within(times: pa.ChunkedArray, start: int | None, end: int | None) -> pa.Chu
 
 
 def _lies_in_spans(
-    names: pa.Array, times: pa.ChunkedArray, spans: Sequence[tuple[str, int, int]] | Sequence[tuple[int, int, int]]
+    names: pa.Array, times: pa.ChunkedArray, spans: Sequence[tuple[str, int, int]]
 ) -> npt.NDArray[np.bool_]:
     """Return a flag for each row: whether its time is in a span of its key.
 

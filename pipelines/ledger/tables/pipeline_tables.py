@@ -20,6 +20,7 @@ from tidegate.pipelines.definition import epochs, late, rejects, results, state,
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.migrations import check_table, table_properties
 from tidegate.pipelines.ledger.tables.commits import commit_by
 from tidegate.pipelines.ledger.tables.newest import ends_at, is_moved, newest
 from tidegate.pipelines.storage.warehouse import Warehouse
@@ -148,6 +149,7 @@ class PipelineTables:
             for name, allowed in _FORBIDDEN_PROPERTIES.items()
             if configuration.get(name, "").lower() not in allowed and (table, name) != (windows.NAME, FEED)
         }
+        check_table(self.path(table), configuration)
         if unsafe:
             raise Refused(
                 f"table {self.path(table)} has {', '.join(sorted(unsafe))}: with it, files that tidegate commits "
@@ -188,7 +190,7 @@ class PipelineTables:
                 mode="overwrite" if replace else "ignore",
                 partition_by=list(partitions) or None,
                 name=f"{self.pipeline}.{table}",
-                configuration=properties,
+                configuration={**properties, **table_properties()},
                 raise_if_key_not_exists=False,
                 storage_options=self.warehouse.options_of(path),
             ).version()

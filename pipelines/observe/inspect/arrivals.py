@@ -289,7 +289,7 @@ def _observe(times: EventTimes, holding: dict[str, int], behind: dict[str, Milli
     aligned = {}
     for name, partition in partitions_of(times).items():
         watermark = watermarks_of(times).get(name.partition(":")[0], times.watermark)
-        if partition.is_aligned(watermark) and partition.watermark <= times.watermark:
+        if partition.aligned and partition.watermark <= times.watermark:
             aligned[name] = partition.watermark
     others = [partition.watermark for name, partition in partitions_of(times).items() if not partition.idle]
     for name, watermark in aligned.items():

@@ -117,7 +117,7 @@ def _read(config: Config, tables: PipelineTables, now: int) -> dict[str, Any]:
         "driven_by": manifest.driven_by,
         **_epochs(tables),
         "partitions": [
-            {"name": name, "watermark": each.watermark, "idle": each.idle, "waited_for": each.aligned is not False}
+            {"name": name, "watermark": each.watermark, "idle": each.idle, "waited_for": each.aligned}
             for name, each in sorted(manifest.partitions.items(), key=lambda item: item[1].watermark)[:SHOWN]
         ],
         "driver": str(lease) if lease is not None and lease.is_alive(now) else None,

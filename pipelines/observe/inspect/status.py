@@ -99,6 +99,6 @@ def status_of(config: Config, pipeline: str) -> PipelineStatus:
         dict(manifest.counters),
         tuple((item.start, item.end) for item in manifest.stale),
         through if through > MIN_TIMESTAMP else None,
-        bool(manifest.ends_by_clock),
+        manifest.ends_by_clock,
         "stream" if any(position.frontier is None for position in manifest.positions.values()) else "backfill",
     )

@@ -108,11 +108,7 @@ def partitions(
     """
     sides = {name: name.partition(":")[0] if manifest.inputs else "" for name in manifest.partitions}
     watermarks = {name: manifest.inputs.get(side, manifest.watermark) for name, side in sides.items()}
-    aligned = {
-        name: partition.watermark
-        for name, partition in manifest.partitions.items()
-        if partition.is_aligned(watermarks[name])
-    }
+    aligned = {name: partition.watermark for name, partition in manifest.partitions.items() if partition.aligned}
     statuses = []
     for name, partition in manifest.partitions.items():
         timeout = (timeouts or {}).get(sides[name])

@@ -28,7 +28,7 @@ _COMMANDS = {
         "demo": ("demo",),
         "drive": ("alive", "backfill", "stop", "stream", "unlock"),
         "init": ("flights", "init", "schema", "setup"),
-        "keep": ("forget", "late", "optimize", "state", "vacuum", "windows"),
+        "keep": ("forget", "late", "optimize", "vacuum", "windows"),
         "look": (
             *("advise", "explain", "lineage", "list", "quality", "report", "results"),
             *("runs", "trace", "verify", "why"),

@@ -190,18 +190,3 @@ def build_windows(screen: Screen, pipeline: str) -> Answer:
     being changed, readers see no windows in the table.
     """
     return screen.project().windows_build(pipeline)
-
-
-@click.group()
-def state() -> None:
-    """Upgrade the format of table state, which holds the open windows."""
-
-
-@command(group=state)
-def upgrade(screen: Screen, pipeline: str) -> Answer:
-    """Let the next epochs of PIPELINE write state of version 2, in which an epoch writes only the rows that change.
-
-    This speeds up epochs with few events while millions of windows are open. Older versions of tidegate
-    refuse the pipeline afterwards.
-    """
-    return screen.project().state_upgrade(pipeline)

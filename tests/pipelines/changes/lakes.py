@@ -32,7 +32,11 @@ def two_users(folder: Path) -> Lake:
 def panes(lake: Lake, pipeline: Pipeline, after: int) -> Panes:
     """Return the panes of the epochs after a given one."""
     rows = [row for row in lake.rows(pipeline, "results").to_pylist() if row["epoch"] > after]
-    return sorted((row["user"], f"{row['window_start']:%H:%M}", row["pane"], row["op"], row["total"]) for row in rows)
+    found = [
+        (row["user"], f"{row['window_start']:%H:%M}", row["epoch"], row["pane"], row["op"], row["total"])
+        for row in rows
+    ]
+    return [(user, start, pane, op, total) for user, start, _, pane, op, total in sorted(found)]
 
 
 def newest(lake: Lake, pipeline: Pipeline) -> int:

@@ -128,15 +128,6 @@ def test_forget_does_not_ask_for_a_source_that_is_gone_or_for_more_than_the_wate
     check_read_before_forgetting(lake.tables(HOURS), HOURS)
 
 
-def test_the_number_of_a_vanished_sessions_next_pane_is_a_trace_of_its_key(lake: Lake) -> None:
-    lake.stream(LOCAL, WAITING)
-    DeltaTable(lake.path("events")).delete("user = 'bob'")
-    lake.stream(LOCAL, WAITING)
-    assert lake.snapshot(WAITING).manifest.next_panes
-    assert erased(lake, WAITING, "bob").epoch is not None
-    assert lake.snapshot(WAITING).manifest.next_panes == ()
-
-
 # --- two drivers ---------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import shutil
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,9 @@ from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.epoch import shard, shard_state
-from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.snapshots.head import state_rows
-from tidegate.pipelines.ledger.snapshots.restore import restore
-from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, read_savepoint
 from tidegate.windowing.columnar import OperatorChoice
+from tidegate.windowing.errors import IllegalArgument
 
 pytestmark = pytest.mark.slow
 
@@ -35,8 +33,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_state, "SHARE", 3)
 
 
-def upgraded(by_hand: ByHand) -> None:
-    assert by_hand.tables.widen({state.NAME: pa.schema(state.DELTAS)})
+def small_from(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let only shards with this many rows have deltas."""
+    monkeypatch.setattr(shard_state, "SMALLEST", number)
+
+
+NEVER = 2**62
 
 
 def state_of(by_hand: ByHand) -> list[str]:
@@ -84,15 +86,13 @@ def test_a_drawn_life_is_the_same_with_deltas(
             for _ in range(count)
         ]
         clock += timedelta(minutes=draw.choice([0, 1, 5, 20]))
-        for life in (plain, deltas):
+        for life, smallest in ((plain, NEVER), (deltas, 4)):
+            small_from(smallest, monkeypatch)
             life.parallelism = 2 if number < 10 else 3
             life.epoch(*rows, watermark=clock)
-        if number == 1:
-            upgraded(deltas)
         assert content_of(deltas) == content_of(plain)
         seen |= set(layers(deltas))
     assert "delta" in seen
-    assert deltas.head().manifest.state_version == 2
 
 
 QUERY = """
@@ -113,10 +113,16 @@ def step(lake: Lake, pipeline: Pipeline, *rows: tuple[str, str]) -> None:
 
 
 @pytest.mark.long
-def test_commands_and_readers_see_the_newest_rows(tmp_path: Path) -> None:
+def test_commands_and_readers_see_the_newest_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = session_pipeline(timedelta(hours=3), parallelism=1)
     lakes = Lake(tmp_path / "plain"), Lake(tmp_path / "deltas")
     plain, deltas = (project(lake, pipeline) for lake in lakes)
+
+    def each_lake() -> Iterator[tuple[Lake, Project]]:
+        for lake, of_lake, smallest in zip(lakes, (plain, deltas), (NEVER, 4), strict=True):
+            small_from(smallest, monkeypatch)
+            yield lake, of_lake
+
     users = [f"user {number}" for number in range(20)]
 
     def agree() -> None:
@@ -127,12 +133,9 @@ def test_commands_and_readers_see_the_newest_rows(tmp_path: Path) -> None:
         shown = [sorted(map(repr, each.snapshot_show("sessions").to_dict()["windows"])) for each in (plain, deltas)]
         assert shown[0] == shown[1]
 
-    for lake in lakes:
+    for lake, _ in each_lake():
         step(lake, pipeline, *[(user, "10:00") for user in users])
-    assert deltas.state_upgrade("sessions").upgraded
-    assert not deltas.state_upgrade("sessions").upgraded
-    assert lakes[1].snapshot(pipeline).manifest.state_version is None
-    for lake in lakes:
+    for lake, _ in each_lake():
         step(lake, pipeline, (users[1], "10:05"))
         step(lake, pipeline, (users[2], "10:06"), (users[3], "10:04"))
     assert {file.get("min.delta_mark") for file in lakes[1].snapshot(pipeline).files} == {None, 1}
@@ -144,13 +147,13 @@ def test_commands_and_readers_see_the_newest_rows(tmp_path: Path) -> None:
         assert [once.rows["state"] for once in erased] == [1, 1]
     agree()
     assert len(lakes[1].snapshot(pipeline).files) == before
-    for lake in lakes:
+    for lake, _ in each_lake():
         step(lake, pipeline, (users[2], "10:07"), (users[3], "10:08"))
     agree()
     for each in (plain, deltas):
         each.restore("sessions", "savepoint:kept")
     agree()
-    for lake, each in zip(lakes, (plain, deltas), strict=True):
+    for lake, each in each_lake():
         step(lake, pipeline, (users[4], "10:10"))
         each.vacuum("sessions", snapshots=1, days=0)
         step(lake, pipeline, (users[4], "10:11"))
@@ -162,38 +165,7 @@ def same(rows: pa.Table) -> list[str]:
     return sorted(map(repr, rows.to_pylist()))
 
 
-def test_an_epoch_that_was_planned_before_the_upgrade_is_refused(tmp_path: Path) -> None:
-    by_hand = ByHand(tmp_path)
-    by_hand.epoch(("ann", at("10:00"), 1), watermark=at("09:00"))
-    with pytest.raises(Refused, match="another driver committed"):
-        by_hand.committed(by_hand.planned([("bob", at("10:00"), 1)], at("09:10")), lambda: upgraded(by_hand))
-    assert by_hand.epoch(("bob", at("10:00"), 1), watermark=at("09:10")).state_version == 2
-
-
-def test_a_savepoint_with_deltas_needs_the_upgrade(tmp_path: Path) -> None:
-    newer, older = ByHand(tmp_path / "newer"), ByHand(tmp_path / "older")
-    newer.epoch(*[(f"user {number}", at("10:00"), 1) for number in range(20)], watermark=at("09:00"))
-    upgraded(newer)
-    for minute in (1, 2, 3):
-        newer.epoch(("user 1", at("10:00"), 1), watermark=at(f"09:0{minute}"))
-    assert "delta" in layers(newer)
-    older.epoch(("ann", at("10:00"), 1), watermark=at("09:00"))
-    create_savepoint(newer.tables, newer.head(), "moved", 0)
-    shutil.copytree(newer.tables.path("savepoints/moved"), older.tables.path("savepoints/moved"))
-    moved = read_savepoint(older.tables, "moved")
-    with pytest.raises(Refused, match="`tidegate state upgrade sessions`"):
-        restore(older.tables, moved, 0)
-    upgraded(older)
-    restore(older.tables, moved, 0)
-    assert state_of(older) == state_of(newer)
-    older.epoch(("user 2", at("10:00"), 1), watermark=at("09:10"))
-    newer.epoch(("user 2", at("10:00"), 1), watermark=at("09:10"))
-    assert state_of(older) == state_of(newer)
-
-
 def test_a_key_with_the_name_of_a_column_of_deltas_in_other_case_is_refused_by_name(lake: Lake) -> None:
     lake.write(pa.table({"Delta_Hash": ["ann"], "at": [at("10:00")], "value": [1]}))
-    project = lake.project(hourly_pipeline(key=("Delta_Hash",)))
-    project.stream("hours")
-    with pytest.raises(UsageError, match="Delta_Hash"):
-        project.state_upgrade("hours")
+    with pytest.raises(IllegalArgument, match="Delta_Hash"):
+        lake.project(hourly_pipeline(key=("Delta_Hash",))).stream("hours")

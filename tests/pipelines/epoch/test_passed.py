@@ -16,7 +16,6 @@ from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
-from tidegate.pipelines.epoch.event_times import partitions_of, restored_times, step_of
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.passed import JudgedAt, marks_of, missed_windows
 from tidegate.pipelines.ledger.manifest import Interval
@@ -146,14 +145,3 @@ PIPELINE = Pipeline(
     watermark_by="user",
     compute=Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"n": Count()}),
 )
-
-
-def test_a_partition_behind_in_an_older_manifest_is_one_that_came_back() -> None:
-    """They did not distinguish it from a new one, and waited for neither."""
-    times = restored_times(PIPELINE, 0, 0, {}, {})
-    step = step_of(times, 0, {"a": 500, "b": 300}, 1_000)
-    older = {name: partition.model_copy(update={"aligned": None}) for name, partition in partitions_of(times).items()}
-    restored = restored_times(PIPELINE, 489, step.clock, older, {})
-    assert step_of(restored, 0, {"a": 800}, 1_010).watermark == 789
-    assert step_of(restored, 0, {"b": 850}, 1_020).watermark == 789, "from when it has caught up it counts"
-    assert step_of(restored, 0, {"a": 990}, 1_030).watermark == 839

@@ -268,7 +268,6 @@ def commands(project: Project) -> Iterator[Callable[[], Any]]:
     yield lambda: project.restore(name, 1)
     yield lambda: project.stream(name)
     yield lambda: project.forget(name, key)
-    yield lambda: project.state_upgrade(name)
     yield lambda: project.stream(name)
     yield lambda: project.optimize(name)
     yield lambda: project.vacuum(name, snapshots=1, days=0)

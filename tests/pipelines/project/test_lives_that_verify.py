@@ -297,7 +297,6 @@ class Drawn(Life):
             self.savepoint,
             self.restore,
             self.forget,
-            lambda: project.state_upgrade("hours"),
             lambda: project.late_reopen("hours"),
             lambda: project.late_prune("hours", days=1),
             lambda: project.windows_build("hours"),
@@ -318,7 +317,7 @@ class Drawn(Life):
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(SEED, SEED + 30))
 def test_a_drawn_life_verifies(lake: Lake, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The shards of a life have few rows, so an epoch with fewer keys than that may write a delta after `state upgrade`.
+    # The shards of a life have few rows, so an epoch with fewer keys than that may write a delta.
     monkeypatch.setattr(shard_state, "SMALLEST", 1)
     monkeypatch.setattr(shard_state, "SHARE", 1)
     life = Drawn(lake, seed)

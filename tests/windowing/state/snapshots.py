@@ -1,7 +1,7 @@
 """The scenarios of the frozen snapshots, and how one is written to and read from a Parquet file.
 
-python -m tests.windowing.state.snapshots writes the missing ones of the current format version. Existing files are
-frozen: all later code must restore a snapshot that was once taken, with the results that it had then.
+python -m tests.windowing.state.snapshots writes the missing ones. Existing files are frozen since 0.3: all later code
+must restore a snapshot that was once taken, with the results that it had then.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ from tidegate.windowing.state import (
     ValueStateDescriptor,
 )
 from tidegate.windowing.state.migration import StateFormat
-from tidegate.windowing.state.rows import FORMAT_VERSION
 from tidegate.windowing.testing import (
     OperatorHarness,
     Snapshot,
@@ -58,7 +57,7 @@ from tidegate.windowing.testing import (
 )
 from tidegate.windowing.time import MAX_TIMESTAMP
 
-FOLDER = Path(__file__).parent / f"version_{FORMAT_VERSION}"
+FOLDER = Path(__file__).parent / "frozen"
 VALUES = pa.schema([("x", pa.int64()), ("y", pa.float64())])
 ROW = pa.struct(list(VALUES))
 STRING_KEY = KeySchema.of(key=pa.string())

@@ -6,7 +6,6 @@ snapshots that were once taken, with the results that they had then.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,6 @@ from tidegate.windowing.state import (
     ValueStateDescriptor,
 )
 from tidegate.windowing.state.migration import StateFormat, migrated
-from tidegate.windowing.state.rows import REST
 from tidegate.windowing.testing import OperatorHarness, keyed_process_harness, window_harness
 from tidegate.windowing.windows import TimeWindow
 
@@ -244,25 +242,11 @@ def test_rows_of_a_table_that_already_has_the_new_column_are_migrated_as_others(
     assert migrated(wider, snapshot.format, schema).equals(migrated(snapshot.rows, snapshot.format, schema))
 
 
-def test_rows_of_a_version_to_come_are_refused() -> None:
-    older = fed(counting(), 1)
-    snapshot = older.snapshot()
-    schema = older.schema(TEXT)
-    found = StateFormat(**{**_fields(snapshot.format), "version": 2})
-    with pytest.raises(IncompatibleSnapshot, match="library version") as raised:
-        migrated(snapshot.rows, found, schema)
-    assert raised.value.field == "version"
-
-
 def test_the_fingerprint_changes_with_the_format_alone() -> None:
     one, other = (fed(counting(), time).snapshot().format for time in (1, 15))
     assert one.fingerprint == other.fingerprint
     assert fed(counting(n=Count()), 1).snapshot().format.fingerprint != one.fingerprint
     assert fed(counting(key=KeySchema.of(k=pa.string())), 1).snapshot().format.fingerprint != one.fingerprint
-
-
-def _fields(value: StateFormat) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
 TTL = StateTtlConfig(100)
@@ -422,11 +406,11 @@ def test_an_entry_that_is_put_again_after_it_expired_is_the_last_with_and_withou
     assert [result.value for result in harness.element_results()][-1] == ["b", "c"]
 
 
-FILES = sorted(Path(__file__).parent.glob("version_*/*.parquet"))
+FILES = sorted(Path(__file__).parent.glob("frozen/*.parquet"))
 
 
 @pytest.mark.filterwarnings("ignore::tidegate.windowing.errors.UnboundedStateWarning")
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name} {path.stem}")
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_frozen_snapshot_goes_on_as_it_did(path: Path, parallelism: int) -> None:
     run = SCENARIOS[path.stem]()
@@ -437,15 +421,11 @@ def test_a_frozen_snapshot_goes_on_as_it_did(path: Path, parallelism: int) -> No
 @pytest.mark.filterwarnings("ignore::tidegate.windowing.errors.UnboundedStateWarning")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_same_state_is_still_written_as_the_same_rows(name: str) -> None:
-    frozen = read(Path(__file__).parent / "version_1" / f"{name}.parquet")
+    frozen = read(Path(__file__).parent / "frozen" / f"{name}.parquet")
     taken = before(name).snapshot()
     order = [(column, "ascending") for column in ("key_group", "namespace", "side", "window_start", "window_end")]
-    # Columns may be added, and frozen ones keep their contents.
-    added = set(taken.rows.column_names) - set(frozen.rows.column_names)
-    assert all(column.startswith(REST) for column in added)
-    assert taken.rows.drop_columns(sorted(added)).sort_by(order).equals(frozen.rows.sort_by(order))
-    contents = {column: kind for column, kind in taken.format.contents.items() if column not in added}
-    assert replace(taken.format, contents=contents) == frozen.format
+    assert taken.rows.sort_by(order).equals(frozen.rows.sort_by(order))
+    assert taken.format == frozen.format
 
 
 def test_every_scenario_has_a_frozen_snapshot() -> None:

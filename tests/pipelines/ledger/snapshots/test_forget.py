@@ -4,25 +4,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
 import pytest
 
 from tests.lake import Clock, at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.lease import Lease
-from tidegate.pipelines.ledger.manifest import Manifest, PartitionWatermark, Publish, Reopening
+from tidegate.pipelines.ledger.manifest import PartitionWatermark, Publish, Reopening
 from tidegate.pipelines.ledger.snapshots import forget as step
 from tidegate.pipelines.ledger.snapshots import savepoint as savepoints
 from tidegate.pipelines.ledger.snapshots.forget import Forgotten, forget
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots
-from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, prune, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
 from tidegate.pipelines.ledger.tables import quality
-from tidegate.pipelines.ledger.tables.keys import hash_of, key_hashes, key_of_texts
-from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
+from tidegate.pipelines.ledger.tables.keys import digest_of, key_of_texts
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.ledger.tables.quality import QualityRow
 
 pytestmark = pytest.mark.slow
@@ -294,32 +292,18 @@ def test_a_savepoint_of_an_erasure_names_the_key_only_until_it_is_erased_again(b
     assert not read_savepoint(by_hand.tables, "after").manifest.publish["results"].forgotten
 
 
-def test_the_hashes_by_which_an_older_tidegate_named_a_key_go(by_hand: ByHand) -> None:
+def test_the_digests_that_identify_a_key_in_reopened_rows_are_removed(by_hand: ByHand) -> None:
     lived_in(by_hand)
     schema = by_hand.head().key
-    zoe, ann = (hash_of(key_of_texts(schema, (text,))) for text in ("zoe", "ann"))
+    zoe, ann = (digest_of(key_of_texts(schema, (text,))) for text in ("zoe", "ann"))
     reopened = (
-        Reopening(epoch=1, key=zoe),
-        Reopening(epoch=2, key=ann, also=((zoe, 1, 2), (ann, 1, 2))),
+        Reopening(epoch=1, digest=zoe),
+        Reopening(epoch=2, digest=ann, spans=((zoe, 1, 2), (ann, 1, 2))),
         Reopening(epoch=3),
     )
-    work = Publish(forget_keys=(zoe, ann), reopened=reopened)
-    rest = step._without_names(work, [key_of_texts(schema, ("zoe",))])
-    kept = (Reopening(epoch=2, key=ann, also=((ann, 1, 2),)), Reopening(epoch=3))
-    assert rest == Publish(forget_keys=(ann,), reopened=kept)
-
-
-def test_an_erasure_that_an_older_tidegate_committed_is_published(by_hand: ByHand) -> None:
-    """Its manifest has the hash of the key."""
-    lived_in(by_hand)
-    rows = by_hand.tables.open("results").to_pyarrow_table()
-    zoe = key_hashes(rows.filter(pc.equal(rows["user"], "zoe")), ("user",))[0].as_py()
-    old = {table: Publish(forget_keys=(zoe,)) for table in PUBLISHED}
-    by_hand.tables.open("state")
-    manifest = by_hand.head().manifest
-    later = manifest.model_copy(update={"epoch": manifest.epoch + 1, "parent": manifest.epoch, "publish": old})
-    publish(by_hand.tables, Manifest.parse(later.model_dump_json()))
-    assert {table: users(by_hand, table) for table in ("results", "late")} == {"results": ["ann"], "late": ["ann"]}
+    rest = step._without_names(Publish(reopened=reopened), [key_of_texts(schema, ("zoe",))])
+    kept = (Reopening(epoch=2, digest=ann, spans=((ann, 1, 2),)), Reopening(epoch=3))
+    assert rest == Publish(reopened=kept)
 
 
 def test_a_derived_key_can_not_be_told_in_late_rows_so_nothing_is_erased(by_hand: ByHand) -> None:

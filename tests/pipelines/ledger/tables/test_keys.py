@@ -21,9 +21,9 @@ from tidegate.pipelines.ledger.tables.keys import (
     are_of_key,
     digest_of,
     digests,
-    hash_of,
+    group_of,
     is_forgotten,
-    key_hashes,
+    key_groups,
     key_of_texts,
     key_schema,
     mark_of_forgotten,
@@ -32,7 +32,7 @@ from tidegate.pipelines.ledger.tables.keys import (
     rows_of_key,
     texts_of_key,
 )
-from tidegate.windowing.keys import KeySchema, signed64
+from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.type_names import name_of
 
 TEXT = "alice.customer.1"
@@ -61,8 +61,8 @@ def rows_of(keys: list[Any]) -> pa.Table:
 
 def test_a_twin_has_the_hash_of_another_key_and_not_its_digest() -> None:
     rows = rows_of(TWINS)
-    hashes = key_hashes(rows, ("a", "b")).to_pylist()
-    assert len(set(hashes[:4])) == 1
+    groups = key_groups(rows, ("a", "b"), 2**30).to_pylist()
+    assert len(set(groups[:4])) == 1
     assert len(set(digests(rows, ("a", "b")).to_pylist())) == len(TWINS)
 
 
@@ -202,7 +202,7 @@ def test_a_text_selects_the_rows_of_its_value(kind: pa.DataType, text: str, valu
     rows = pa.table({"branch": pa.array([value], kind), "n": [1]})
     assert rows_of_key(rows, ("branch",), (text,)).num_rows == 1
     key = key_of_texts(schema, (text,))
-    assert (key[0].as_py(), hash_of(key)) == (value, signed64(schema.hash_of(value)))
+    assert (key[0].as_py(), group_of(key, 2**30)) == (value, schema.key_group_of(value, 2**30))
 
 
 @pytest.mark.parametrize("kind", [pa.int32(), pa.string(), pa.date32(), pa.bool_(), pa.decimal128(5, 2)], ids=str)

@@ -1,18 +1,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from datetime import timedelta
 
 import pyarrow as pa
-import pytest
 
 from tests.lake import DAY0, EVENTS, at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.definition import late, rejects
 from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.ledger.manifest import Reopening
-from tidegate.pipelines.ledger.tables.keys import digests, key_hashes
+from tidegate.pipelines.ledger.tables.keys import digests
 from tidegate.pipelines.ledger.tables.late_rows import is_meant
 from tidegate.windowing.time import to_millis
 
@@ -50,11 +48,7 @@ def test_what_went_in_is_on_time_late_or_filtered_in_every_epoch(by_hand: ByHand
     assert sum(by_hand.rows("epochs")["late"].to_pylist()) == len(by_hand.rows("late")) == 1
 
 
-@pytest.mark.parametrize(("names_of", "spans_in"), [(digests, "spans"), (key_hashes, "also")])
-def test_late_rows_of_many_spans_are_those_whose_window_begins_in_a_span_of_their_key(
-    names_of: Callable[..., pa.Array], spans_in: str
-) -> None:
-    """An older tidegate identified keys by their hashes."""
+def test_late_rows_of_many_spans_are_those_whose_window_begins_in_a_span_of_their_key() -> None:
     draw = random.Random(3)
     users = [f"user{number}" for number in range(6)]
     rows = [
@@ -65,15 +59,14 @@ def test_late_rows_of_many_spans_are_those_whose_window_begins_in_a_span_of_thei
     table = pa.Table.from_pylist([*rows, {"user": "user1", "window_start": None, "epoch": 1}], schema=kinds)
     table = table.append_column("reopened", pa.nulls(len(table), pa.int64()))
     table = table.append_column("stale", pa.repeat(pa.scalar(False), len(table)))
-    owners = dict(zip(table["user"].to_pylist(), names_of(table, ("user",)).to_pylist(), strict=True))
-    nobody = "7" if spans_in == "spans" else 7
+    owners = dict(zip(table["user"].to_pylist(), digests(table, ("user",)).to_pylist(), strict=True))
     minute, start = 60_000, to_millis(DAY0)
     spans = tuple(
-        (owners.get(user, nobody), start + begin * minute, start + (begin + 5) * minute)
+        (owners.get(user, "7"), start + begin * minute, start + (begin + 5) * minute)
         for user in ("user1", "user4", "nobody")
         for begin in (10, 15, 40)
     )
-    reopening = Reopening.model_validate({"epoch": 2, "start": 0, "end": 0, spans_in: spans})
+    reopening = Reopening(epoch=2, start=0, end=0, spans=spans)
     expected = [
         row["window_start"] is not None
         and any(

@@ -54,6 +54,8 @@ def table(*panes: dict[str, Any]) -> pa.Table:
 
 
 ABSORBED = {"window_id": 2, "pane": 0, "events": 2}
+GONE: dict[str, Any] = {"op": "-", "events": 9, "epoch": 2}
+AGAIN: dict[str, Any] = {"events": 7, "epoch": 3}
 
 
 def test_results_of_a_function_that_are_named_like_columns_of_panes_are_none() -> None:
@@ -89,19 +91,32 @@ def test_the_table_says_what_its_rows_are_whatever_its_columns_are(by_hand: ByHa
         ([{"events": 1}, {"pane": 1, "events": 2}, {"pane": 1, "op": "-", "events": 2}], []),
         ([{"events": 1}, {"op": "-", "events": 1}, {"pane": 1, "events": 5}], [5]),
         ([{"events": 1}, ABSORBED, ABSORBED | {"op": "-"}, {"pane": 1, "events": 3}], [3]),
+        ([{"pane": 3, "events": 9}, GONE | {"pane": 3}, AGAIN], [7]),
+        ([{"events": 9}, GONE, AGAIN, AGAIN | {"op": "-"}], []),
         ([{"pane": 3, "events": 9, "stale": True}, {"events": 1}], [1]),
         ([{"user": None, "events": 1}, {"user": None, "pane": 1, "events": 2}], [2]),
         ([], []),
     ],
     ids=[
         *("the newest pane", "other keys and windows", "a retracted window", "with the panes before it"),
-        *("a pane after a retraction", "an absorbed session", "stale rows hide nothing", "a null key", "no rows"),
+        *(
+            "a pane after a retraction",
+            "an absorbed session",
+            "a window that reappears",
+            "and is retracted",
+            "stale rows hide nothing",
+            "a null key",
+            "no rows",
+        ),
     ],
 )
 def test_of_the_panes_of_each_window_the_newest_holds_unless_it_was_retracted(
     panes: list[dict[str, Any]], events: list[int]
 ) -> None:
     assert sorted(results.latest(table(*panes), ("user",))["events"].to_pylist()) == events
+    parts = results.unretracted(table(*panes), ("user",))["events"].to_pylist()
+    assert set(events) <= set(parts), "where each pane holds a part, the newest one is among those that hold"
+    assert bool(events) == bool(parts)
 
 
 def test_a_key_of_several_columns_or_none_is_told_apart_by_all_of_it() -> None:
