@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from tests.expectations.broken import broken_by_rules
-from tests.lake import LOCAL, Clock, Lake, assert_same_windows
-from tests.recovery import arrivals, test_upgrading
+from tests.frozen import warehouse_0_3
+from tests.lake import LOCAL, Lake, assert_same_windows
+from tests.recovery import arrivals
 from tests.recovery.arrivals import differences, run, source_of
-from tests.recovery.tables_of_0_1 import HOURS, SAVEPOINT, SESSIONS
 from tests.store.lives import Life, modules_of_projects, rows_left, unequal, upload
 from tests.store.server import SECRET, S3Server, options_of
 from tidegate.expectations.pinned import pin
@@ -81,22 +81,25 @@ def test_tables_that_an_older_version_wrote_on_disk_go_on_in_a_bucket(
     server: S3Server, bucket: str, tmp_path: Path
 ) -> None:
     """Copied file by file: no manifest, log or savepoint contains its location."""
-    with tarfile.open(test_upgrading.TABLES) as packed:
+    with tarfile.open(warehouse_0_3.ARCHIVE) as packed:
         packed.extractall(tmp_path, filter="data")
     upload(server, tmp_path / "warehouse", bucket, ODD)
     (tmp_path / "here").mkdir()
-    moved = Lake(tmp_path / "here", Clock(test_upgrading.LATER), f"s3://{bucket}/{ODD}", options_of(server.endpoint))
-    stayed = Lake(tmp_path, Clock(test_upgrading.LATER))
+    moved = Lake(tmp_path / "here", warehouse=f"s3://{bucket}/{ODD}", options=options_of(server.endpoint))
+    stayed, pipelines = Lake(tmp_path), (warehouse_0_3.HOURS, warehouse_0_3.SESSIONS)
     for lake in (moved, stayed):
-        test_upgrading.go_on(lake, HOURS, SESSIONS)
-        for pipeline in (HOURS, SESSIONS):
-            tables = lake.tables(pipeline)
-            with Lease(tables, "restore", lake.clock):
-                restore(tables, find_snapshot(tables, f"savepoint:{SAVEPOINT}"), lake.clock())
-                vacuum(tables, Retention(2, timedelta(0)), lake.clock())
-            run(LOCAL, lake, pipeline=pipeline)
-    for pipeline in (HOURS, SESSIONS):
-        assert test_upgrading.contents(moved, pipeline) == test_upgrading.contents(stayed, pipeline)
+        for rows in warehouse_0_3.NEXT:
+            for table in ("events", "changing"):
+                lake.append(*rows, table=table)
+            for pipeline in pipelines:
+                run(LOCAL, lake, pipeline=pipeline)
+        tables = lake.tables(warehouse_0_3.SESSIONS)
+        with Lease(tables, "restore", lake.clock):
+            restore(tables, find_snapshot(tables, f"savepoint:{warehouse_0_3.SAVEPOINT}"), lake.clock())
+            vacuum(tables, Retention(2, timedelta(0)), lake.clock())
+        run(LOCAL, lake, pipeline=warehouse_0_3.SESSIONS)
+    for pipeline in pipelines:
+        assert warehouse_0_3.contents(moved, pipeline) == warehouse_0_3.contents(stayed, pipeline)
         assert broken_by_rules(pin(moved.tables(pipeline), pipeline)) == set()
 
 

@@ -202,7 +202,7 @@ def test_the_pipeline_goes_on_afterwards(by_hand: ByHand) -> None:
     manifest = by_hand.epoch(("ann", at("11:10"), 1), watermark=at("12:00"))
     assert (manifest.epoch, manifest.parent) == (forgotten.epoch + 1, forgotten.epoch)
     assert users(by_hand, "results") == ["ann", "ann"]
-    assert not by_hand.head().manifest.publish["results"].forgets_keys
+    assert not by_hand.head().manifest.publish["results"].forgotten
 
 
 def versions(by_hand: ByHand) -> dict[str, int]:
