@@ -80,12 +80,14 @@ BY_HAND = {
 }
 """Nothing starts on its own: a continuous stream has no schedule, and no current interval has to run."""
 
+# On a busy machine Airflow may also lose a task that nobody killed: `QUICK_TO_NOTICE` gives it ten seconds.
 PROJECT = """
 [pipelines.daily]
 object = "visits:daily"
 start = 2024-03-01
 end = 2024-04-01
 catchup = false
+retries = 3
 retry_delay_seconds = 1
 
 [pipelines.live]
@@ -102,6 +104,7 @@ start = 2024-03-01
 end = 2024-04-01
 catchup = false
 stream_schedule = "0 0 29 2 *"
+retries = 3
 retry_delay_seconds = 1
 
 [pipelines.resting]
