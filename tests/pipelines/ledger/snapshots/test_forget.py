@@ -170,7 +170,7 @@ def test_a_savepoint_that_is_made_while_a_key_is_forgotten_is_taken_back(
     assert create_savepoint(by_hand.tables, by_hand.head(), "slow", 3).manifest.kind == "forget"
 
 
-@pytest.mark.parametrize("killed_before", ["check_written", "_check_nothing_forgotten"])
+@pytest.mark.parametrize("killed_before", ["check_written", "_check_copy"])
 def test_a_savepoint_that_was_killed_while_a_key_is_forgotten_leaves_nothing_of_it(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, killed_before: str
 ) -> None:
