@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from tidegate.pipelines.definition import state
-from tidegate.pipelines.ledger.snapshots.foreign_changes import PUT_BACK
 from tidegate.pipelines.ledger.tables.checksum import add_up, checksum_of
 from tidegate.pipelines.ledger.tables.compaction import COMPACTION
 from tidegate.pipelines.ledger.tables.damaged_footers import damaged_footers
@@ -76,7 +75,7 @@ def follow(
         # The origin of files from before the log is unknown, so they are assumed to be correct.
         earlier = handle if first == handle.version() else tables.open(table, first)
         trail.expected = {file["path"]: {"num_records": file["num_records"]} for file in active_files(earlier)}
-        trail.begun, trail.present, trail.known = {*trail.expected}, {*trail.expected}, {**trail.expected}
+        trail.begun, trail.present = {*trail.expected}, {*trail.expected}
         first += 1
     for version in range(first, handle.version() + 1):
         trail.take(version, log.actions(version))
@@ -97,7 +96,6 @@ class _Trail:
     blamed: dict[str, str] = field(default_factory=dict)
     new: dict[str, int] = field(default_factory=dict)
     """The version in which tidegate added each file."""
-    known: dict[str, dict[str, Any]] = field(default_factory=dict)
     present: set[str] = field(default_factory=set)
     same: list[dict[str, dict[str, Any]]] = field(default_factory=list)
     """Sets of files that held the same rows before commits that only moved them; cleared when rows change."""
@@ -108,10 +106,7 @@ class _Trail:
         """Apply a commit."""
         self._take(version, actions)
         adds, removes, info = files_in(actions, "add"), files_in(actions, "remove"), commit_info(actions)
-        self.known |= adds
         self.present = (self.present - removes.keys()) | adds.keys()
-        if PUT_BACK in info:
-            self._put_back(version, int(info[PUT_BACK]), removes)
         # A RESTORE may undo an OPTIMIZE.
         self.expected = next((files for files in self.same if files.keys() == self.present), self.expected)
         if isinstance(manifest := info.get("tidegate"), dict):
@@ -142,7 +137,7 @@ class _Trail:
 
     def _take(self, version: int, actions: list[Action]) -> None:
         adds, removes = files_in(actions, "add"), files_in(actions, "remove")
-        if (not adds and not removes) or PUT_BACK in commit_info(actions):
+        if not adds and not removes:
             return
         moves = not any(action.get("dataChange", True) for action in (*adds.values(), *removes.values()))
         are_expected = removes.keys() <= self.expected.keys()
@@ -172,22 +167,6 @@ class _Trail:
                 self.expected.pop(gone, None)
         self.expected |= adds
         self.new |= dict.fromkeys(adds, version)
-
-    def _put_back(self, version: int, good: int, removes: Iterable[str]) -> None:
-        """Expect an earlier version's files again if they were expected then; compactions may have replaced them.
-
-        If the table keeps the previous version's files, nothing changes: a user has given up the missing ones.
-        """
-        self.takes_away = True
-        self.same.clear()
-        if good == version - 1:
-            self.expected = {path: self.known[path] for path in self.present}
-            self.new |= dict.fromkeys(self.present, version)
-            return
-        for path in (*removes, *(path for path in [*self.expected] if self.new.get(path, 0) > good)):
-            self.expected.pop(path, None)
-        for path in self.present & (self.begun | self.new.keys()):
-            self.expected.setdefault(path, self.known[path])
 
     def compared_with(self, handle: DeltaTable, read_all: bool, proven: bool) -> Iterator[FollowedFile]:
         """Yield every file that the table has or should have."""

@@ -92,8 +92,6 @@ def scope_of(tables: PipelineTables, pipeline: Pipeline, epoch: int | None, ever
 
     `everything` ignores earlier checks: all windows are new, and every file is read.
     """
-    # Next, the checks that are still readable in a damaged log are read.
-    quality.mend(tables)
     pinned = pin_epoch(tables, epoch)
     # This is read after the tables were opened, so it includes every epoch whose rows they have.
     newest = require_snapshot(tables).manifest.line

@@ -64,5 +64,5 @@ def test_each_command_that_a_message_names_exists_with_its_options() -> None:
 
 def test_a_command_that_does_not_exist_is_found() -> None:
     assert missing("restor p latest") == ["restor"]
-    assert missing("restore p latest --give-up") == ["--give-up"]
+    assert missing("restore p latest --give-back") == ["--give-back"]
     assert missing("quality acknowledge p --reasons x") == ["--reasons"]

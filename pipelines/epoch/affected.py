@@ -55,8 +55,8 @@ from tidegate.pipelines.epoch.spans import (
 )
 from tidegate.pipelines.errors import KeyNotRecorded, OtherTimes
 from tidegate.pipelines.ledger.manifest import Interval, Reopening, Shard
+from tidegate.pipelines.ledger.snapshots.erased import forgotten_marks
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
-from tidegate.pipelines.ledger.snapshots.line import forgotten_marks
 from tidegate.pipelines.ledger.tables.keys import (
     Key,
     are_forgotten,

@@ -20,7 +20,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard, line_after
 from tidegate.pipelines.ledger.migrations import library_version
 from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, outrun
-from tidegate.pipelines.ledger.snapshots.line import erasing_epochs
+from tidegate.pipelines.ledger.snapshots.erased import erasing_epochs
 from tidegate.pipelines.ledger.tables.files import copied
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
 from tidegate.pipelines.storage.warehouse import active_files

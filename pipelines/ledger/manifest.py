@@ -88,23 +88,21 @@ class Departed(_Value):
 class Publish(_Value):
     """The changes to one table: files to add, and rows that are removed or become stale.
 
-    `forgotten` holds salted digests of keys, because a forgotten key must not be stored anywhere.
-    `reopened` is for table `late` only. `given_up` lists files that are removed because they can't be read, and
-    `departed` lists rows that were deleted from the source.
+    `forgotten` holds salted digests of keys, because a forgotten key must not be stored anywhere. `reopened` is for
+    table `late` only. `departed` lists rows that were deleted from the source.
     """
 
     files: tuple[DataFile, ...] = ()
     remove_epochs: tuple[int, ...] = ()
     stale_epochs: tuple[int, ...] = ()
     reopened: tuple[Reopening, ...] = ()
-    given_up: tuple[str, ...] = ()
     departed: tuple[Departed, ...] = ()
     forgotten: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Return True if the table does not change."""
-        return not (self.files or self.given_up or self.rewrites)
+        return not (self.files or self.rewrites)
 
     @property
     def rewrites(self) -> bool:

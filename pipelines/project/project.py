@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.late import LateSummary, Pruned, Reopened
     from tidegate.pipelines.project.lineage import Lineage
     from tidegate.pipelines.project.listing import Pipelines, Report, Runs
+    from tidegate.pipelines.project.restart import Restart
     from tidegate.pipelines.project.results import Results, View
     from tidegate.pipelines.project.savepoints import Savepoint, SavepointDeleted, Savepoints
     from tidegate.pipelines.project.snapshots import Restored, SnapshotCheck, SnapshotContent, SnapshotDiff, Snapshots
@@ -725,41 +726,51 @@ class Project:
         target: str | int | None = None,
         *,
         keep_stale: bool = False,
-        give_up_results: bool = False,
+        restart: bool = False,
+        dry_run: bool = False,
         tables: bool = False,
         source: str | None = None,
         at: str | None = None,
-    ) -> Restored:
+    ) -> Restored | Restart:
         """Make a snapshot the newest one. Results that were published after it are removed.
 
         Args:
             pipeline: name of the pipeline.
-            target: `latest`, an epoch, or `savepoint:NAME`; None with `source` for `latest`.
+            target: `latest`, an epoch, or `savepoint:NAME`; None with `source` for `latest`, and with `restart`.
             keep_stale: True to keep those results, marked as stale.
-            give_up_results: True to continue without published rows that are lost.
+            restart: True to remove all tables instead, so that the next run computes everything again from the source.
+            dry_run: True to return what a restart would remove and rebuild, and change nothing.
             tables: True to replace all tables by those of the savepoint, which was created with its tables.
             source: name of another pipeline (`--from`) from whose snapshot this one begins, with its published rows.
             at: folder or URI of the savepoint; None for the warehouse.
 
         Raises:
-            Refused: published rows are lost, and `give_up_results` is not given.
+            Refused: rows that belong to the snapshot are lost, or the source no longer has all rows for a restart.
             LeaseHeld: a driver is running the pipeline.
         """
-        if (source is not None or tables) and (keep_stale or give_up_results):
+        if restart:
+            if target is not None or keep_stale or tables or source is not None or at is not None:
+                raise UsageError("--restart removes all tables: leave out TARGET and the other options")
+            from tidegate.pipelines.project.restart import restart as run
+
+            return run(self._config, pipeline, dry_run, self._teller(pipeline))
+        if dry_run:
+            raise UsageError("--dry-run: only with --restart")
+        if (source is not None or tables) and keep_stale:
             raise UsageError("--from and --tables bring all tables: leave out the other options")
         if source is not None:
             from tidegate.pipelines.project.restore_from import restore_from
 
             return restore_from(self._config, pipeline, source, "latest" if target is None else str(target), at)
         if target is None:
-            raise UsageError("name the snapshot to restore: latest, an epoch, or savepoint:NAME")
+            raise UsageError("name the snapshot to restore: latest, an epoch, or savepoint:NAME; or give --restart")
         if tables:
             from tidegate.pipelines.project.restore_from import replace_tables
 
             return replace_tables(self._config, pipeline, str(target), at)
         from tidegate.pipelines.project.snapshots import restore
 
-        return restore(self._config, pipeline, str(target), at, keep_stale, give_up_results)
+        return restore(self._config, pipeline, str(target), at, keep_stale)
 
     def source_reset(
         self,

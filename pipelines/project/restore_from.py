@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
@@ -20,7 +20,8 @@ from tidegate.pipelines.ledger.snapshots.restore_tables import restore_tables, r
 from tidegate.pipelines.ledger.snapshots.savepoint import SAVEPOINT, check_nothing_forgotten, find_snapshot
 from tidegate.pipelines.ledger.snapshots.table_copies import TableContent, contents_in
 from tidegate.pipelines.ledger.snapshots.tables_at import with_contents
-from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, QUALITY, PipelineTables
+from tidegate.pipelines.ledger.tables.damage import remove_tables
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.project.savepoints import place_of
 from tidegate.pipelines.project.snapshots import Restored
 
@@ -45,7 +46,7 @@ def restore_from(config: Config, pipeline: str, source: str, target: str, at: st
     check_continues(config, pipeline, snapshot.manifest)
     with Lease(tables, "restore", system_clock) as lease:
         if (begun := restored_from(tables, snapshot)) is not None:
-            return Restored(begun, (), ())
+            return Restored(begun)
 
         def begin(contents: Mapping[str, TableContent]) -> Manifest:
             def check() -> None:
@@ -60,8 +61,8 @@ def restore_from(config: Config, pipeline: str, source: str, target: str, at: st
                     f"savepoint {snapshot.path} holds only the state, and the tables of {source} are not there: name a "
                     f"savepoint that was created with --tables"
                 )
-            return Restored(begin(contents), (), ())
-        return Restored(with_contents(other, snapshot, system_clock(), begin), (), ())
+            return Restored(begin(contents))
+        return Restored(with_contents(other, snapshot, system_clock(), begin))
 
 
 def replace_tables(config: Config, pipeline: str, target: str, at: str | None) -> Restored:
@@ -80,8 +81,8 @@ def replace_tables(config: Config, pipeline: str, target: str, at: str | None) -
     if not contents:
         raise Refused(f"savepoint {snapshot.path} holds only the state: name one that was created with --tables")
     with Lease(tables, "restore", system_clock) as lease:
-        _remove_tables(tables, lease.check_in_table)
-        return Restored(restore_tables(tables, snapshot, contents, system_clock(), lease.check_in_table), (), ())
+        remove_tables(tables, lease.check_in_table)
+        return Restored(restore_tables(tables, snapshot, contents, system_clock(), lease.check_in_table))
 
 
 def check_continues(config: Config, pipeline: str, manifest: Manifest) -> None:
@@ -115,13 +116,3 @@ def _found(other: PipelineTables, target: str) -> Snapshot:
     """Return the snapshot; for `latest` the newest published one, because the pipeline may be running."""
     snapshot = find_snapshot(other, target)
     return (newest_published(other, snapshot) or snapshot) if target == "latest" else snapshot
-
-
-def _remove_tables(tables: PipelineTables, check: Callable[[], None]) -> None:
-    """Remove all tables of a pipeline, even damaged ones, but not its savepoints.
-
-    The outcomes of checks refer to versions of the other tables, which begin again.
-    """
-    for table in (QUALITY, *tables.with_windows(ALL)):
-        check()
-        tables.warehouse.delete_folder(tables.path(table))

@@ -18,12 +18,10 @@ from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.compatibility import check_left_behind
 from tidegate.pipelines.ledger.snapshots.compatibility import compare as compare_code
-from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, no_snapshot_yet, state_rows
-from tidegate.pipelines.ledger.snapshots.line import restore_completely
+from tidegate.pipelines.ledger.snapshots.lineages import restorable
 from tidegate.pipelines.ledger.snapshots.restore import restore as run
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.ledger.tables.damaged_log import set_aside_damaged
 from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.contents import Change, Difference, key_group_counts, window_rows
@@ -46,8 +44,8 @@ class Snapshots(Answer):
     """The snapshots that can be restored, newest first.
 
     Args:
-        snapshots: for each snapshot, the version of table `state`, its time, the fields of its manifest, and `results`,
-            which is True if a restore brings back all of its results.
+        snapshots: for each snapshot, the version of table `state`, its time, the fields of its manifest, and
+            `restorable`, which is False if results of an abandoned lineage are no longer retained.
         never_run: a note if the pipeline has never run; otherwise None.
     """
 
@@ -59,13 +57,13 @@ class Snapshots(Answer):
         return list(self.snapshots)
 
     def shown(self) -> Iterator[Shown]:
-        columns = ("version", "epoch", "parent", "timeline", "kind", "watermark", "committed (UTC)", "results")
+        columns = ("version", "epoch", "parent", "timeline", "kind", "watermark", "committed (UTC)", "restorable")
         rows = [
             (
                 *(each[name] for name in columns[:5]),
                 show_millis(each["watermark"]),
                 show_millis(each["committed_at"]),
-                "whole" if each["results"] else "in part",
+                "yes" if each["restorable"] else "no",
             )
             for each in self.snapshots
         ]
@@ -75,7 +73,7 @@ class Snapshots(Answer):
 def snapshot_list(config: Config, pipeline: str) -> Snapshots:
     tables = PipelineTables.of(config, pipeline)
     entries = list_snapshots(tables)
-    whole = restore_completely(tables, entries)
+    can = restorable(tables, entries)
     return Snapshots(
         pipeline,
         tuple(
@@ -83,7 +81,7 @@ def snapshot_list(config: Config, pipeline: str) -> Snapshots:
                 "version": entry.version,
                 "committed_at": entry.committed_at,
                 **entry.manifest,
-                "results": whole[entry.epoch],
+                "restorable": can[entry.epoch],
             }
             for entry in entries
         ),
@@ -378,20 +376,15 @@ class Restored(Answer):
 
     Args:
         manifest: manifest of the newest snapshot.
-        given_up: descriptions of published rows that are lost.
-        set_aside: damaged log entries, and tables whose files were restored.
     """
 
     manifest: Manifest
-    given_up: tuple[str, ...]
-    set_aside: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.manifest.short(), "given_up": list(self.given_up), "set_aside": list(self.set_aside)}
+        return self.manifest.short()
 
     def shown(self) -> Iterator[Shown]:
         manifest = self.manifest
-        yield from self.set_aside
         if manifest.kind == "restore" and manifest.parent is not None:
             yield (
                 f"{manifest.pipeline} is back at the snapshot of epoch {manifest.parent}, now epoch {manifest.epoch} "
@@ -399,27 +392,12 @@ class Restored(Answer):
             )
         else:
             yield f"epoch {manifest.epoch} is already the newest snapshot of {manifest.pipeline}: nothing to do"
-        yield from (f"given up: {text}" for text in self.given_up)
 
 
-def restore(
-    config: Config, pipeline: str, target: str, at: str | None, keep_stale: bool, give_up_results: bool
-) -> Restored:
-    tables = PipelineTables.of(config, pipeline)
-    place = place_of(config, pipeline, at)
-    given_up: list[str] = []
-
-    def schemas() -> dict[str, pa.Schema]:
-        return bind_to_source(config, load_pipeline(config, pipeline)).table_schemas
-
+def restore(config: Config, pipeline: str, target: str, at: str | None, keep_stale: bool) -> Restored:
+    tables, place = PipelineTables.of(config, pipeline), place_of(config, pipeline, at)
     if not tables.exist:
         # Without tables, the call can only fail, and it should fail before it creates a table for its lease.
         find_snapshot(place, target)
-    with Lease(tables, "restore", system_clock) as lease:
-        set_aside = set_aside_damaged(tables, lease.check)
-        snapshot = find_snapshot(place, target)
-        set_aside = [*set_aside, *put_back(tables, give_up_results)]
-        manifest = run(
-            tables, snapshot, system_clock(), keep_stale, given_up.append if give_up_results else None, schemas
-        )
-    return Restored(manifest, tuple(given_up), tuple(set_aside))
+    with Lease(tables, "restore", system_clock):
+        return Restored(run(tables, find_snapshot(place, target), system_clock(), keep_stale))

@@ -497,11 +497,14 @@ def unreadable(path: str, error: Exception) -> Refused:
     """
     if remedy_for(error) is not None:
         raise error
+    *_, pipeline, table = path.rstrip("/").split("/")
+    if pipeline == "savepoints":
+        return Refused(f"a file of savepoint {path} can't be read: {in_words(error)}. Delete the savepoint")
+    older = f"Restore a snapshot whose files are complete (`tidegate snapshot list {pipeline}`)"
     return Refused(
-        f"a file of table {path} can't be read: {in_words(error)}. Put the file back. If it is of table state, "
-        "restore a savepoint or a snapshot whose files are complete. If it has results, compute them again from the "
-        "source: `tidegate stream PIPELINE --restore none --available-now`. docs/operations/recovery.md says what to "
-        "do for each table"
+        f"a file of table {path} can't be read: {in_words(error)}. {older if table == 'state' else 'Restore'} or a "
+        f"savepoint that has the file, or compute everything again from the source, `tidegate restore {pipeline} "
+        "--restart`"
     )
 
 

@@ -114,7 +114,7 @@ def test_a_planted_error_is_found_by_its_commit_and_by_what_it_changed(
 def test_an_error_stays_until_the_table_is_put_back_and_is_gone_then(by_hand: ByHand) -> None:
     good = by_hand.tables.open(results.NAME).version()
     SUM_CHANGED(by_hand)
-    with pytest.raises(Refused, match="restore hours latest"):
+    with pytest.raises(Refused, match="restore hours --restart"):
         by_hand.epoch(("ann", at("16:10"), 1), watermark=at("17:30"))
     assert OURS in broken_in(by_hand.tables, by_hand.pipeline), "no epoch after it hides it"
     by_hand.tables.open(results.NAME).restore(good)

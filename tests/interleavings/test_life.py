@@ -127,7 +127,7 @@ class Life:
                 restore(tables, find_snapshot(tables, self.draw.choice(targets)), self.lake.clock())
         except Refused as refused:
             # A clean-up removed rows of an abandoned lineage, and the user does not want to continue without them.
-            if "--give-up-results" not in str(refused):
+            if "--restart" not in str(refused):
                 raise
             self.did["refused"] += 1
 

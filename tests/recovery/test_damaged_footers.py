@@ -99,24 +99,3 @@ def test_a_file_of_every_table_has_a_checksum_of_its_footer_even_after_a_checkpo
             assert len(statistics_in(adds[file.name])[FOOTER]) == 16
     for file in lake.snapshot(PIPELINE).manifest.publish["late"].files:
         assert FOOTER in json.loads(file.stats)
-
-
-def test_the_named_remedies_work(tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    for moment in ("10:00", "14:20", "10:30"):
-        lake.append(("ann", at(moment), 1), ("bob", at(moment), 1))
-        lake.project(PIPELINE).stream("hours")
-    project = lake.project(PIPELINE)
-    for table in ("windows", "results"):
-        file = files_of(lake, table)[0]
-        content = file.read_bytes()
-        file.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-        with pytest.raises(Refused, match=rf"footer of file {file.name}") as refused:
-            project.verify("hours")
-        if table == "windows":
-            assert "tidegate windows build hours" in str(refused.value)
-            project.windows_build("hours")
-        else:
-            assert "tidegate restore hours latest --give-up-results" in str(refused.value)
-            project.restore("hours", "latest", give_up_results=True)
-        project.verify("hours")

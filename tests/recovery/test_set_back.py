@@ -1,4 +1,4 @@
-"""Published tables that somebody set back with Delta's own RESTORE: they are refused, and restored."""
+"""Published tables that somebody set back with Delta's own RESTORE: they are refused until they are as before."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.commit_times import vacuum_with_no_hours
 from tests.copies import copy_all
 from tests.expectations.broken import broken_by_rules
 from tests.lake import at
 from tests.pipelines.by_hand import ByHand
-from tests.recovery.hourly import NOW, back_to, contents, hours
+from tests.recovery.hourly import NOW, contents, hours
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.restore import restore
@@ -27,7 +25,7 @@ from tidegate.pipelines.storage.delta_log import FOLDER, entry_name
 
 pytestmark = pytest.mark.recovery
 
-REFUSED = r"changed rows of table .* did not make its version .* \(RESTORE by .*restore sessions latest`"
+REFUSED = r"changed rows of table .* did not make its version .* \(RESTORE by .*restore sessions --restart`"
 
 
 def set_back(by_hand: ByHand, table: str, versions: int = 2) -> None:
@@ -42,7 +40,7 @@ def broken(by_hand: ByHand) -> set[tuple[str, str]]:
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("table", ["results", "late", "epochs"])
-def test_a_published_table_that_was_set_back_is_refused_and_put_back(by_hand: ByHand, table: str) -> None:
+def test_a_published_table_that_was_set_back_is_refused_until_it_is_as_before(by_hand: ByHand, table: str) -> None:
     hours(by_hand, 8, 9, 10, 11)
     before, version = contents(by_hand), by_hand.tables.open(table).version()
     set_back(by_hand, table)
@@ -60,44 +58,8 @@ def test_a_published_table_that_was_set_back_is_refused_and_put_back(by_hand: By
     for command in commands:
         with pytest.raises(Refused, match=REFUSED):
             command()
-    (told,) = back_to(by_hand, "latest")
-    assert f"{table} was put back to version {version}" in told
+    by_hand.tables.open(table).restore(version)
     assert contents(by_hand) == before
-    hours(by_hand, 12)
-    assert broken(by_hand) == set()
-
-
-@pytest.mark.long
-def test_an_older_snapshot_can_be_restored_as_well(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9)
-    before = contents(by_hand)
-    hours(by_hand, 10, 11)
-    for table in ("results", "late"):
-        set_back(by_hand, table, 3)
-    assert len(back_to(by_hand, "2")) == 2
-    after = contents(by_hand)
-    assert {table: after[table] for table in ("results", "late")} == {
-        table: before[table] for table in ("results", "late")
-    }
-    hours(by_hand, 10, 11)
-    assert broken(by_hand) == set()
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize("target", ["latest", pytest.param("3", marks=pytest.mark.long)])
-@pytest.mark.parametrize("versions", [2, 3])
-def test_a_table_that_was_set_back_to_before_a_compaction_of_ours_passes_the_check_afterwards(
-    by_hand: ByHand, versions: int, target: str
-) -> None:
-    hours(by_hand, 8, 9, 10, 11)
-    compact(by_hand.tables, "results")
-    before = contents(by_hand)
-    set_back(by_hand, "results", versions)
-    with pytest.raises(Refused, match=REFUSED):
-        recover(by_hand.tables)
-    back_to(by_hand, target)
-    if target == "latest":
-        assert contents(by_hand) == before
     hours(by_hand, 12)
     assert broken(by_hand) == set()
 
@@ -121,12 +83,12 @@ def test_a_restore_that_only_undoes_a_compaction_is_no_fault(by_hand: ByHand, by
 
 def test_a_compaction_on_top_does_not_hide_it(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9, 10, 11)
-    before = contents(by_hand)
+    before, version = contents(by_hand), by_hand.tables.open("results").version()
     set_back(by_hand, "results", 1)
     compact(by_hand.tables, "results")
     with pytest.raises(Refused, match=REFUSED):
         recover(by_hand.tables)
-    back_to(by_hand, "latest")
+    by_hand.tables.open("results").restore(version)
     assert contents(by_hand) == before
     assert broken(by_hand) == set()
 
@@ -141,17 +103,13 @@ def test_a_table_that_was_set_back_to_a_compaction_is_refused(by_hand: ByHand) -
     hours(by_hand, 11)
     compact(by_hand.tables, "results")
     hours(by_hand, 12)
-    before = contents(by_hand)
     set_back(by_hand, "results", versions=3)
     with pytest.raises(Refused, match=REFUSED):
         recover(by_hand.tables)
-    back_to(by_hand, "latest")
-    assert contents(by_hand) == before
 
 
 def test_any_number_of_commits_on_top_does_not_hide_it(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9, 10, 11)
-    before = contents(by_hand)
     set_back(by_hand, "results", 1)
     version = by_hand.tables.open("results").version()
     for number in range(version + 1, version + 251):
@@ -159,56 +117,20 @@ def test_any_number_of_commits_on_top_does_not_hide_it(by_hand: ByHand) -> None:
         entry.write_text('{"commitInfo": {"operation": "SET TBLPROPERTIES"}}\n')
     with pytest.raises(Refused, match=REFUSED):
         recover(by_hand.tables)
-    back_to(by_hand, "latest")
-    assert contents(by_hand) == before
-    assert broken(by_hand) == set()
 
 
 def test_an_epoch_is_not_published_on_top_of_it(by_hand: ByHand) -> None:
     """A running stream checks before each commit, not only at its start."""
     hours(by_hand, 8, 9, 10)
-    before = contents(by_hand)
+    before, version = contents(by_hand), by_hand.tables.open("results").version()
     set_back(by_hand, "results")
     with pytest.raises(Refused, match=REFUSED):
         by_hand.epoch(("ann", at("11:00"), 11), watermark=at("11:00"))
-    back_to(by_hand, "latest")
+    by_hand.tables.open("results").restore(version)
     recover(by_hand.tables)
     after = contents(by_hand)
     assert all(set(before[table]) <= set(after[table]) for table in PUBLISHED)
     assert len(after["results"]) == len(before["results"]) + 1
-    assert broken(by_hand) == set()
-
-
-BETWEEN: dict[str, Callable[[ByHand], object]] = {
-    "nothing": lambda by_hand: None,
-    "a compaction": lambda by_hand: compact(by_hand.tables, "results"),
-    "OPTIMIZE": lambda by_hand: by_hand.tables.open("results").optimize.compact(),
-    "another timeline": lambda by_hand: [back_to(by_hand, "3"), hours(by_hand, 11)],
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("ends", [False, True], ids=["", "killed before the restore"])
-@pytest.mark.parametrize("between", BETWEEN)
-def test_a_table_that_was_set_back_to_the_snapshot_that_is_restored_is_whole_before_it_is(
-    by_hand: ByHand, between: str, ends: bool
-) -> None:
-    hours(by_hand, 8, 9)
-    then, version = contents(by_hand)["results"], by_hand.tables.open("results").version()
-    hours(by_hand, 10, 11)
-    BETWEEN[between](by_hand)
-    newest = contents(by_hand)["results"]
-    by_hand.tables.open("results").restore(version)
-    (told,) = put_back(by_hand.tables)
-    assert "was put back" in told
-    if ends:
-        # Nobody gave up the later epochs.
-        recover(by_hand.tables)
-        assert contents(by_hand)["results"] == newest
-    restore(by_hand.tables, find_snapshot(by_hand.tables, "2"), NOW)
-    assert contents(by_hand)["results"] == then
-    assert broken(by_hand) == set()
-    hours(by_hand, 10, 11, 12)
     assert broken(by_hand) == set()
 
 
@@ -217,7 +139,7 @@ def test_what_somebody_put_back_himself_is_gone_on_from(by_hand: ByHand) -> None
     before, good = contents(by_hand), by_hand.tables.open("results").version()
     set_back(by_hand, "results")
     by_hand.tables.open("results").restore(good)
-    assert put_back(by_hand.tables) == []
+    recover(by_hand.tables)
     by_hand.tables.open("results").delete("epoch = 1")
     by_hand.tables.open("results").restore(good)
     recover(by_hand.tables)
@@ -232,23 +154,6 @@ def test_what_somebody_put_back_to_a_compaction_is_not_a_damaged_log(by_hand: By
     by_hand.tables.open("results").restore(good)
     recover(by_hand.tables)
     assert contents(by_hand) == before
-
-
-def test_files_that_are_gone_meanwhile_are_told_and_given_up_on_request(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10, 11)
-    set_back(by_hand, "results", 1)
-    vacuum_with_no_hours(by_hand.tables.path("results"))
-    version = by_hand.tables.open("results").version()
-    with pytest.raises(Refused, match=r"1 rows of table .*results are lost with file.*latest --give-up-results"):
-        back_to(by_hand, "latest")
-    assert by_hand.tables.open("results").version() == version
-    lost: list[str] = []
-    back_to(by_hand, "latest", lost)
-    assert len(lost) == 1
-    hours(by_hand, 12)
-    totals = [row["total"] for row in by_hand.rows("results").to_pylist() if row["user"] == "ann"]
-    assert sorted(totals) == [8, 9, 11]
-    assert not {suite for suite, _ in broken(by_hand)} & {"files"}
 
 
 def test_a_stray_restore_of_a_quiet_table_is_no_fault(by_hand: ByHand) -> None:

@@ -24,8 +24,7 @@ from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
-from tidegate.pipelines.ledger.snapshots import line
-from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
+from tidegate.pipelines.ledger.snapshots import lineages
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot
 from tidegate.pipelines.ledger.snapshots.publish import publish_table
@@ -39,7 +38,7 @@ from tidegate.pipelines.ledger.snapshots.savepoint import (
     list_savepoints,
 )
 from tidegate.pipelines.ledger.tables.compaction import compact
-from tidegate.pipelines.ledger.tables.damaged_log import set_aside_damaged
+from tidegate.pipelines.ledger.tables.damage import remove_tables
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.windowing.time import to_millis
@@ -47,7 +46,7 @@ from tidegate.windowing.time import to_millis
 GAP = timedelta(minutes=30)
 NOW = 1_800_000_000_000
 FORGOTTEN = "zed"
-_WAY = re.compile(r"tidegate restore sessions (\S+?)( --give-up-results)?`")
+_WAY = re.compile(r"tidegate restore sessions (\S+?)`")
 
 
 def rows_of(number: int) -> list[Row]:
@@ -99,7 +98,7 @@ class Walk:
     told: list[str] = field(default_factory=list)
     forgotten: bool = False
     pruned: bool = False
-    lossy: bool = False
+    read: int = 0
 
     def __post_init__(self) -> None:
         self.by_hand, self.draw = ByHand(self.folder), random.Random(self.seed)
@@ -149,6 +148,7 @@ class Walk:
         if crash == "operated":
             return
         manifest = commit(plan, outcomes, {})
+        self.read = max(self.read, last)
         for table in PUBLISHED[: STEPS.index(crash) - 2]:
             publish_table(self.by_hand.tables, manifest, table)
 
@@ -168,11 +168,11 @@ class Walk:
     def _restore(self, keep_stale: bool = False) -> None:
         entries = list_snapshots(self.by_hand.tables)
         epoch = self.draw.choice(entries).manifest["epoch"]
-        whole = line.restore_completely(self.by_hand.tables, entries)[epoch]
+        whole = lineages.restorable(self.by_hand.tables, entries)[epoch]
         try:
             self._back_to(str(epoch), keep_stale=keep_stale)
         except Refused:
-            assert not whole or self.lossy, f"epoch {epoch} is listed as one that comes back whole"
+            assert not whole, f"epoch {epoch} is listed as one that comes back whole"
             raise
 
     def _restore_stale(self) -> None:
@@ -264,14 +264,19 @@ class Walk:
 
     # --- what users do -------------------------------------------------------------------------
 
-    def _back_to(self, target: str, give_up: bool = False, keep_stale: bool = False) -> None:
-        lost: list[str] = []
+    def _back_to(self, target: str, keep_stale: bool = False) -> None:
         tables = self.by_hand.tables
-        set_aside_damaged(tables)
-        snapshot = find_snapshot(tables, target)
-        put_back(tables, give_up)
-        restore(tables, snapshot, NOW, keep_stale, lost.append if give_up else None)
-        self.lossy = self.lossy or bool(lost)
+        restore(tables, find_snapshot(tables, target), NOW, keep_stale)
+
+    def _start_again(self) -> None:
+        """Restart, and read all the commits again that were read before."""
+        remove_tables(self.by_hand.tables)
+        # The source still has the rows of the key.
+        self.forgotten = self.pruned = False
+        until, head = self.read, None
+        while head is None or head.manifest.positions["events"].version < until:
+            self._epoch(head)
+            head = recover(self.by_hand.tables)
 
     def _heeding(self, step: Callable[[], None]) -> None:
         """Take a step; if it is refused, do what the refusal says, at most three times."""
@@ -289,9 +294,8 @@ class Walk:
         """Return the first command that a refusal names."""
         way = _WAY.search(told)
         assert way is not None, f"no way on: {told}"
-        target, give_up = way[1], bool(way[2])
-        self.told.append(f"(restore {target}{' without results' if give_up else ''})")
-        return _bound(self._back_to, target, give_up)
+        self.told.append(f"(restore {way[1]})")
+        return self._start_again if way[1] == "--restart" else _bound(self._back_to, way[1])
 
     # --- what must hold ------------------------------------------------------------------------
 
@@ -313,8 +317,6 @@ class Walk:
         expected_late = Counter(dict.fromkeys(range(3, done + 1), 1))
         assert not found - expected, f"windows too many: {found - expected}"
         assert not late - expected_late, f"late rows too many: {late - expected_late}"
-        if self.lossy:
-            return
         assert found == expected, f"windows that vanished after {done} commits: {expected - found}"
         assert self.pruned or late == expected_late, f"late rows that vanished: {expected_late - late}"
         read = sum(row["events_in"] for row in rows["epochs"])
@@ -336,7 +338,7 @@ def in_a_copy(walk: Walk, folder: Path) -> Walk:
     """A walk that continues in a copy of the tables."""
     shutil.copytree(walk.folder, folder)
     copy = Walk(folder, walk.seed, told=[*walk.told])
-    copy.forgotten, copy.pruned, copy.lossy = walk.forgotten, walk.pruned, walk.lossy
+    copy.forgotten, copy.pruned, copy.read = walk.forgotten, walk.pruned, walk.read
     return copy
 
 

@@ -30,7 +30,6 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, n
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.recovery import recover, trusted_head
 from tidegate.pipelines.ledger.snapshots.retention import keep_newest_only
-from tidegate.pipelines.ledger.snapshots.savepoint import FOLDER as SAVEPOINTS
 from tidegate.pipelines.ledger.snapshots.savepoint import (
     broken_savepoints,
     list_savepoints,
@@ -51,7 +50,7 @@ from tidegate.pipelines.ledger.tables.keys import (
     mark_of_forgotten,
     texts_of_key,
 )
-from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, REQUESTS, PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, REQUESTS, SAVEPOINTS, PipelineTables
 from tidegate.pipelines.ledger.tables.quality import forget_examples
 from tidegate.pipelines.ledger.tables.table_log import has_leftovers, leave_newest
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, path_of, read_table

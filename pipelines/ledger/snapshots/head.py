@@ -32,11 +32,6 @@ FENCE = "tidegate_fence"
 KEPT = "tidegate_kept"
 """Metadata field of a fence commit to table state. It holds `Kept`."""
 
-_CHANGED = (
-    "Only tidegate may change it: `tidegate restore` with `latest` sets damaged entries of its log aside; undo other "
-    "changes"
-)
-
 
 class OtherPipeline(Refused):
     """A table of state rows belongs to a pipeline with another name."""
@@ -75,7 +70,9 @@ def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapsho
     """
     if not tables.exist:
         return None
-    snapshot = snapshot_in(tables.warehouse, tables.path(state.NAME), tables.open(state.NAME, version))
+    snapshot = snapshot_in(
+        tables.warehouse, tables.path(state.NAME), tables.open(state.NAME, version), tables.ways_on(state.NAME)
+    )
     if snapshot is not None and snapshot.manifest.pipeline != tables.pipeline:
         raise OtherPipeline(
             f"table {snapshot.path} belongs to pipeline {snapshot.manifest.pipeline!r}, not to {tables.pipeline!r}: "
@@ -160,9 +157,7 @@ def no_snapshot_yet(tables: PipelineTables) -> Refused:
     if left and not tables.exist:
         return Refused(
             f"table {tables.path(state.NAME)} is gone, and {', '.join(left)} still exist: pipeline {name!r} has run. "
-            f"Put its folder back, restore a savepoint (`tidegate savepoint list {name}`), or compute everything again "
-            f"from the source: move the folder {tables.warehouse.path(name)} away, and run `tidegate stream {name} "
-            "--available-now`, or the backfills of all intervals"
+            f"{tables.ways_on(state.NAME)}"
         )
     return Refused(
         f"pipeline {name!r} has no snapshot yet in warehouse {tables.warehouse.uri}: first run `tidegate backfill "
@@ -171,8 +166,10 @@ def no_snapshot_yet(tables: PipelineTables) -> Refused:
     )
 
 
-def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot | None:
+def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable, ways: str) -> Snapshot | None:
     """Return the snapshot in a table of state rows at the handle's version, or None if the table is empty.
+
+    `ways` is the last sentence of an error: what to do about a table that others changed.
 
     Raises:
         Refused: the table holds state rows but no manifest, or several manifests.
@@ -181,7 +178,7 @@ def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot
     manifest_files = [file for file in files if file["min.key_group"] == state.MANIFEST_KEY_GROUP]
     if not manifest_files:
         if files:
-            raise Refused(f"table {path} at version {handle.version()} has state but no manifest. {_CHANGED}")
+            raise Refused(f"table {path} at version {handle.version()} has state but no manifest. {ways}")
         return None
     rows = warehouse.read_files(
         path,
@@ -191,7 +188,7 @@ def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable) -> Snapshot
         pc.field("key_group") == state.MANIFEST_KEY_GROUP,
     )
     if len(rows) != 1:
-        raise Refused(f"table {path} at version {handle.version()} has {len(rows)} manifests, not one. {_CHANGED}")
+        raise Refused(f"table {path} at version {handle.version()} has {len(rows)} manifests, not one. {ways}")
     return _snapshot(Manifest.parse(rows["manifest"][0].as_py()), handle, files, manifest_files)
 
 

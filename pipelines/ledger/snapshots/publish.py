@@ -20,7 +20,7 @@ from tidegate.pipelines.definition.columns import TIMESTAMP, with_values
 from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish
-from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, check_unchanged
+from tidegate.pipelines.ledger.snapshots.foreign_changes import check_unchanged
 from tidegate.pipelines.ledger.snapshots.head import snapshots_by_epoch
 from tidegate.pipelines.ledger.snapshots.publish_windows import publish_windows
 from tidegate.pipelines.ledger.step_log import log_step
@@ -116,11 +116,8 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
 
 def _way_back(tables: PipelineTables, manifest: Manifest) -> str:
     """Return the command after which a run reads again the source rows of an epoch that can't be published."""
-    if manifest.parent is None:
-        return f"remove the folder {tables.warehouse.path(tables.pipeline)}"
-    if manifest.parent in snapshots_by_epoch(tables):
-        return f"`tidegate restore {tables.pipeline} {manifest.parent}`"
-    return f"`tidegate restore {tables.pipeline} {manifest.epoch} {GIVE_UP}`"
+    parent_exists = manifest.parent is not None and manifest.parent in snapshots_by_epoch(tables)
+    return f"`tidegate restore {tables.pipeline} {manifest.parent if parent_exists else '--restart'}`"
 
 
 def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
@@ -156,8 +153,7 @@ def _not_committed(tables: PipelineTables, manifest: Manifest, table: str, file:
     return Refused(
         f"epoch {manifest.epoch} of {tables.pipeline} ({manifest.kind}) has to remove or mark rows, or to select "
         f"windows again, but a file can't be read, so nothing was committed: {file} of table {tables.path(table)}: "
-        f"{reason}. Put the file back, or give up its rows with `tidegate restore {tables.pipeline} latest {GIVE_UP}`; "
-        "run again"
+        f"{reason}. {tables.ways_on(table)}; then run again"
     )
 
 
@@ -244,9 +240,9 @@ def _touched(table: str, handle: DeltaTable, work: Publish) -> Iterator[dict[str
     has_marks = table == late.NAME
     departed = {epoch for each in work.departed for epoch, _ in each.by_epoch}
     wanted = {*work.remove_epochs, *work.stale_epochs, *departed}
-    for file in active_files(handle) if work.rewrites or work.given_up else ():
+    for file in active_files(handle) if work.rewrites else ():
         is_open = has_marks and work.reopened and file.get(f"null_count.{late.REOPENED}") != 0
-        goes_anyway = bool(work.forgotten) or file["path"] in work.given_up
+        goes_anyway = bool(work.forgotten)
         is_marked = has_marks and _may_hold(file, late.REOPENED, wanted)
         if goes_anyway or is_open or is_marked or _may_hold(file, "epoch", wanted):
             yield file
@@ -254,8 +250,6 @@ def _touched(table: str, handle: DeltaTable, work: Publish) -> Iterator[dict[str
 
 def _is_deleted_whole(file: dict[str, Any], work: Publish) -> bool:
     """Return True if the statistics show that every row of a file is to be deleted. Such a file is not read."""
-    if file["path"] in work.given_up:
-        return True
     first, last = file.get("min.epoch"), file.get("max.epoch")
     if first is None or last is None or not work.remove_epochs:
         return False

@@ -24,7 +24,7 @@ from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest
-from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, moves_rows
+from tidegate.pipelines.ledger.snapshots.foreign_changes import moves_rows
 from tidegate.pipelines.ledger.tables.commits import COMMIT, Outrun, commit, id_in
 from tidegate.pipelines.ledger.tables.files import (
     add_action,
@@ -362,9 +362,8 @@ class _Step:
             except Refused as error:
                 reason = in_words(error.__cause__ or error).rstrip(".")
                 raise Refused(
-                    f"a file of table {path} can't be read, so its windows can't be published: {reason}. Put the file "
-                    f"back, or give up its rows with `tidegate restore {self.tables.pipeline} latest {GIVE_UP}`; run "
-                    "again"
+                    f"a file of table {path} can't be read, so its windows can't be published: {reason}. "
+                    f"{self.tables.ways_on(results.NAME)}; then run again"
                 ) from error
 
     def _divided(self, rows: pa.Table) -> Iterator[AddAction]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
-from tidegate.pipelines.ledger.snapshots.foreign_changes import GIVE_UP, check_unchanged, in_new_folder
+from tidegate.pipelines.ledger.snapshots.foreign_changes import check_unchanged
 from tidegate.pipelines.ledger.snapshots.head import (
     PublishedBy,
     Snapshot,
@@ -26,7 +26,7 @@ from tidegate.pipelines.ledger.snapshots.head import (
 )
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.step_log import log_step
-from tidegate.pipelines.ledger.tables.damaged_log import cut_entry
+from tidegate.pipelines.ledger.tables.damage import check_logs
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 
@@ -58,7 +58,7 @@ def trusted_head(tables: PipelineTables) -> Snapshot | None:
 
 
 def _trusted(tables: PipelineTables) -> tuple[Snapshot | None, dict[str, int]]:
-    check_logs(tables)
+    check_logs(tables, ALL)
     # Read the tables before the head: a concurrent driver moves the head first, never a table ahead of it.
     newest = newest_epochs(tables)
     try:
@@ -71,16 +71,6 @@ def _trusted(tables: PipelineTables) -> tuple[Snapshot | None, dict[str, int]]:
     return head, newest
 
 
-def check_logs(tables: PipelineTables) -> None:
-    """Refuse a log whose newest entry is truncated at the end of a line: Delta would read only a part of it."""
-    for table in ALL:
-        if tables.warehouse.exists(tables.path(table)) and (name := cut_entry(tables, table)) is not None:
-            raise Refused(
-                f"entry {name} in the log of table {tables.path(table)} is truncated: it lacks the end of its commit. "
-                f"`tidegate restore {tables.pipeline} latest` sets it aside and continues"
-            )
-
-
 def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[str, int]) -> None:
     """Refuse a head behind a table, a pipeline that lost a table, and a table whose rows somebody else changed."""
     epoch = 0 if head is None else head.manifest.epoch
@@ -89,22 +79,19 @@ def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[
     if state.NAME in gone and committed:
         raise Refused(
             f"table {tables.path(state.NAME)} is gone, but the rows that it published up to epoch {committed} exist. "
-            f"Put its folder back, restore a savepoint (`tidegate savepoint list {name}`), or {in_new_folder(tables)}"
+            f"{tables.ways_on(state.NAME)}"
         )
     if head is not None and gone:
-        raise Refused(
-            f"table {tables.path(gone[0])} is gone. Put its folder back and run again, or {in_new_folder(tables)}. To "
-            f"continue without its rows, which are then lost: `tidegate restore {name} latest {GIVE_UP}`"
-        )
+        raise tables.gone(gone[0])
     ahead = [table for table, at in newest.items() if at > epoch]
     if ahead:
         back = _newest_readable(tables)
-        way = "" if back is None else f"continue from the newest existing snapshot, `tidegate restore {name} {back}`, "
+        way = "" if back is None else f"Continue from the newest existing snapshot, `tidegate restore {name} {back}`. "
         raise Refused(
             f"table {tables.path(state.NAME)} ends at epoch {epoch}, but epoch {committed} was committed to "
             f"{', '.join(ahead)}: somebody restored an older version of it, or its log lost its end. No run continues "
-            f"from there, because its new epochs would be considered published already: {way}or restore a savepoint "
-            f"(`tidegate savepoint list {name}`), then run again"
+            f"from there, because its new epochs would be considered published already. {way}"
+            f"{tables.ways_on(state.NAME)}"
         )
     for table in newest:
         check_unchanged(tables, table)
@@ -130,22 +117,17 @@ def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> S
         record = entry.published_by or record
         if _holds(at, record):
             return manifests[::-1]
-    raise Refused(lost_words(tables, at, {table: epoch for table, epoch in record.before.items() if at[table] < epoch}))
+    lacking = {table: epoch for table, epoch in record.before.items() if at[table] < epoch}
+    ends = ", ".join(f"{tables.path(table)} ends at epoch {at[table]}" for table in lacking)
+    raise Refused(
+        f"{ends}, but epoch {max(lacking.values())} was published: its log lost its end, and the snapshots that could "
+        f"publish it again are no longer retained. {tables.ways_on(min(lacking))}"
+    )
 
 
 def _holds(at: dict[str, int], record: PublishedBy) -> bool:
     """Return True if each table has at least the epoch that it had before an epoch was published."""
     return all(at[table] >= epoch for table, epoch in record.before.items())
-
-
-def lost_words(tables: PipelineTables, at: dict[str, int], lacking: dict[str, int]) -> str:
-    """Return the error message for tables that lack epochs whose snapshots are not retained."""
-    ends = ", ".join(f"{tables.path(table)} ends at epoch {at[table]}" for table in lacking)
-    return (
-        f"{ends}, but epoch {max(lacking.values())} was published: its log lost its end, and the snapshots that could "
-        f"publish it again are no longer retained. Put the table back from a copy, or continue without the lost rows: "
-        f"`tidegate restore {tables.pipeline} latest {GIVE_UP}`"
-    )
 
 
 def _newest_readable(tables: PipelineTables) -> int | None:

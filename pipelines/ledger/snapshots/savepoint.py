@@ -35,12 +35,10 @@ from tidegate.pipelines.ledger.snapshots.table_copies import FOLDER as COPIES
 from tidegate.pipelines.ledger.snapshots.table_copies import TableContent, contents_in, copy_to_savepoint
 from tidegate.pipelines.ledger.tables.commits import Outrun, create
 from tidegate.pipelines.ledger.tables.files import add_action, check_written, copied, with_footers
-from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, SAVEPOINTS, PipelineTables
 from tidegate.pipelines.storage.delta_log import FOLDER as LOG
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, path_of
 from tidegate.windowing.time import Millis
-
-FOLDER = "savepoints"
 
 SAVEPOINT = "savepoint:"
 """Prefix of a savepoint's name where other snapshots can also be named."""
@@ -125,7 +123,7 @@ def create_savepoint(
         "schemas": {table: tables.newest(table).schema().to_json() for table in ALL},
         "run_ids": {str(entry.epoch): entry.manifest["run_id"] for entry in lineage(tables, snapshot.manifest.epoch)},
     }
-    title, actions = f"{tables.pipeline}.{FOLDER}.{name}", [add_action(file) for file in files]
+    title, actions = f"{tables.pipeline}.{SAVEPOINTS}.{name}", [add_action(file) for file in files]
     try:
         check_written(warehouse, path, files)
         create(warehouse, path, snapshot.handle.schema(), actions, {"tidegate": record}, title)
@@ -286,7 +284,7 @@ def delete_savepoint(tables: PipelineTables, name: str) -> None:
 
 def remove_rests(tables: PipelineTables) -> None:
     """Remove what interrupted commands left of savepoints; refuse while another command is copying one."""
-    folder = tables.warehouse.path(tables.pipeline, FOLDER)
+    folder = tables.warehouse.path(tables.pipeline, SAVEPOINTS)
     listed = {entry.name for entry in _entries(tables)}
     for name in tables.warehouse.folders(folder):
         if name in listed:
@@ -327,7 +325,7 @@ def _path(tables: PipelineTables, name: str) -> str:
         check_name(name)
     except ValueError as error:
         raise UsageError(f"savepoint {error}") from error
-    return tables.warehouse.path(tables.pipeline, FOLDER, name)
+    return tables.warehouse.path(tables.pipeline, SAVEPOINTS, name)
 
 
 def _is_complete(tables: PipelineTables, path: str) -> bool:
@@ -345,7 +343,7 @@ def _open(tables: PipelineTables, path: str) -> Snapshot:
     except DeltaError as error:
         reason = str(error).partition("\n")[0]
         raise Refused(f"savepoint {path} can't be opened: {reason}. Copy its folder again, or delete it") from error
-    snapshot = snapshot_in(tables.warehouse, path, handle)
+    snapshot = snapshot_in(tables.warehouse, path, handle, "Copy its folder again, or delete it")
     if snapshot is None:
         raise Refused(f"savepoint {path} has no manifest: only tidegate may change it. Remove that folder")
     return snapshot
@@ -363,7 +361,7 @@ def _record(warehouse: Warehouse, handle: DeltaTable) -> dict[str, Any]:
 
 
 def _entries(tables: PipelineTables) -> Iterator[SavepointEntry | BrokenSavepoint]:
-    folder = tables.warehouse.path(tables.pipeline, FOLDER)
+    folder = tables.warehouse.path(tables.pipeline, SAVEPOINTS)
     for name in tables.warehouse.folders(folder):
         path = f"{folder}/{name}"
         try:

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, require_snapshot
-from tidegate.pipelines.ledger.snapshots.line import Head
 from tidegate.pipelines.ledger.snapshots.publish import files_after
 from tidegate.pipelines.ledger.snapshots.published import require_published
+from tidegate.pipelines.ledger.snapshots.published_head import Head
 from tidegate.pipelines.ledger.snapshots.recovery import trusted_head
 from tidegate.pipelines.ledger.snapshots.restore import manifest_of
 from tidegate.pipelines.ledger.snapshots.table_copies import TableContent, data_files

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from deltalake import DeltaTable
 
-from tidegate.pipelines.definition import state, windows
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.files import FOOTER, epoch_of
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
@@ -70,16 +69,10 @@ def check_footers(tables: PipelineTables, since: int | None = None) -> None:
     Raises:
         Refused: a footer is damaged; the message names the file and the remedy.
     """
-    name = tables.pipeline
-    ways = {
-        state.NAME: f"restore an older snapshot (`tidegate snapshot list {name}`) or a savepoint",
-        windows.NAME: f"run `tidegate windows build {name}`",
-    }
     for table in tables.with_windows(ALL):
         handle = tables.newest(table)
         if damaged := sorted(damaged_footers(tables, table, handle, written_since(handle, since))):
-            way = ways.get(table, f"continue without its rows, `tidegate restore {name} latest --give-up-results`")
             raise Refused(
                 f"the footer of file {damaged[0]} of table {tables.path(table)} is damaged ({len(damaged)} such). "
-                f"Put the file back from a copy, or {way}"
+                f"{tables.ways_on(table)}"
             )

@@ -34,6 +34,12 @@ LEASE = "lease"
 QUALITY = "quality"
 """Name of the table of check outcomes, which no epoch depends on."""
 
+SAVEPOINTS = "savepoints"
+"""Name of a pipeline's folder with savepoints."""
+
+COPIED = "_tables"
+"""Name of a savepoint's folder with its copies of the published tables."""
+
 REQUESTS = "requests"
 """Name of the folder of requests to the running driver, which may contain keys."""
 
@@ -131,14 +137,10 @@ class PipelineTables:
         except DeltaError as error:
             reason = str(error).partition("\n")[0]
             if self._is_gone(table):
-                raise Refused(
-                    f"table {self.path(table)} is gone: put its folder back and run again, or compute everything again "
-                    f"from the source: move the folder {self.warehouse.path(self.pipeline)} away, and run `tidegate "
-                    f"stream {self.pipeline} --available-now`, or the backfills of all intervals"
-                ) from error
+                raise self.gone(table) from error
             raise Refused(
-                f"table {self.path(table)} can't be opened: {reason}. Only tidegate may change it. If an entry of its "
-                f"log is damaged, `tidegate restore {self.pipeline} latest` sets it aside and continues"
+                f"table {self.path(table)} can't be opened: {reason}. Only tidegate may change it. "
+                f"{self.ways_on(table)}"
             ) from error
         protocol = handle.protocol()
         features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
@@ -153,9 +155,39 @@ class PipelineTables:
         if unsafe:
             raise Refused(
                 f"table {self.path(table)} has {', '.join(sorted(unsafe))}: with it, files that tidegate commits "
-                f"would be misread. Only tidegate may change its tables; restore the table from before that change"
+                f"would be misread. Only tidegate may change its tables. {self.ways_on(table)}"
             )
         return handle
+
+    def gone(self, table: str) -> Refused:
+        """Return the error for a table that is missing."""
+        return Refused(f"table {self.path(table)} is gone. {self.ways_on(table)}")
+
+    def ways_on(self, table: str) -> str:
+        """Return a sentence with the commands that replace a damaged table without losing anything.
+
+        A savepoint of the state is named only for table `state`, because it has no rows of the other tables.
+        """
+        if table == QUALITY:
+            return "Move the folder of the table away: the next check creates it again"
+        if table == windows.NAME:
+            return f"`tidegate windows build {self.pipeline}` builds it again from table results"
+        anew = f"ompute everything again from the source, `tidegate restore {self.pipeline} --restart`"
+        commands = self.restores(with_state=table == state.NAME)
+        return f"Restore a savepoint, {' or '.join(commands)}; or c{anew}" if commands else f"C{anew}"
+
+    def restores(self, with_state: bool = False) -> list[str]:
+        """Return the commands that restore a savepoint with tables, and one of the state if `with_state`.
+
+        Only savepoints in the warehouse are known; of those with equal content the one with the last name is named.
+        """
+        folder, found = self.warehouse.path(self.pipeline, SAVEPOINTS), list[str]()
+        with suppress(DeltaError, OSError):
+            names = [name for name in self.warehouse.folders(folder) if self.warehouse.exists(f"{folder}/{name}")]
+            complete = [name for name in names if self.warehouse.folders(f"{folder}/{name}/{COPIED}")]
+            found += [f"savepoint:{names[-1]}"] if names and with_state else []
+            found += [f"savepoint:{complete[-1]} --tables"] if complete else []
+        return [f"`tidegate restore {self.pipeline} {target}`" for target in found]
 
     def _is_gone(self, table: str) -> bool:
         try:

@@ -7,7 +7,6 @@ combines the small files and removes outcomes that are too old.
 from __future__ import annotations
 
 import json
-import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +23,6 @@ from tidegate.pipelines.definition.columns import TIMESTAMP, column
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.tables.commits import Outrun, commit
-from tidegate.pipelines.ledger.tables.damaged_log import set_aside
 from tidegate.pipelines.ledger.tables.files import add_action, remove_action, statistics, write_rows
 from tidegate.pipelines.ledger.tables.keys import KeyTexts, names_key, names_part
 from tidegate.pipelines.ledger.tables.pipeline_tables import QUALITY, PipelineTables
@@ -32,8 +30,6 @@ from tidegate.pipelines.ledger.tables.table_log import leave_newest
 from tidegate.pipelines.storage.delta_log import FOLDER, actions_in
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, read_table
 from tidegate.windowing.time import Millis, from_millis
-
-_log = logging.getLogger(__name__)
 
 NAME = QUALITY
 
@@ -158,7 +154,6 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[
     `check` raises an error if the rows may contain a key that was forgotten since their tables were read; the commit
     fails if `forget_examples` commits after it.
     """
-    mend(tables)
     tables.create_one(NAME, SCHEMA, {})
     outcomes = [asdict(row) for row in rows]
 
@@ -171,12 +166,6 @@ def append(tables: PipelineTables, rows: Sequence[QualityRow], check: Callable[[
     with suppress(Outrun):
         tables.widen({NAME: SCHEMA})
     commit_change(tables, change)
-
-
-def mend(tables: PipelineTables) -> None:
-    """Set aside damaged entries of the log. No epoch depends on this table, so no confirmation is needed."""
-    if (warning := set_aside(tables, NAME)) is not None:
-        _log.warning("%s", warning)
 
 
 Change: TypeAlias = Callable[[DeltaTable], tuple[pa.Table, list[RemoveAction]]]
@@ -421,7 +410,6 @@ def forget_examples(tables: PipelineTables, keys: Sequence[KeyTexts], only_if_na
         return
     if only_if_named and not any(_are_named(tables, key) for key in keys):
         return
-    mend(tables)
     listed: list[str] = []
 
     def change(handle: DeltaTable) -> tuple[pa.Table, list[RemoveAction]]:

@@ -111,8 +111,7 @@ class TableLog:
         except ValueError as error:
             raise Refused(
                 f"entry {delta_log.entry_name(version)} in the log of table {self.tables.path(self.table)} is "
-                f"damaged ({error}). Only tidegate may change it. `tidegate restore {self.tables.pipeline} latest` "
-                "sets it aside and continues"
+                f"damaged ({error}). Only tidegate may change it. {self.tables.ways_on(self.table)}"
             ) from error
 
     def version_at(self, moment: Millis, now: Millis) -> int:

@@ -36,8 +36,8 @@ from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commi
 from tidegate.pipelines.epoch.recompute_rows import FirstRun, without_skipped
 from tidegate.pipelines.errors import Refused, SourceFileMissing
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, of_line
+from tidegate.pipelines.ledger.snapshots.erased import forgotten_marks
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot
-from tidegate.pipelines.ledger.snapshots.line import forgotten_marks
 from tidegate.pipelines.ledger.snapshots.published import require_settled
 from tidegate.pipelines.ledger.tables.keys import Key, is_forgotten
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables

@@ -19,8 +19,8 @@ def snapshot() -> None:
 def list_snapshots(screen: Screen, pipeline: str) -> Answer:
     """List the snapshots of PIPELINE, newest first.
 
-    Each of them can be restored. If only some results of a snapshot are retained, because its lineage was abandoned and
-    snapshots in between were removed, `tidegate restore` asks for --give-up-results.
+    Those that are marked "yes" under "restorable" can be restored. A snapshot of an abandoned lineage can't be restored
+    once snapshots between it and the fork were removed, because they list its results.
     """
     return screen.project().snapshot_list(pipeline)
 
@@ -121,21 +121,24 @@ def compare(screen: Screen, pipeline: str, other: str, rows: int) -> Answer:
     "--keep-stale", is_flag=True, help="Keep results that were published after the snapshot, marked as stale."
 )
 @click.option(
-    "--give-up-results",
+    "--restart",
     is_flag=True,
-    help="Continue without published rows that are lost: rows of damaged files, lost tables or abandoned timelines.",
+    help="Instead of TARGET: remove all tables, so that the next run computes everything again from the source.",
 )
+@click.option("--dry-run", is_flag=True, help="With --restart: show what would be removed and rebuilt; change nothing.")
 @click.option("--from", "source", metavar="OTHER", help="Begin PIPELINE from a snapshot of pipeline OTHER.")
 @click.option("--tables", is_flag=True, help="Replace all tables by those of the savepoint.")
 @_at
 @engine_option
 def restore(screen: Screen, pipeline: str, target: str | None, **options: Any) -> Answer:
-    """Make TARGET the newest snapshot of PIPELINE: latest (the default), an epoch's number, or savepoint:NAME.
+    """Make TARGET the newest snapshot of PIPELINE: latest, an epoch's number, or savepoint:NAME.
 
     Results that were published after it are removed, in one commit for each table. The next run continues from this
     snapshot, at its position in the source. A restore to a snapshot of an abandoned lineage brings back the results of
-    that lineage. Damaged entries of a table's log are set aside first, and what they held is republished if a snapshot
-    lists it. If another writer changed a published table, its files are restored.
+    that lineage.
+
+    If tables are damaged, a savepoint or --restart replaces them. --restart names the tables, epochs and source
+    versions before it removes anything, and changes nothing if the source no longer has all the rows that were read.
 
     With --from, PIPELINE has no epochs yet. It gets a copy of what OTHER had published up to TARGET (by default
     latest), and continues from there with its own code; OTHER does not change.

@@ -173,12 +173,6 @@ def test_windows_of_a_savepoint_from_another_warehouse_are_unverifiable_and_late
     assert (new.faults, new.unverifiable, new.windows) == ((), 0, 1)
 
 
-def test_a_restore_to_the_newest_snapshot_that_gives_up_late_rows_lacks_only_them(life: Lake) -> None:
-    rmtree(life.tables(HOURS).path("late"))
-    life.project(HOURS).restore("hours", "latest", give_up_results=True)
-    assert {fault.kind for fault in verified(life, HOURS).faults} == {"late"}
-
-
 def test_open_windows_that_share_slices_are_compared_whole(lake: Lake) -> None:
     windows = SlidingEventTimeWindows.of(timedelta(hours=3), timedelta(hours=1))
     pipeline = hourly_pipeline(

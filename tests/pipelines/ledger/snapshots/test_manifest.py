@@ -159,9 +159,9 @@ def test_an_epoch_that_touches_one_shard_leaves_the_files_of_the_others(tmp_path
     assert len(before & after) == 7
 
 
-def test_a_manifest_that_gives_up_files_is_the_same_after_its_way_through_json(by_hand: ByHand) -> None:
+def test_a_manifest_that_forgets_keys_is_the_same_after_its_way_through_json(by_hand: ByHand) -> None:
     manifest = two_epochs(by_hand)
-    work = manifest.publish["results"].model_copy(update={"given_up": ("a.parquet",)})
-    given_up = manifest.model_copy(update={"publish": {**manifest.publish, "results": work}})
+    work = manifest.publish["results"].model_copy(update={"forgotten": ("a digest",)})
+    forgotten = manifest.model_copy(update={"publish": {**manifest.publish, "results": work}})
     assert not work.is_empty
-    assert Manifest.parse(given_up.model_dump_json()) == given_up
+    assert Manifest.parse(forgotten.model_dump_json()) == forgotten

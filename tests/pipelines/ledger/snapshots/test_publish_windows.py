@@ -457,9 +457,10 @@ def test_a_restore_names_the_remedy_if_it_selects_all_windows_again_and_a_file_o
         hours.stream("hours")
     (lost,) = Path(lake.path("hours/results")).glob("results-000002-*.parquet")
     damage(lost)
-    with pytest.raises(Refused, match=f"{told}.*`tidegate restore hours latest --give-up-results`"):
+    with pytest.raises(Refused, match=f"{told}.*`tidegate restore hours --restart`"):
         hours.restore("hours", 2)
     committed = 3 if told.startswith("nothing was committed") else 4
     assert hours.snapshot_list("hours").snapshots[0]["epoch"] == committed
-    assert f"are lost with file {lost.name}" in hours.restore("hours", "latest", give_up_results=True).given_up[-1]
-    hours.restore("hours", 2)
+    hours.restore("hours", restart=True)
+    hours.stream("hours")
+    assert hours.verify("hours", sample="all").to_dict()["faults"] == []

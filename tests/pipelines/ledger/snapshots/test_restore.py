@@ -12,7 +12,7 @@ from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.errors import FilesMissing, Refused, UsageError
 from tidegate.pipelines.ledger.manifest import Manifest, Publish, fork_of, line_after
-from tidegate.pipelines.ledger.snapshots import line
+from tidegate.pipelines.ledger.snapshots import lineages
 from tidegate.pipelines.ledger.snapshots import restore as step
 from tidegate.pipelines.ledger.snapshots.publish import publish, publish_table
 from tidegate.pipelines.ledger.snapshots.restore import restore
@@ -139,13 +139,13 @@ def test_removals_that_the_manifest_does_not_list_are_forgotten_in_a_crash(
 ) -> None:
     """The planted bug: rows would be removed after the commit, whoever made it."""
     by_hand.hours(8, 9, 10)
-    manifest = step._manifest
+    manifest = step.restore_manifest
 
     def unlisted(*arguments: object) -> Manifest:
         made = manifest(*arguments)  # type: ignore[arg-type]
         return made.model_copy(update={"publish": {table: Publish() for table in made.publish}})
 
-    monkeypatch.setattr(step, "_manifest", unlisted)
+    monkeypatch.setattr(step, "restore_manifest", unlisted)
     back_to(by_hand, "1")
     publish(by_hand.tables, by_hand.head().manifest)
     assert sessions(by_hand) != {}
@@ -214,9 +214,9 @@ def test_results_that_are_no_longer_retained_can_not_come_back(
 
 
 def without(monkeypatch: pytest.MonkeyPatch, epoch: int) -> None:
-    known: Callable[..., dict[int, object]] = line.snapshots_by_epoch  # type: ignore[attr-defined]
+    known: Callable[..., dict[int, object]] = lineages.snapshots_by_epoch  # type: ignore[attr-defined]
     monkeypatch.setattr(
-        line,
+        lineages,
         "snapshots_by_epoch",
         lambda tables: {each: entry for each, entry in known(tables).items() if each != epoch},
     )

@@ -14,13 +14,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.ledger.lease import Lease
-from tidegate.pipelines.ledger.snapshots.foreign_changes import put_back
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, list_savepoints
 from tidegate.pipelines.ledger.tables.commits import COMMIT, Outrun, commit
 from tidegate.pipelines.ledger.tables.compaction import compact, drop_old_epochs
-from tidegate.pipelines.ledger.tables.damaged_log import cut_entry, set_aside_damaged
+from tidegate.pipelines.ledger.tables.damage import truncated_entry
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
 from tidegate.pipelines.storage.delta_log import entry_name
 
@@ -37,12 +36,6 @@ def entries(by_hand: ByHand, table: str) -> list[Path]:
     return sorted(Path(by_hand.tables.path(table), "_delta_log").glob("*.json"))
 
 
-def set_back(by_hand: ByHand) -> None:
-    handle = by_hand.tables.open("results")
-    handle.restore(handle.version() - 1)
-    put_back(by_hand.tables)
-
-
 def widened(by_hand: ByHand) -> None:
     by_hand.tables.widen({"results": pa.schema([("more", pa.string())])})
 
@@ -53,7 +46,6 @@ KINDS: dict[str, Callable[[ByHand], object]] = {
     "old epochs": lambda by_hand: drop_old_epochs(by_hand.tables, NOW, 3, NOW),
     "clean-up": lambda by_hand: vacuum(by_hand.tables, Retention(1, timedelta(0)), NOW),
     "forget": lambda by_hand: forget(by_hand.tables, by_hand.pipeline, [["ann"]], NOW),
-    "put back": set_back,
     "columns": widened,
 }
 
@@ -65,47 +57,18 @@ def test_an_entry_of_any_commit_of_ours_that_is_cut_at_the_end_of_a_line_is_foun
     KINDS[kind](by_hand)
     tried = 0
     for table in ALL:
-        assert cut_entry(by_hand.tables, table) is None
+        assert truncated_entry(by_hand.tables, table) is None
         entry = entries(by_hand, table)[-1]
         if (entry == before[table] and kind != "epoch") or entry.name == entry_name(0):
             continue
         whole = entry.read_text().splitlines(keepends=True)
         for kept in range(1, len(whole)):
             entry.write_text("".join(whole[:kept]))
-            assert cut_entry(by_hand.tables, table) == entry.name, whole[:kept]
+            assert truncated_entry(by_hand.tables, table) == entry.name, whole[:kept]
             tried += 1
         entry.write_text("".join(whole))
     # The fences of a clean-up, and so of `forget`, each belong to one lineage.
     assert tried or kind in ("clean-up", "forget")
-
-
-def test_a_compaction_whose_entry_is_cut_is_set_aside_and_its_rows_are_there_once(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9, 10, 11)
-    rows = sorted(map(str, by_hand.rows("results").to_pylist()))
-    compact(by_hand.tables, "results")
-    entry = entries(by_hand, "results")[-1]
-    entry.write_text("".join(entry.read_text().splitlines(keepends=True)[:2]))
-    assert len(by_hand.rows("results")) > len(rows), "Delta reads the old files and the new one"
-    (told,) = set_aside_damaged(by_hand.tables)
-    assert entry.name in told
-    assert sorted(map(str, by_hand.rows("results").to_pylist())) == rows
-
-
-@pytest.mark.parametrize("kept", [1, 2, 3, 4])
-def test_a_cut_compaction_of_an_older_tidegate_is_found_by_its_rows(by_hand: ByHand, kept: int) -> None:
-    """Its entry counts no actions; an entry without an added file moved nothing."""
-    hours(by_hand, 8, 9, 10, 11)
-    rows = sorted(map(str, by_hand.rows("results").to_pylist()))
-    compact(by_hand.tables, "results")
-    without_counts(by_hand, "results")
-    assert cut_entry(by_hand.tables, "results") is None
-    entry = entries(by_hand, "results")[-1]
-    lines = entry.read_text().splitlines(keepends=True)
-    assert kept < len(lines)
-    entry.write_text("".join(lines[:kept]))
-    assert cut_entry(by_hand.tables, "results") == (None if kept == 1 else entry.name)
-    assert len(set_aside_damaged(by_hand.tables)) == (kept > 1)
-    assert sorted(map(str, by_hand.rows("results").to_pylist())) == rows
 
 
 LOST: dict[str, Callable[[ByHand], object]] = {
@@ -114,7 +77,7 @@ LOST: dict[str, Callable[[ByHand], object]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [kind for kind in LOST if kind not in ("put back", "columns")])
+@pytest.mark.parametrize("kind", [kind for kind in LOST if kind != "columns"])
 def test_a_commit_whose_answer_is_lost_is_recognised_as_ours(
     by_hand: ByHand, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +123,7 @@ def test_entries_of_older_versions_are_whole_without_a_count(by_hand: ByHand) ->
     compact(by_hand.tables, "results")
     for table in ALL:
         without_counts(by_hand, table)
-        assert cut_entry(by_hand.tables, table) is None
+        assert truncated_entry(by_hand.tables, table) is None
 
 
 def without_counts(by_hand: ByHand, table: str) -> None:

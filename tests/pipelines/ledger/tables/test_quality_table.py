@@ -14,7 +14,6 @@ from tests.lake import at
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables import quality
-from tidegate.pipelines.ledger.tables.damaged_log import set_aside_damaged
 from tidegate.pipelines.ledger.tables.quality import QualityRow, forget_examples
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files
 from tidegate.windowing.time import to_millis
@@ -96,32 +95,22 @@ def test_who_hangs_while_it_tidies_loses_nothing_to_an_erasure_that_changes_no_r
     assert checks(by_hand) == [f"check-{number}" for number in range(1, 21)]
 
 
-@pytest.mark.first(1)
-@pytest.mark.parametrize("kept", [1, 2, 3, 12])
-def test_a_cut_entry_of_a_tidying_is_set_aside_and_no_outcome_is_there_twice(by_hand: ByHand, kept: int) -> None:
-    for number in range(1, 21):
-        check(by_hand, number)
-    assert tidied(by_hand, days=0)
-    entry = max(Path(by_hand.tables.path(quality.NAME), "_delta_log").glob("*.json"))
-    lines = entry.read_bytes().splitlines(keepends=True)
-    assert kept < len(lines)
-    entry.write_bytes(b"".join(lines[:kept]))
-    check(by_hand, 21)
-    assert len(quality.read(by_hand.tables)) == 2 * 21
-
-
-def test_readers_of_a_damaged_log_name_the_command_that_sets_the_damage_aside(by_hand: ByHand) -> None:
+def test_a_damaged_log_is_refused_until_the_table_is_moved_away(
+    by_hand: ByHand,
+) -> None:
     by_hand.epoch(("ann", at("08:00"), 1), watermark=at("08:00"))
     for number in (1, 2):
         check(by_hand, number)
     entry = max(Path(by_hand.tables.path(quality.NAME), "_delta_log").glob("*.json"))
     entry.write_bytes(entry.read_bytes()[:40])
     for read in (quality.read, quality.newest, lambda tables: quality.newest_passed(tables, [1, 2])):
-        with pytest.raises(Refused, match=r"quality can't be opened.*`tidegate restore sessions latest` sets it aside"):
+        with pytest.raises(Refused, match=r"quality can't be opened.*Move the folder of the table away"):
             read(by_hand.tables)
-    (told,) = set_aside_damaged(by_hand.tables)
-    assert entry.name in told
-    assert checks(by_hand) == ["check-1"]
+    with pytest.raises(Refused, match="Move the folder of the table away"):
+        check(by_hand, 3)
+    Path(by_hand.tables.path(quality.NAME)).rename(by_hand.folder / "away")
+    check(by_hand, 3)
+    assert checks(by_hand) == ["check-3"]
 
 
 def test_the_newest_check_is_read_from_one_file(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:

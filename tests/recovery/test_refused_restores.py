@@ -1,5 +1,5 @@
-"""Published rows that can't be recovered: those of damaged files, and of abandoned lineages. They are named first, and
-given up on request.
+"""Restores that would lose published rows, of damaged files or of abandoned lineages, are refused before anything is
+committed.
 """
 
 from __future__ import annotations
@@ -15,17 +15,15 @@ from tests.pipelines.by_hand import ByHand
 from tests.recovery.hourly import NOW, back_to, hours, sessions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
-from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots import commit as commit_step
 from tidegate.pipelines.ledger.snapshots import publish as publish_step
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, snapshots_by_epoch
-from tidegate.pipelines.ledger.snapshots.line import restore_completely
+from tidegate.pipelines.ledger.snapshots.lineages import restorable
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint
 from tidegate.pipelines.ledger.tables.compaction import compact
-from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files
 
 pytestmark = pytest.mark.recovery
@@ -75,16 +73,9 @@ def test_a_file_that_can_not_be_rewritten_is_refused_before_anything_is_committe
     version = by_hand.head().version
     with pytest.raises(Refused, match=rf"nothing was committed: {file}") as refused:
         back_to(by_hand, "2")
-    assert "tidegate restore sessions latest --give-up-results" in str(refused.value)
+    assert "tidegate restore sessions --restart" in str(refused.value)
     assert by_hand.head().version == version
     hours(by_hand, 12)
-    lost: list[str] = []
-    back_to(by_hand, "latest", lost)
-    assert len(lost) == 1
-    assert f"of table {by_hand.tables.path(table)} are lost with file {file}" in lost[0]
-    back_to(by_hand, "2")
-    hours(by_hand, 10, 11)
-    assert sessions(by_hand) == ([9, 10] if table == "results" else [8, 9, 10])
 
 
 def test_a_commit_before_the_look_at_what_it_rewrites_locks_the_pipeline(
@@ -100,80 +91,41 @@ def test_a_commit_before_the_look_at_what_it_rewrites_locks_the_pipeline(
             back_to(by_hand, "2")
         with pytest.raises(Refused, match="can't be read"):
             recover(by_hand.tables)
-    # Even from there: users who were blocked before this was checked have a remedy.
-    lost: list[str] = []
-    back_to(by_hand, "latest", lost)
-    monkeypatch.undo()
-    hours(by_hand, 10, 11)
-    assert sessions(by_hand) == [9, 10]
 
 
-@pytest.mark.long
-def test_a_forgetting_that_can_not_look_into_a_file_erases_nothing_and_goes_on_without_the_file(
-    by_hand: ByHand,
-) -> None:
+def test_a_forgetting_that_can_not_look_into_a_file_erases_nothing(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9, 10)
     rot(by_hand, "results")
+    version = by_hand.head().version
     with pytest.raises(Refused, match="can't be read"):
         forget(by_hand.tables, by_hand.pipeline, [["ann"]], NOW)
-    back_to(by_hand, "latest", [])
-    with Lease(by_hand.tables, "forget", lambda: NOW):
-        forget(by_hand.tables, by_hand.pipeline, [["ann"]], NOW)
-    assert sessions(by_hand) == []
-
-
-def test_what_is_given_up_is_rolled_forward_after_a_crash(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
-    hours(by_hand, 8, 9, 10, 11)
-    compact(by_hand.tables, "results")
-    rot(by_hand, "results")
-    with monkeypatch.context() as killed:
-        killed.setattr("tidegate.pipelines.ledger.snapshots.restore.publish", _die)
-        with pytest.raises(KeyboardInterrupt):
-            back_to(by_hand, "2", [])
-    hours(by_hand, 10, 11)
-    assert sessions(by_hand) == [9, 10]
-
-
-def _die(tables: PipelineTables, manifest: Manifest) -> None:
-    if manifest.kind == "restore":
-        raise KeyboardInterrupt
+    assert by_hand.head().version == version
 
 
 @pytest.mark.long
-def test_a_savepoint_of_a_left_line_is_restored_with_the_results_that_can_be_had(by_hand: ByHand) -> None:
+def test_a_savepoint_of_an_abandoned_lineage_whose_results_are_no_longer_retained_is_refused(by_hand: ByHand) -> None:
     hours(by_hand, 8, 9, 10)
     create_savepoint(by_hand.tables, by_hand.head(), "before-release", NOW)
     back_to(by_hand, "1")
     hours(by_hand, 11)
     keep(by_hand, 1)
-    with pytest.raises(
-        Refused, match=r"abandoned at epoch 1.*restore sessions savepoint:before-release --give-up-results"
-    ):
+    version = by_hand.head().version
+    with pytest.raises(Refused, match=r"abandoned at epoch 1, and the rows that its epoch 2 .*sessions --restart"):
         back_to(by_hand, "savepoint:before-release")
-    lost: list[str] = []
-    back_to(by_hand, "savepoint:before-release", lost)
-    assert any("the rows that its epoch 2 published are no longer retained" in text for text in lost)
-    hours(by_hand, 11, 12)
-    # Only windows that fired on the abandoned lineage are lost.
-    assert sessions(by_hand) == [10, 11]
+    assert by_hand.head().version == version
 
 
 @pytest.mark.long
-def test_every_listed_snapshot_says_if_it_comes_back_whole_and_is_restored_then(by_hand: ByHand) -> None:
+def test_every_listed_snapshot_says_if_it_can_be_restored(by_hand: ByHand) -> None:
     hours(by_hand, *range(8, 15))
     back_to(by_hand, "1")
     keep(by_hand, 3)
-    whole = restore_completely(by_hand.tables, list_snapshots(by_hand.tables))
+    whole = restorable(by_hand.tables, list_snapshots(by_hand.tables))
     assert whole == {8: True, 7: False, 6: False}
     for target in ("6", "7"):
-        with pytest.raises(Refused, match=f"restore sessions {target} --give-up-results") as refused:
+        with pytest.raises(Refused, match="restore sessions --restart") as refused:
             back_to(by_hand, target)
-        assert "epoch 1 can be restored" not in str(refused.value)
-    lost: list[str] = []
-    back_to(by_hand, "6", lost)
-    assert lost
-    hours(by_hand, 14, 15)
-    assert sessions(by_hand)[-2:] == [13, 14]
+        assert "restore sessions 1`" not in str(refused.value)
 
 
 def test_a_refusal_names_a_snapshot_only_if_it_is_there(by_hand: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,10 +135,10 @@ def test_a_refusal_names_a_snapshot_only_if_it_is_there(by_hand: ByHand, monkeyp
     hours(by_hand, 12)
     real = snapshots_by_epoch
     monkeypatch.setattr(
-        "tidegate.pipelines.ledger.snapshots.line.snapshots_by_epoch",
+        "tidegate.pipelines.ledger.snapshots.lineages.snapshots_by_epoch",
         lambda tables: {epoch: entry for epoch, entry in real(tables).items() if epoch != 2},
     )
-    with pytest.raises(Refused, match=r"epoch 1 can be restored without loss"):
+    with pytest.raises(Refused, match=r"`tidegate restore sessions 1` loses nothing"):
         back_to(by_hand, "savepoint:third")
 
 
@@ -203,24 +155,11 @@ def test_a_savepoint_made_in_a_copy_of_the_warehouse_is_not_taken_for_one_of_thi
     create_savepoint(copy.tables, copy.head(), "theirs", NOW)
     path = "sessions/savepoints/theirs"
     shutil.copytree(copy.warehouse.path(path), by_hand.warehouse.path(path))
-    with pytest.raises(Refused, match=r"abandoned at epoch 2.*--give-up-results"):
+    with pytest.raises(Refused, match=r"abandoned at epoch 2.*restore sessions 2` loses nothing"):
         back_to(by_hand, "savepoint:theirs")
-    lost: list[str] = []
-    back_to(by_hand, "savepoint:theirs", lost)
-    assert lost
-    assert by_hand.head().manifest.epoch == 5
-    # Of the epochs after the copy, 3 and 4, nothing of this warehouse remains.
-    assert sessions(by_hand) == [8]
-    hours(by_hand, 22)
-    assert sessions(by_hand) == [8, 21]
-
-
-def test_a_start_with_nothing_damaged_gives_nothing_up(by_hand: ByHand) -> None:
-    hours(by_hand, 8, 9)
-    lost: list[str] = []
-    version = by_hand.head().version
-    back_to(by_hand, "latest", lost)
-    assert (lost, by_hand.head().version) == ([], version)
+    back_to(by_hand, "2")
+    hours(by_hand, 10)
+    assert sessions(by_hand) == [8, 9]
 
 
 def test_a_file_goes_unread_only_if_all_its_epochs_go() -> None:
