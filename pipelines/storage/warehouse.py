@@ -500,7 +500,7 @@ def unreadable(path: str, error: Exception) -> Refused:
     *_, pipeline, table = path.rstrip("/").split("/")
     if pipeline == "savepoints":
         return Refused(f"a file of savepoint {path} can't be read: {in_words(error)}. Delete the savepoint")
-    older = f"Restore a snapshot whose files are complete (`tidegate snapshot list {pipeline}`)"
+    older = "Restore an older snapshot"
     return Refused(
         f"a file of table {path} can't be read: {in_words(error)}. {older if table == 'state' else 'Restore'} or a "
         f"savepoint that has the file, or compute everything again from the source, `tidegate restore {pipeline} "
