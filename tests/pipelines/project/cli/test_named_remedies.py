@@ -195,10 +195,9 @@ def test_what_was_lost_is_computed_again_from_the_source(
     assert code == 3, told
     words = " ".join(told.split())
     assert "has no snapshot yet" not in words, "it has lost one"
-    if moved := re.search(r"move the folder (\S+) away", words):
-        assert Path(moved[1]) == folder
-        folder.rename(folder.with_name("lost"))
-    heeded(project, words.replace("PIPELINE", "sessions"), "stream")
+    assert "`tidegate restore sessions --restart`" in words
+    restarted = project.says(0, "tidegate stream sessions --available-now", "restore", "sessions", "--restart")
+    heeded(project, restarted, "stream")
     assert totals(project) == before
 
 
