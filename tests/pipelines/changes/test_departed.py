@@ -223,12 +223,3 @@ def test_the_suites_notice_rows_that_leave_without_being_counted_and_rows_that_s
     monkeypatch.setattr(Departing, "stay", stay)
     deleted(beside, HOURS, "value = 7")
     assert broken(beside, HOURS)
-
-
-def test_a_manifest_without_rows_that_leave_has_no_field_for_them(lake: Lake) -> None:
-    with_late_rows(lake, HOURS)
-    assert "departed" not in lake.snapshot(HOURS).manifest.model_dump_json()
-    deleted(lake, HOURS, "value = 3")
-    assert "departed" not in lake.snapshot(HOURS).manifest.model_dump_json()
-    deleted(lake, HOURS, "value = 7")
-    assert "departed" in lake.snapshot(HOURS).manifest.model_dump_json()
