@@ -49,7 +49,6 @@ from tidegate.windowing.time import Millis
 USABLE, KEY_TOO_LONG = -1, rejects.REASONS.index(rejects.KEY_TOO_LONG)
 """Status of a usable row. Other statuses are numbers of rejection reasons."""
 
-_USABLE = pa.scalar(USABLE, pa.int8())
 
 _OF_SETTINGS = [rejects.REASONS.index(reason) for reason in (rejects.NULL_KEY, rejects.BEFORE)]
 """Reasons for which a row is rejected or not, depending on the settings of the code that reads it."""
@@ -117,7 +116,9 @@ class HeldRows:
         if not pc.all(is_usable).as_py() and self.is_by_other_code:
             is_usable = pc.or_(is_usable, pc.is_in(gone[STATUS], pa.array(_OF_SETTINGS, pa.int8())))
         gone = gone.filter(is_usable)
-        gone = gone.set_column(gone.schema.get_field_index(STATUS), STATUS, pa.repeat(_USABLE, len(gone)))
+        gone = gone.set_column(
+            gone.schema.get_field_index(STATUS), STATUS, pa.repeat(pa.scalar(USABLE, pa.int8()), len(gone))
+        )
         late_rows = self._late_near(gone)
         is_open = late.is_open(late_rows)
         waiting, reopened = late_rows.filter(is_open), late_rows.filter(pc.invert(is_open))

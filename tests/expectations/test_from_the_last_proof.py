@@ -29,7 +29,6 @@ from tidegate.expectations.suites import suites, windows_suite
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.ledger.lease import Lease
-from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, prune, vacuum
@@ -358,16 +357,6 @@ def test_epochs_of_an_older_version_count_as_those_of_the_next_that_kept_its_sha
     schema = read_table(hand.warehouse, hand.tables.open("epochs")).schema
     write_deltalake(hand.tables.path("epochs"), hand.rows("epochs").from_pylist(old, schema=schema), mode="overwrite")
     assert not [each for each in broken_in(hand.tables, hand.pipeline) if each[0] == "final windows"]
-
-
-def test_a_manifest_without_a_shape_is_read(tmp_path: Path) -> None:
-    hand = ByHand(tmp_path)
-    hand.epoch(("ann", at("10:10"), 1), watermark=at("12:00"))
-    manifest = hand.head().manifest
-    assert manifest.shape is not None
-    text = manifest.model_copy(update={"shape": None}).model_dump_json()
-    assert "shape" not in text
-    assert Manifest.parse(text).shape is None
 
 
 @pytest.fixture

@@ -49,7 +49,15 @@ def files(draw: st.DrawFn) -> dict[str, Any]:
         rows = draw(st.lists(ROWS, min_size=1, max_size=12))
         constants = {name: draw(ROWS)[name] for name in partition_by}
         lacks = draw(st.sets(st.sampled_from(["value", "half"])))
-        rows = [{**row, **dict.fromkeys(lacks), **constants} for row in rows]
+        # In Delta, the empty string is the null of a partition.
+        rows = [
+            {
+                **row,
+                **dict.fromkeys(lacks),
+                **{name: value if value != "" else None for name, value in constants.items()},
+            }
+            for row in rows
+        ]
         deleted = draw(st.sets(st.integers(0, len(rows) - 1)))
         drawn.append(
             {

@@ -218,18 +218,3 @@ def test_the_draws_find_partitions_that_stay_behind(inputs: int, monkeypatch: py
 
     with pytest.raises(AssertionError):
         drawn()
-
-
-@given(st.sampled_from(COLUMNS), st.lists(st.sampled_from(["", "a", "b"]), unique=True, max_size=3))
-def test_an_older_manifest_tells_by_the_names_of_its_partitions_whether_it_has_any(
-    column: str | None, names: list[str]
-) -> None:
-    pipeline = pipeline_of([None])
-    times = times_of(pipeline, None)
-    for name in names:
-        step_of(times, 0, {name: 5}, 1)
-    older = manifest_of(pipeline, times, 1)
-    assert "watermark_by" not in older.model_dump()
-    only = set(names) <= {""}
-    expected = only if column is None else not names or set(names) != {""}
-    assert older.are_partitioned_by("", column) == expected

@@ -19,11 +19,7 @@ from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.manifest import Manifest
-from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot
-from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.run.intervals import parse_moment
-from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing import (
     CalendarEventTimeWindows,
     Count,
@@ -211,35 +207,21 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def went_on(folder: Path, kind: str, before: int, after: int, older: bool = False) -> Arrivals:
+def went_on(folder: Path, kind: str, before: int, after: int) -> Arrivals:
     """Windows that were published and cleaned up, then a longer lateness, and elements for these windows."""
     arrivals = Arrivals(ByHand(folder, lasting(kind, before)))
     arrivals.commit(("ann", at("10:10"), 1), ("bob", at("10:10"), 2), watermark=at("13:30"))
-    if older:
-        forget_what_was_closed(arrivals.by_hand)
     arrivals.by_hand.pipeline = lasting(kind, after)
     arrivals.commit(*LATER, watermark=at("13:30"))
     return arrivals
 
 
-def forget_what_was_closed(by_hand: ByHand) -> None:
-    """Turn the newest manifest into one of an older tidegate, which does not record what is closed."""
-    head = by_hand.head()
-    raw = head.manifest.model_dump()
-    raw.pop("closed_through", None)
-    manifest = Manifest.model_validate({**raw, "epoch": head.manifest.epoch + 1, "parent": head.manifest.epoch})
-    commit_snapshot(
-        by_hand.tables, head.handle, manifest, arrow_schema(head.handle), [], {f["path"] for f in head.files}
-    )
-    publish(by_hand.tables, manifest)
-
-
 @pytest.mark.first(2)
-@pytest.mark.parametrize(("kind", "before", "older"), each_once(KINDS, (0, 30), (False, True)), indirect=["kind"])
+@pytest.mark.parametrize(("kind", "before"), each_once(KINDS, (0, 30)), indirect=["kind"])
 def test_a_window_that_was_closed_does_not_begin_anew_when_the_lateness_grows(
-    tmp_path: Path, kind: str, before: int, older: bool
+    tmp_path: Path, kind: str, before: int
 ) -> None:
-    arrivals = went_on(tmp_path, kind, before, 600, older)
+    arrivals = went_on(tmp_path, kind, before, 600)
     late = arrivals.by_hand.rows("late")
     assert sorted(late["value"].to_pylist()) == [100, 200]
     assert set(late["reason"].to_pylist()) <= {"late", "windows_passed"}
@@ -266,10 +248,9 @@ def test_windows_that_end_after_the_change_are_open_for_the_new_lateness(tmp_pat
 
 
 def test_a_lateness_that_stays_closes_nothing_more(tmp_path: Path) -> None:
-    """Code that changed in another place, over a snapshot of an older tidegate, accepts what the lateness allows."""
+    """Code that changed in another place accepts what the lateness allows."""
     arrivals = Arrivals(ByHand(tmp_path, lasting("tumbling", 300)))
     arrivals.commit(("ann", at("10:10"), 1), watermark=at("13:30"))
-    forget_what_was_closed(arrivals.by_hand)
     arrivals.by_hand.pipeline = over(
         TumblingEventTimeWindows.of(HOUR), allowed_lateness=300 * MINUTE, trigger=EventTimeTrigger.create()
     )
@@ -288,11 +269,10 @@ def test_the_tests_of_closed_windows_find_an_operator_that_forgets_them(
     assert published["events"].to_pylist() == [1, 1], "windows of one element stand in for those that were published"
 
 
-def test_a_manifest_says_what_is_closed_only_where_a_lateness_was_allowed(tmp_path: Path) -> None:
+def test_a_manifest_says_what_is_closed(tmp_path: Path) -> None:
     arrivals = Arrivals(ByHand(tmp_path, lasting("tumbling", 0)))
     first = arrivals.commit(("ann", at("10:10"), 1), watermark=at("13:30"))
-    assert first.closed_through is None
-    assert "closed_through" not in first.model_dump_json()
+    assert first.closed_through == to_millis(at("13:30"))
     for minutes, closed in ((60, "13:30"), (0, "13:30"), (600, "13:30")):
         arrivals.by_hand.pipeline = lasting("tumbling", minutes)
         assert arrivals.commit(watermark=at("13:30")).closed_through == to_millis(at(closed))

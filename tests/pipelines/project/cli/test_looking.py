@@ -92,7 +92,7 @@ def test_late_rows_of_old_epochs_are_removed_and_still_counted(project: Project)
 def test_why_names_the_partition_that_holds_event_time_back_and_for_how_long(project: Project) -> None:
     quiet = PartitionWatermark(watermark=to_millis(at("10:00")), last_commit=to_millis(at("10:05")))
     lively = PartitionWatermark(watermark=to_millis(at("12:00")), last_commit=to_millis(at("12:05")))
-    idle = PartitionWatermark(watermark=to_millis(at("09:00")), idle=True)
+    idle = PartitionWatermark(watermark=to_millis(at("09:00")), idle=True, aligned=False)
     project.by_hand.epoch(
         ("ann", at("11:00"), 1), watermark=at("10:00"), partitions={"JFK": lively, "LGA": quiet, "EWR": idle}
     )
