@@ -83,14 +83,20 @@ def test_a_running_stream_is_refused_too(lake: Lake) -> None:
     assert made == []
 
 
-def test_an_older_snapshot_is_restored_if_the_files_of_the_newest_are_gone(lake: Lake) -> None:
+def test_all_is_computed_again_if_the_files_of_the_newest_snapshot_are_gone(lake: Lake) -> None:
     HARMS["UPDATE"](lake)
     vacuum_with_no_hours(lake.tables(PIPELINE).path("state"))
-    lake.append(("ann", at("11:20"), 1))
-    with pytest.raises(Refused, match=r"`tidegate snapshot list hours`\) or a savepoint"):
+    lake.append(("ann", at("11:20"), 1), ("zoe", at("20:00"), 0))
+    with pytest.raises(Refused, match="`tidegate restore hours --restart`"):
         lake.stream(LOCAL, PIPELINE)
+    project = lake.project(PIPELINE)
     with pytest.raises(Refused):
-        lake.project(PIPELINE).restore("hours", "latest")
+        project.restore("hours", "latest")
+    project.restore("hours", restart=True)
+    lake.stream(LOCAL, PIPELINE)
+    other = hourly_pipeline("other", allowed_lateness=timedelta(hours=3))
+    lake.stream(LOCAL, other)
+    assert_same_windows(lake.latest(PIPELINE), lake.latest(other))
 
 
 @pytest.mark.parametrize("maintenance", ["OPTIMIZE", "VACUUM", "a property"])
