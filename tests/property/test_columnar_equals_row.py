@@ -43,7 +43,7 @@ from tidegate.windowing import (
     WindowJoin,
     keys,
 )
-from tidegate.windowing.aggregates import ApproxQuantile, chosen, doubles, sketches, spread, sums
+from tidegate.windowing.aggregates import AggregateColumns, ApproxQuantile, chosen, doubles, sketches, spread, sums
 from tidegate.windowing.aggregates.exact import SumOutOfRange
 from tidegate.windowing.aggregates.order import first_rows, ranks
 from tidegate.windowing.assigners import MergingWindowAssigner
@@ -125,8 +125,9 @@ def overflowing(
 ) -> dict[str, tuple[type[SumOutOfRange], str]]:
     """Return the aggregates that overflow in a life, each computed alone, with the class and column of the error."""
     found = {}
-    for name, aggregate in (case.windows.aggregate or {}).items():
-        windows = replace(case.windows, aggregate={name: aggregate})
+    assert isinstance(case.windows.aggregate, AggregateColumns)
+    for name, function in zip(case.windows.aggregate.names, case.windows.aggregate.functions, strict=True):
+        windows = replace(case.windows, aggregate=AggregateColumns({name: function}))
         panes = PanePolicy(windows.accumulation, retract_merged=True, coalesce_late=True)
         schema = state_schema(windows, case.key, None, panes)
         state = schema.to_table([], MAX_PARALLELISM)
