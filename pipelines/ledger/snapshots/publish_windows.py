@@ -37,7 +37,7 @@ from tidegate.pipelines.ledger.tables.files import (
 )
 from tidegate.pipelines.ledger.tables.keys import are_forgotten
 from tidegate.pipelines.ledger.tables.pipeline_tables import FEED, Handles, PipelineTables
-from tidegate.pipelines.ledger.tables.table_log import TableLog
+from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, stored_schema
 
 SHOWN = "tidegate_shown"
@@ -128,14 +128,15 @@ def publish_windows(
     for _ in range(_ATTEMPTS):
         handle, source = _opened(tables, handles), handles.open(tables, results.NAME)
         since = None if again else shown(tables, handle)
-        added = None if since is None else _added(tables, since, source)
+        changes = None if since is None else _changes(tables, since, source)
+        added = None if changes is None else _added(changes)
         if added is not None and not added and since is not None and since.results == source.version():
             return False
         step = _Step(tables, handle, source, key)
         if step.widen():
             continue
         try:
-            if since is not None and _only_forgot(tables, since, source, manifest):
+            if changes is not None and _only_forgot(changes, manifest):
                 step.forget(manifest)
             else:
                 step.commit(added, manifest)
@@ -185,43 +186,36 @@ def _nothing(tables: PipelineTables) -> Shown | None:
     return None if entry is None or entry.added else Shown(0, id_in(entry.info))
 
 
-def _added(tables: PipelineTables, since: Shown, source: DeltaTable) -> list[str] | None:
-    """Return the files that epochs added to `results` since a version, or None if anything else happened."""
-    log, added = TableLog(tables, results.NAME), list[str]()
+def _changes(tables: PipelineTables, since: Shown, source: DeltaTable) -> list[LogEntry] | None:
+    """Return the entries that changed rows of `results` since a version, or None if its log does not tell."""
+    if since.results > source.version():
+        return None
+    log, changes = TableLog(tables, results.NAME), list[LogEntry]()
     for version in range(since.results, source.version() + 1):
         entry = log.entry(version)
-        if entry is None:
+        if entry is None or (version == since.results and id_in(entry.info) != since.commit):
             return None
-        if version == since.results:
-            if id_in(entry.info) != since.commit:
-                return None
-            continue
-        if moves_rows(results.NAME, entry) or not (entry.added or entry.removed):
-            continue
+        if version > since.results and (entry.added or entry.removed) and not moves_rows(results.NAME, entry):
+            changes.append(entry)
+    return changes
+
+
+def _added(changes: Sequence[LogEntry]) -> list[str] | None:
+    """Return the files that epochs added, or None if the changes are anything else."""
+    added = list[str]()
+    for entry in changes:
         epoch = entry.snapshot
-        # Tidegate 0.1 recorded no parent, so its rows are selected again.
         if entry.removed or epoch is None or (epoch.get("parent", -1) or 0) != epoch["epoch"] - 1:
             return None
         added += sorted(entry.added)
-    return added if since.results <= source.version() else None
+    return added
 
 
-def _only_forgot(tables: PipelineTables, since: Shown, source: DeltaTable, manifest: Manifest) -> bool:
-    """Return True if an epoch that forgets keys is all that changed the rows of `results` since a version."""
-    if manifest.kind != "forget" or since.results > source.version():
-        return False
-    log = TableLog(tables, results.NAME)
-    first = log.entry(since.results)
-    if first is None or id_in(first.info) != since.commit:
-        return False
-    for version in range(since.results + 1, source.version() + 1):
-        entry = log.entry(version)
-        if entry is None:
-            return False
-        changed = (entry.added or entry.removed) and not moves_rows(results.NAME, entry)
-        if changed and (entry.snapshot is None or entry.snapshot["epoch"] != manifest.epoch):
-            return False
-    return True
+def _only_forgot(changes: Sequence[LogEntry], manifest: Manifest) -> bool:
+    """Return True if the changes are those of an epoch that forgets keys."""
+    return manifest.kind == "forget" and all(
+        entry.snapshot is not None and entry.snapshot["epoch"] == manifest.epoch for entry in changes
+    )
 
 
 def _opened(tables: PipelineTables, handles: Handles | None = None) -> DeltaTable:
