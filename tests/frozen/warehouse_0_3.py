@@ -14,7 +14,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -144,15 +144,20 @@ def _append(folder: Path, rows: Sequence[Row]) -> None:
         Lake(folder).append(*rows, table=table)
 
 
-def live(folder: Path) -> None:
-    """Let the pipelines lead a life with every kind of epoch, snapshot and table."""
-    project = project_in(folder)
-    for rows in COMMITS:
+def _read(project: Project, folder: Path, commits: Sequence[Sequence[Row]], starts: Sequence[datetime]) -> None:
+    """Run each stream after each commit, then the backfill of the half days that begin at these times."""
+    for rows in commits:
         _append(folder, rows)
         for pipeline in STREAMS:
             project.stream(pipeline.name)
-    for start in (at("00:00"), at("12:00")):
+    for start in starts:
         project.backfill(HALVES.name, start=start, end=start + 12 * HOUR)
+
+
+def live(folder: Path) -> None:
+    """Let the pipelines lead a life with every kind of epoch, snapshot and table."""
+    project = project_in(folder)
+    _read(project, folder, COMMITS, (at("00:00"), at("12:00")))
     project.savepoint_create(HOURS.name, SAVEPOINT)
     project.savepoint_create(SESSIONS.name, SAVEPOINT)
     # A correction retracts a window, and the next one brings it back.
@@ -181,13 +186,7 @@ def live(folder: Path) -> None:
 
 def continue_(folder: Path) -> None:
     """Let the pipelines read what comes after the upgrade."""
-    project = project_in(folder)
-    for rows in NEXT:
-        _append(folder, rows)
-        for pipeline in STREAMS:
-            project.stream(pipeline.name)
-    for start in (at("12:00"), at("00:00", 1)):
-        project.backfill(HALVES.name, start=start, end=start + 12 * HOUR)
+    _read(project_in(folder), folder, NEXT, (at("12:00"), at("00:00", 1)))
 
 
 OF_RUN = frozenset(
