@@ -39,6 +39,7 @@ from tidegate.expectations.tables_read import (
 )
 from tidegate.expectations.unexpected_rows import matches
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.ask.contents import checksums
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.epochs import DEPARTED, FINGERPRINT, SHAPE
 from tidegate.pipelines.definition.far_times import as_text
@@ -50,7 +51,6 @@ from tidegate.pipelines.ledger.snapshots.savepoint import list_savepoints, read_
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.keys import are_in
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.contents import checksums
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.columnar.hashing import key_groups
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, to_millis

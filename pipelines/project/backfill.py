@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from dateutil.relativedelta import relativedelta
 
+from tidegate.pipelines.ask.explain import choices_of_source
 from tidegate.pipelines.definition.config import ANY_START, Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.counters import RETRACTED, ROWS_GONE, ROWS_OUT, TAKEN_BACK, filtered, fired
@@ -25,7 +26,6 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
-from tidegate.pipelines.project.explain import choices_of_source
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.run.backfill import IntervalRun, reason_to_run, rerun_stale
 from tidegate.pipelines.run.backfill import backfill as run

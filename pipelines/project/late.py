@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.ask.history import has_history
 from tidegate.pipelines.definition import late as late_table
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.config import Config
@@ -27,7 +28,6 @@ from tidegate.pipelines.ledger.snapshots.retention import prune
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.keys import key_columns, key_of_texts, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.history import has_history
 from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, rows_of
 from tidegate.pipelines.project.progress import Teller

@@ -236,8 +236,8 @@ def report(
     run = read_run(PipelineTables.of(config, pipeline), epoch, key)
     more: dict[str, str] = {}
     if window is not None and key is not None:
+        from tidegate.pipelines.ask.trace import trace
         from tidegate.pipelines.observe.report.plots import time_line
-        from tidegate.pipelines.project.trace import trace
 
         traced = trace(config, pipeline, run.key_texts, window, False, None)
         if traced.remark is not None:

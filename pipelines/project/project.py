@@ -20,14 +20,17 @@ if TYPE_CHECKING:
     from dateutil.relativedelta import relativedelta
 
     from tidegate.expectations.check import Acknowledged, Quality
+    from tidegate.pipelines.ask.advise import Advice
+    from tidegate.pipelines.ask.compare import Comparison
+    from tidegate.pipelines.ask.explain import Explained
+    from tidegate.pipelines.ask.trace import Trace
+    from tidegate.pipelines.ask.verify import Verified
+    from tidegate.pipelines.ask.why import Why
     from tidegate.pipelines.definition.pipeline import Pipeline
     from tidegate.pipelines.engine.spark.given import Session
-    from tidegate.pipelines.project.advise import Advice
     from tidegate.pipelines.project.backfill import Backfilled, BackfillPlan, Replayed, Span
     from tidegate.pipelines.project.clean import Optimized, Vacuumed, WindowsBuilt
-    from tidegate.pipelines.project.compare import Comparison
     from tidegate.pipelines.project.driver import Alive, StoppedDriver, Unlocked
-    from tidegate.pipelines.project.explain import Explained
     from tidegate.pipelines.project.forget import Erased
     from tidegate.pipelines.project.given import KeyGiven, Length, Moment
     from tidegate.pipelines.project.late import LateSummary, Pruned, Reopened
@@ -39,9 +42,6 @@ if TYPE_CHECKING:
     from tidegate.pipelines.project.snapshots import Restored, SnapshotCheck, SnapshotContent, SnapshotDiff, Snapshots
     from tidegate.pipelines.project.source import SourceReset
     from tidegate.pipelines.project.stream import Streamed, StreamedTogether
-    from tidegate.pipelines.project.trace import Trace
-    from tidegate.pipelines.project.verify import Verified
-    from tidegate.pipelines.project.why import Why
 
 
 class Project:
@@ -392,8 +392,8 @@ class Project:
             key: values of the key columns; None for windows of all keys.
             limit: largest number of windows; None for all.
         """
+        from tidegate.pipelines.ask.why import why
         from tidegate.pipelines.project.given import key_text
-        from tidegate.pipelines.project.why import why
 
         return why(self._config, pipeline, key_text(key), limit)
 
@@ -427,7 +427,7 @@ class Project:
         Raises:
             Refused: which rows are late depends on the user's code, or rows can't be late.
         """
-        from tidegate.pipelines.project.advise import advise
+        from tidegate.pipelines.ask.advise import advise
         from tidegate.pipelines.project.given import lengths_of
 
         values = {
@@ -462,8 +462,8 @@ class Project:
         Raises:
             Refused: the history can't be derived from the source and the tables.
         """
+        from tidegate.pipelines.ask.trace import trace
         from tidegate.pipelines.project.given import key_text, millis_of
-        from tidegate.pipelines.project.trace import trace
 
         return trace(self._config, pipeline, key_text(key) or (), millis_of(window, "--window"), page, to, limit)
 
@@ -488,8 +488,8 @@ class Project:
             budget: verifies one of the newest epochs, and only if the last such verification took at most this share of
                 the time of the epochs since then, such as `2%`.
         """
+        from tidegate.pipelines.ask.verify import verify
         from tidegate.pipelines.project.given import share_of
-        from tidegate.pipelines.project.verify import verify
 
         if new and budget is not None:
             raise UsageError("--new verifies all new epochs, and --budget one of them: give one of the two")
@@ -502,7 +502,7 @@ class Project:
         Raises:
             Refused: a column is missing or has an unsuitable type, or an expression is faulty.
         """
-        from tidegate.pipelines.project.explain import explain
+        from tidegate.pipelines.ask.explain import explain
 
         return explain(self._config, pipeline)
 
@@ -716,7 +716,7 @@ class Project:
         Raises:
             Refused: their results can't be compared.
         """
-        from tidegate.pipelines.project.compare import compare
+        from tidegate.pipelines.ask.compare import compare
 
         return compare(self._config, pipeline, other, rows)
 

@@ -8,6 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.pipelines.ask.contents import Change, Difference, key_group_counts, window_rows
+from tidegate.pipelines.ask.contents import checksums as sums_of
+from tidegate.pipelines.ask.contents import compare as compare_snapshots
+from tidegate.pipelines.ask.waiting import unit_of
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.recorded import Position
@@ -24,10 +28,6 @@ from tidegate.pipelines.ledger.snapshots.restore import restore as run
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.contents import Change, Difference, key_group_counts, window_rows
-from tidegate.pipelines.observe.inspect.contents import checksums as sums_of
-from tidegate.pipelines.observe.inspect.contents import compare as compare_snapshots
-from tidegate.pipelines.observe.inspect.waiting import unit_of
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, rows_of, span
 from tidegate.pipelines.project.savepoints import place_of
 from tidegate.windowing.operators.joins import WINDOW_JOIN

@@ -28,8 +28,8 @@ from tests.expectations.quality_lake import (
 from tests.expectations.test_planted_commits import OURS, REWRITTEN, SAME_ROWS
 from tests.expectations.test_planted_commits import PLANTED as COMMITTED
 from tests.lake import DAY0, LOCAL, Lake, hourly_pipeline, session_pipeline
+from tests.pipelines.ask.test_verify import change
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.project.test_verify import change
 from tidegate.expectations.invariants.windows import ExpectOneOnTimePaneBeforeLateOnes, ExpectPanesToBeDense
 from tidegate.expectations.pinned import CHECKSUMS, Pinned, pin
 from tidegate.expectations.suites import suites

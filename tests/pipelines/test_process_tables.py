@@ -16,6 +16,7 @@ from tests.lake import EVENTS, at, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.quiet import Quiet, quiet_pipeline
 from tidegate.expectations.pinned import pin
+from tidegate.pipelines.ask.contents import checksums, compare
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.errors import Refused
@@ -26,7 +27,6 @@ from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot, state_rows
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, read_savepoint
-from tidegate.pipelines.observe.inspect.contents import checksums, compare
 from tidegate.pipelines.observe.report.run import read_run
 from tidegate.windowing.state import ValueStateDescriptor
 from tidegate.windowing.time import to_millis

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline
 from tidegate.pipelines import DeltaSource, Input
+from tidegate.pipelines.ask.waiting import open_windows
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.observe.inspect.waiting import open_windows
 from tidegate.pipelines.observe.report.answer import Grid
 from tidegate.windowing import IntervalJoin, TumblingEventTimeWindows, WatermarkStrategy, WindowJoin
 from tidegate.windowing.errors import IllegalArgument

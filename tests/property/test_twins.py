@@ -29,6 +29,7 @@ from tests.lake import DAY0, LOCAL, Clock, Lake
 from tests.twins import twin_of
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.ask.waiting import open_windows
 from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import state_rows
@@ -36,7 +37,6 @@ from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import prune
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
 from tidegate.pipelines.ledger.tables.keys import digests
-from tidegate.pipelines.observe.inspect.waiting import open_windows
 from tidegate.pipelines.project.cli import run as tidegate
 from tidegate.pipelines.run.corrections import reopen
 from tidegate.windowing import (

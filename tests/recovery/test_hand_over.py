@@ -11,7 +11,7 @@ from tests.lake import DAY0, LOCAL, Clock, Lake, at, hourly_pipeline
 from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, outcome, run
 from tests.recovery.test_equality import IDLENESS, commits_come_hourly
 from tidegate.pipelines import DeltaSource, Input, Pipeline
-from tidegate.pipelines.observe.inspect.waiting import partitions
+from tidegate.pipelines.ask.waiting import partitions
 from tidegate.windowing import Count, IntervalJoin, Sum, TumblingEventTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.time import to_millis
 

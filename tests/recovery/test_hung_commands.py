@@ -19,13 +19,13 @@ from tests.lake import DAY0, LOCAL, Clock, Lake, at, hourly_pipeline
 from tests.recovery.hung import COMMANDS, Hung
 from tests.recovery.test_equality import commits_come_hourly
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.ask.waiting import open_windows, partitions
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots import retention
 from tidegate.pipelines.ledger.tables import commits
 from tidegate.pipelines.ledger.tables.commits import CommitProperties, commit
-from tidegate.pipelines.observe.inspect.waiting import open_windows, partitions
 from tidegate.pipelines.run.backfill import replay
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import (

@@ -1,1 +1,1 @@
-"""Inspection of a pipeline, running or not: status, overview, histories, what windows wait for."""
+"""The state of a pipeline, running or not, for sensors and pages: status, overview, unread commits."""

@@ -17,12 +17,12 @@ from tests.lake import EVENTS, LOCAL, Lake, Row, at, hourly_pipeline
 from tests.listed_files import ListedFiles
 from tests.recovery.arrivals import differences, outcome, run
 from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.ask.explain import choices_of_source, explanation_of
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.epoch.open_input import bind_to_source
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.project.cli import run as tidegate
-from tidegate.pipelines.project.explain import choices_of_source, explanation_of
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage.warehouse import Warehouse

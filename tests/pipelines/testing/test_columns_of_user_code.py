@@ -24,7 +24,7 @@ from tidegate import (
     WatermarkStrategy,
     Windows,
 )
-from tidegate.pipelines.project.explain import explanation_of
+from tidegate.pipelines.ask.explain import explanation_of
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing.errors import IllegalArgument
 

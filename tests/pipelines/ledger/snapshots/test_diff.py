@@ -4,9 +4,9 @@ from datetime import timedelta
 
 from tests.lake import LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.ask.contents import Difference, checksums, compare
 from tidegate.pipelines.ledger.snapshots.head import state_rows
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
-from tidegate.pipelines.observe.inspect.contents import Difference, checksums, compare
 from tidegate.windowing import Count, Sum
 
 

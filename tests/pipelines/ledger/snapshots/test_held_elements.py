@@ -18,13 +18,13 @@ from tests.lake import EVENTS, Clock, at
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.quiet import quiet_pipeline
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.ask.waiting import open_windows
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.epoch.recompute_plan import check_reopenable
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable, compare, ready
 from tidegate.pipelines.ledger.snapshots.forget import forget
-from tidegate.pipelines.observe.inspect.waiting import open_windows
 from tidegate.pipelines.project.cli import cli
 from tidegate.windowing import KeyedProcess, KeyedProcessFunction
 from tidegate.windowing.state import ListStateDescriptor

@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import ByHand
 from tidegate.expectations.commits import follow
+from tidegate.pipelines.ask.contents import compare
 from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots import retention
@@ -29,7 +30,6 @@ from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find
 from tidegate.pipelines.ledger.tables.commits import Outrun
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
-from tidegate.pipelines.observe.inspect.contents import compare
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, read_table
 from tidegate.windowing.time import to_millis
 

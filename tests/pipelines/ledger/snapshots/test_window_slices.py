@@ -13,14 +13,14 @@ import pytest
 from tests.expectations.broken import broken_in
 from tests.lake import Clock, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.ask.contents import key_group_counts, window_rows
+from tidegate.pipelines.ask.waiting import open_windows
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import state_rows
-from tidegate.pipelines.observe.inspect.contents import key_group_counts, window_rows
-from tidegate.pipelines.observe.inspect.waiting import open_windows
 from tidegate.windowing import Count, SlidingEventTimeWindows, Sum, Variance, Windows
 from tidegate.windowing.time import to_millis
 

@@ -13,8 +13,8 @@ from tests.hand_made import HandMade, column
 from tests.lake import EVENTS, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.cli.project import CORRECTING, SPARK_TOML, TOML, Project
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.ask.explain import explanation_of
 from tidegate.pipelines.engine.spark import session
-from tidegate.pipelines.project.explain import explanation_of
 from tidegate.windowing import ContinuousEventTimeTrigger, CountTrigger, SlidingEventTimeWindows
 
 

@@ -16,12 +16,12 @@ from tests.pipelines.by_hand import ByHand, HandPlan
 from tests.pipelines.project.cli.project import CODE, CORRECTING, TOML, Project
 from tests.pipelines.quiet import quiet_pipeline
 from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.ask.explain import explanation_of
 from tidegate.pipelines.epoch.event_times import CommitStep
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.manifest import PartitionWatermark
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.project.cli import run
-from tidegate.pipelines.project.explain import explanation_of
 from tidegate.windowing import IntervalJoin, WatermarkStrategy
 from tidegate.windowing.time import MAX_TIMESTAMP, to_millis
 from tidegate.windowing.watermarks import PunctuatedWatermarks

@@ -23,16 +23,16 @@ from hypothesis import strategies as st
 from tests.commit_times import vacuum_with_no_hours
 from tests.expectations.broken import broken_in
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, record_footer, session_pipeline
+from tests.pipelines.ask.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
 from tests.pipelines.project.cli.project import Project as CommandLine
-from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
 from tests.property.event_windows import EVENT_TIME, MINUTE
 from tests.recovery.arrivals import copy_of
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.ask.verify import Verified
 from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import QualityFailed, Refused, UsageError
 from tidegate.pipelines.ledger.tables.compaction import drop_old_epochs
 from tidegate.pipelines.observe.inspect.overview import pipeline_overview
-from tidegate.pipelines.project.verify import Verified
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.warehouse import path_of

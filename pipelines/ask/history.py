@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.ask.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Identity, Life, Step
 from tidegate.pipelines.definition import epochs, late
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, plain
@@ -41,7 +42,6 @@ from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapsh
 from tidegate.pipelines.ledger.snapshots.published import require_settled
 from tidegate.pipelines.ledger.tables.keys import Key, is_forgotten
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Identity, Life, Step
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import EvaluatedRows

@@ -18,13 +18,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
-from tests.pipelines.project.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
+from tests.pipelines.ask.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
 from tests.pipelines.quiet import Quiet
 from tests.property.event_windows import EVENT_TIME, MINUTE
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.ask.trace import Trace
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.observe.report.answer import Grid
-from tidegate.pipelines.project.trace import Trace
 from tidegate.pipelines.sources.parquet_reader import SourceParquet
 from tidegate.windowing import (
     Count,

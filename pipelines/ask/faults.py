@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidegate.pipelines.ask.history import History, NoHistory, Rows, late_rows_of
+from tidegate.pipelines.ask.lives import BASE, STEP, TIME, Bounds, Life
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition import state as state_table
 from tidegate.pipelines.ledger.manifest import Manifest, is_on, line_after
@@ -30,8 +32,6 @@ from tidegate.pipelines.ledger.snapshots.head import (
 from tidegate.pipelines.ledger.snapshots.publish import epoch_row
 from tidegate.pipelines.ledger.tables.keys import key_columns, key_schema
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.history import History, NoHistory, Rows, late_rows_of
-from tidegate.pipelines.observe.inspect.lives import BASE, STEP, TIME, Bounds, Life
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.columnar.key_codes import encode_keys

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.extras import require
+from tidegate.pipelines.ask.arrivals import Arrivals, Int64s
+from tidegate.pipelines.ask.lateness import Figures, Lateness, Setting
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.observe.inspect.arrivals import Arrivals, Int64s
-from tidegate.pipelines.observe.inspect.lateness import Figures, Lateness, Setting
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.storage.artifacts import page_name
 from tidegate.windowing.time import Millis, show_duration

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.lake import Lake
-from tests.pipelines.project.test_lives_that_verify import FLOATS, KEYS, MINUTE, SEED, Life
+from tests.pipelines.ask.test_lives_that_verify import FLOATS, KEYS, MINUTE, SEED, Life
 from tidegate import Input, IntervalJoin, KeyedProcess, KeyedProcessFunction, Project, WindowJoin
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.windowing import TumblingEventTimeWindows, WatermarkStrategy

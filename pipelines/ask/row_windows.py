@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.pipelines.observe.inspect.arrivals import Arrived, Int64s, Watermarks
+from tidegate.pipelines.ask.arrivals import Arrived, Int64s, Watermarks
 from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.columnar.kernel import cleanup_times
 from tidegate.windowing.columnar.order import begins, numbers_of, running_max, sort_groups, sort_order

@@ -16,6 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.ask.faults import (
+    Draw,
+    Fault,
+    WindowFaults,
+    faults_of_epochs,
+    faults_of_late_rows,
+    faults_of_manifests,
+    faults_of_windows,
+)
+from tidegate.pipelines.ask.history import read_history
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FIRST_TIME
@@ -27,16 +37,6 @@ from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.damaged_footers import check_footers
 from tidegate.pipelines.ledger.tables.keys import named_key
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.faults import (
-    Draw,
-    Fault,
-    WindowFaults,
-    faults_of_epochs,
-    faults_of_late_rows,
-    faults_of_manifests,
-    faults_of_windows,
-)
-from tidegate.pipelines.observe.inspect.history import read_history
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cells_apart
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import from_millis, show_millis

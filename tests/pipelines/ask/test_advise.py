@@ -19,10 +19,10 @@ from tests.commit_times import date_commit, newest_entry
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.property.event_windows import EVENT_TIME, MINUTE, SUMS
 from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.ask import arrivals as reading
+from tidegate.pipelines.ask.advise import Advice
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.observe.inspect import arrivals as reading
 from tidegate.pipelines.observe.report.answer import Grid
-from tidegate.pipelines.project.advise import Advice
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import (
     Count,

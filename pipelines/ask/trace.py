@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.extras import require
+from tidegate.pipelines.ask.faults import differing
+from tidegate.pipelines.ask.history import History, Rows, late_rows_of, read_history
+from tidegate.pipelines.ask.lives import BASE, EMITTING, PART, PLACE, STEP, TIME, Event, Life
 from tidegate.pipelines.definition import late, results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import are_in, key_columns, key_of_texts, named_key, rows_of_key
-from tidegate.pipelines.observe.inspect.faults import differing
-from tidegate.pipelines.observe.inspect.history import History, Rows, late_rows_of, read_history
-from tidegate.pipelines.observe.inspect.lives import BASE, EMITTING, PART, PLACE, STEP, TIME, Event, Life
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
 from tidegate.pipelines.storage.artifacts import page_name
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table

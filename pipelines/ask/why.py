@@ -10,6 +10,15 @@ from typing import Any, ClassVar
 
 import pyarrow.compute as pc
 
+from tidegate.pipelines.ask.history import has_history
+from tidegate.pipelines.ask.waiting import (
+    PartitionStatus,
+    Waiting,
+    blocked,
+    open_windows,
+    partitions,
+    unit_of,
+)
 from tidegate.pipelines.definition import late, rejects, results
 from tidegate.pipelines.definition.config import Config, PipelineEntry
 from tidegate.pipelines.definition.load import load_pipeline
@@ -22,15 +31,6 @@ from tidegate.pipelines.ledger.snapshots.head import require_snapshot
 from tidegate.pipelines.ledger.snapshots.published import published_epoch
 from tidegate.pipelines.ledger.tables.keys import NULL, key_columns, rows_of_key, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.inspect.history import has_history
-from tidegate.pipelines.observe.inspect.waiting import (
-    PartitionStatus,
-    Waiting,
-    blocked,
-    open_windows,
-    partitions,
-    unit_of,
-)
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, span
 from tidegate.pipelines.run.intervals import interval_after
 from tidegate.pipelines.sources.base import MissingSource

@@ -14,10 +14,10 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.pipelines.ask.arrivals import Arrivals, Arrived, Divided, Int64s, Watermarks
+from tidegate.pipelines.ask.row_windows import Grouped, Ordered, aligned, sessions
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.observe.inspect.arrivals import Arrivals, Arrived, Divided, Int64s, Watermarks
-from tidegate.pipelines.observe.inspect.row_windows import Grouped, Ordered, aligned, sessions
 from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.columnar.kernel import cleanup_times
 from tidegate.windowing.columnar.order import begins
