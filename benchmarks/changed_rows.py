@@ -25,9 +25,10 @@ from benchmarks.bench import Bench, bench_of
 from benchmarks.figures import Figure, Wanted, tell
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.engine.spark.engine import SparkEngine
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.run.backfill import backfill
-from tidegate.pipelines.run.driver import Driver, drive
+from tidegate.pipelines.run.drive import drive
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing.time import to_millis
 

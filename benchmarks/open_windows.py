@@ -26,7 +26,7 @@ from benchmarks.kernels import AGGREGATES, GAP, elements, operator_of, seconds
 from tidegate import Project
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.engine.local import LocalEngine
-from tidegate.pipelines.run.driver import drive
+from tidegate.pipelines.run.drive import drive
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import Count, EventTimeSessionWindows, Sum, WatermarkStrategy, Windows
 from tidegate.windowing.epochs import Timeline

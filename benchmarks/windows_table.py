@@ -27,7 +27,7 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.config import Config, WindowsTable
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.local import LocalEngine
-from tidegate.pipelines.run.driver import drive
+from tidegate.pipelines.run.drive import drive
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import Count, Sum, WatermarkStrategy, Windows
 

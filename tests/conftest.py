@@ -40,19 +40,17 @@ AIRFLOW = {"airflow", "browser"}
 """Markers of the tests that use the one Airflow of a run."""
 
 SLOW = {"benchmarks", "conformance", "deployment", "docs", "expectations", "formal", "interleavings", "packaging"}
-SLOW |= {"property", "recovery", "store", "changes", "snapshots"}
+SLOW |= {"property", "recovery", "store", "correct", "snapshots"}
 """Test folders that `make test-fast` leaves out; single files elsewhere are marked `slow`."""
 
 SLOW_FILES = {
     "test_advise.py",
     "test_changed_by_others.py",
-    "test_changes.py",
     "test_commits.py",
     "test_counting.py",
     "test_data_source.py",
     "test_decimal_keys.py",
     "test_deltas.py",
-    "test_drawn.py",
     "test_end_of_input.py",
     "test_epochs.py",
     "test_exit_codes.py",
@@ -72,7 +70,6 @@ SLOW_FILES = {
     "test_queries.py",
     "test_ranges.py",
     "test_rename.py",
-    "test_reopen.py",
     "test_rerun.py",
     "test_restore.py",
     "test_results_out.py",

@@ -22,20 +22,21 @@ from deltalake.transaction import AddAction
 from tests.commit_times import date_commit, newest_entry
 from tidegate import Project
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.correct.corrections import reopen
+from tidegate.pipelines.correct.recompute_plan import Selection
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.engine.spark.engine import SparkEngine
-from tidegate.pipelines.epoch.recompute_plan import Selection
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.run.backfill import IntervalRun, backfill, replay
-from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.run.driver import Driver, drive
+from tidegate.pipelines.run.drive import drive
 from tidegate.pipelines.run.intervals import cut, parse_slice
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream

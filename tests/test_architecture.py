@@ -27,7 +27,7 @@ def drawn(picture: str) -> list[tuple[str, str, str]]:
 HANDS_ON = {ROOT / "pipelines" / "testing.py"}
 """Files that only export names of a package to users, as the `__init__` of a top package does."""
 
-MOST_PACKAGES, MOST_FLOORS = 11, 8
+MOST_PACKAGES, MOST_FLOORS = 12, 9
 """Bounds of `tidegate.pipelines`; `examples`, written as users write, does not count."""
 
 

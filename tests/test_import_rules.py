@@ -116,7 +116,7 @@ NEEDS_NO = {
     "tidegate.pipelines.run.stopping": {"pyspark", "great_expectations", "tidegate.windowing", "airflow", "deltalake"},
     "tidegate.pipelines.storage.artifacts": {"pyspark", "great_expectations", "tidegate.windowing", "airflow"}
     | {"deltalake", "obstore", "pyarrow"},
-    "tidegate.pipelines.run.driver": {"pyspark", "great_expectations", "airflow", "opentelemetry", "prometheus_client"},
+    "tidegate.pipelines.run.drive": {"pyspark", "great_expectations", "airflow", "opentelemetry", "prometheus_client"},
     "tidegate.windowing": {"pyspark", "deltalake", "airflow", "great_expectations", "pandas"},
 }
 """Packages that importing a module must not load: Airflow parses DAGs, and people wait for help."""

@@ -23,7 +23,7 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.run.backfill import backfill
-from tidegate.pipelines.run.driver import drive
+from tidegate.pipelines.run.drive import drive
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import (

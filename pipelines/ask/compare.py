@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.correct.correct import are_equal
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.row_sets import distinct, surplus
-from tidegate.pipelines.epoch.correct import are_equal
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.published import require_settled

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.ask.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Identity, Life, Step
+from tidegate.pipelines.correct.recompute_rows import FirstRun, without_skipped
 from tidegate.pipelines.definition import epochs, late
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, plain
@@ -34,7 +35,6 @@ from tidegate.pipelines.epoch.event_times import EventOrder, restored_times, tim
 from tidegate.pipelines.epoch.file_slices import of_added, of_version, parts_of
 from tidegate.pipelines.epoch.open_input import OpenInput, choices_of
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commits, steps_of
-from tidegate.pipelines.epoch.recompute_rows import FirstRun, without_skipped
 from tidegate.pipelines.errors import Refused, SourceFileMissing
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, of_line
 from tidegate.pipelines.ledger.snapshots.erased import forgotten_marks

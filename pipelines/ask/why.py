@@ -19,11 +19,11 @@ from tidegate.pipelines.ask.waiting import (
     partitions,
     unit_of,
 )
+from tidegate.pipelines.correct.recompute_plan import check_reopenable
 from tidegate.pipelines.definition import late, rejects, results
 from tidegate.pipelines.definition.config import Config, PipelineEntry
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.epoch.recompute_plan import check_reopenable
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.manifest import Interval, Manifest

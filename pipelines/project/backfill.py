@@ -31,10 +31,10 @@ from tidegate.pipelines.run.backfill import IntervalRun, reason_to_run, rerun_st
 from tidegate.pipelines.run.backfill import backfill as run
 from tidegate.pipelines.run.backfill import end_of_input as end_input
 from tidegate.pipelines.run.backfill import replay as run_replay
-from tidegate.pipelines.run.corrections import Preview, preview_change
-from tidegate.pipelines.run.driver import Patience, drive
+from tidegate.pipelines.run.drive import Patience, drive
 from tidegate.pipelines.run.epoch_log import line_of, rate
 from tidegate.pipelines.run.intervals import cut, cut_gap, describe, show
+from tidegate.pipelines.run.preview import Preview, preview_change
 from tidegate.pipelines.run.rerun import History
 from tidegate.pipelines.sources.open_source import check_sources_exist
 from tidegate.pipelines.storage.warehouse import Warehouse

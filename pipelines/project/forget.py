@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.recorded import Position
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.forget import Forgotten
 from tidegate.pipelines.ledger.snapshots.forget import forget as run
-from tidegate.pipelines.ledger.snapshots.head import required
+from tidegate.pipelines.ledger.snapshots.head import read_snapshot, required
 from tidegate.pipelines.ledger.snapshots.recovery import trusted_head
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.keys import NULL, key_of_texts, texts_of_key
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.project.keys_where import SelectedKeys, keys_where
-from tidegate.pipelines.run.corrections import check_read_before_forgetting
 from tidegate.pipelines.run.work_folder import FilesOfRuns
+from tidegate.pipelines.sources.base import ChangingSource
+from tidegate.pipelines.sources.open_source import open_source
 
 _SAVEPOINT = "savepoint "
 
@@ -147,3 +152,41 @@ def _erased(config: Config, pipeline: str, forgotten: Forgotten, files: int, sel
         tuple(selected.searched),
         selected.not_searched,
     )
+
+
+def check_read_before_forgetting(tables: PipelineTables, pipeline: Pipeline) -> None:
+    """Refuse to forget a key while a stream has several unread versions and one of them changed rows.
+
+    With a single unread version, only rows that the source still has can reappear. A backfill reads only the newest
+    version.
+
+    Raises:
+        Refused: the source must be read first; the message says how.
+    """
+    head = read_snapshot(tables)
+    table = pipeline.source.table
+    if head is None or getattr(pipeline.source, "changes", None) != "correct" or table not in head.manifest.positions:
+        return
+    position = head.manifest.positions[table]
+    unread = _unread(tables, pipeline, position) if position.frontier is None else ()
+    if len(unread) > 1:
+        raise Refused(
+            f"stream {pipeline.name!r} has not read versions {unread[0]} to {unread[-1]} of source {table} yet, which "
+            "changed rows. If an older one of them has the key, reading it would bring the key back, so nothing was "
+            f"erased. Read them first: `tidegate stream {pipeline.name} --available-now`, then run forget again"
+        )
+
+
+def _unread(tables: PipelineTables, pipeline: Pipeline, position: Position) -> tuple[int, ...]:
+    """Return the unread versions with data if one of them changed rows; otherwise none."""
+    # A source that can no longer be read can't bring the key back.
+    with suppress(Refused):
+        log = open_source(pipeline.source, tables.warehouse)
+        log.check(position)
+        commits = list(log.unread(position.version))
+        if commits and commits[0].changes and position.files and commits[0].version == position.version + 1:
+            # Its correction is complete; only the watermark has yet to move.
+            commits = commits[1:]
+        if isinstance(log, ChangingSource) and any(commit.changes for commit in commits):
+            return tuple(commit.version for commit in commits)
+    return ()

@@ -10,6 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.ask.history import has_history
+from tidegate.pipelines.correct.corrections import reopen
+from tidegate.pipelines.correct.recompute_plan import Selection, check_reopenable
+from tidegate.pipelines.correct.reopen import ReopenedRows, check_windows_exist, reopen_possible
 from tidegate.pipelines.definition import late as late_table
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.config import Config
@@ -18,7 +21,6 @@ from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.definition.row_sets import comparable, distinct
 from tidegate.pipelines.engine.choose import require_engine
-from tidegate.pipelines.epoch.recompute_plan import Selection, check_reopenable
 from tidegate.pipelines.errors import LeaseHeld, UsageError
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease
@@ -31,9 +33,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, rows_of
 from tidegate.pipelines.project.progress import Teller
-from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.run.driver import Patience, drive
-from tidegate.pipelines.run.reopen import ReopenedRows, check_windows_exist, reopen_possible
+from tidegate.pipelines.run.drive import Patience, drive
 from tidegate.pipelines.run.stream import ENDS_BY_ITSELF
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import MAX_TIMESTAMP, show_duration, show_millis

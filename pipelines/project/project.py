@@ -837,7 +837,7 @@ class Project:
                 reopened.
             LeaseHeld: another driver is running the pipeline.
         """
-        from tidegate.pipelines.epoch.recompute_plan import Selection
+        from tidegate.pipelines.correct.recompute_plan import Selection
         from tidegate.pipelines.project.given import key_text, millis_of
         from tidegate.pipelines.project.late import late_reopen
 

@@ -17,6 +17,7 @@ from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.choose import engine_of, require_engine
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, TidegateError, UsageError
 from tidegate.pipelines.ledger.host import Heartbeat, system_clock
@@ -30,7 +31,7 @@ from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Shown
 from tidegate.pipelines.project.backfill import check_first_run, corrected, emitted_text, read
 from tidegate.pipelines.project.progress import Teller
-from tidegate.pipelines.run.driver import Driver, Patience, drive
+from tidegate.pipelines.run.drive import Patience, drive
 from tidegate.pipelines.run.epoch_log import EpochLog
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stopping import StopRequest

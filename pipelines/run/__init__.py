@@ -1,1 +1,1 @@
-"""Runs of a pipeline: backfill, replay and stream; the driver with its lease; maintenance between epochs."""
+"""Runs of a pipeline: backfill, replay and stream; the lease of a run; maintenance between epochs."""

@@ -15,7 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from tidegate.pipelines.correct.corrections import correct_since, first_changed, has_changes
 from tidegate.pipelines.definition.recorded import Position
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan_commits import plan_commits, plan_end
 from tidegate.pipelines.epoch.plan_interval import plan_interval, rows_added_since
@@ -24,8 +26,6 @@ from tidegate.pipelines.ledger.manifest import Interval, Manifest, StaleInterval
 from tidegate.pipelines.ledger.snapshots.compatibility import ready
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, lineage, read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.run.corrections import correct_since, first_changed, has_changes
-from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.intervals import describe
 from tidegate.pipelines.run.next_commits import UNREAD, EpochLimits, next_commits
 from tidegate.pipelines.run.rerun import History, bounds

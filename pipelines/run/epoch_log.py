@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from tidegate.pipelines.definition.counters import RETRACTED, ROWS_GONE, ROWS_OUT, filtered, fired
@@ -126,41 +125,3 @@ def _iso(time: Millis) -> str | None:
     if not MIN_TIMESTAMP < time < MAX_TIMESTAMP:
         return None
     return from_millis(time).isoformat(timespec="milliseconds")
-
-
-_STEPS = {"planned": "plan", "operated": "operate", "committed": "commit"}
-"""Steps by the message with which the driver reports their completion. Any other message belongs to `publish`."""
-
-
-@dataclass
-class StepTimes:
-    """The clock of one driver's epochs.
-
-    Args:
-        clock: returns seconds from a monotonic clock.
-    """
-
-    clock: Callable[[], float] = perf_counter
-    newest: dict[str, float] = field(default_factory=dict, init=False)
-    """Seconds by step of the newest epoch that was published."""
-    _seconds: dict[str, float] = field(default_factory=dict, init=False)
-    _since: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._since = self.clock()
-
-    def begin(self) -> None:
-        """Begin the plan of an epoch. Time before this call belongs to no epoch."""
-        self._seconds, self._since = {}, self.clock()
-
-    def note(self, done: str) -> None:
-        """Record that a step, or a part of it, is completed."""
-        now, step = self.clock(), _STEPS.get(done, "publish")
-        self._seconds[step] = self._seconds.get(step, 0.0) + now - self._since
-        self._since = now
-
-    def end(self) -> dict[str, float]:
-        """End the epoch, and return its seconds by step. The next epoch begins."""
-        self.newest = self._seconds
-        self.begin()
-        return self.newest

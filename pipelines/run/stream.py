@@ -14,15 +14,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from tidegate.pipelines.correct.corrections import correct_commit
+from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.correct.reopen import reopen_possible
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.config.cron import has_tick
 from tidegate.pipelines.definition.recorded import Position
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, plan_clock, plan_commits, plan_end
 from tidegate.pipelines.epoch.plan_interval import plan_hand_over
-from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import LeaseHeld, TidegateError
 from tidegate.pipelines.failures import reported_as
 from tidegate.pipelines.ledger.manifest import Manifest
@@ -33,10 +36,7 @@ from tidegate.pipelines.ledger.snapshots.retention import Retention, is_worthwhi
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogMemory
-from tidegate.pipelines.run.corrections import correct_commit
-from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.next_commits import UNREAD, Ends, EpochLimits, next_commits
-from tidegate.pipelines.run.reopen import reopen_possible
 from tidegate.pipelines.storage.credentials import masked
 from tidegate.windowing.time import Millis, positive_millis
 

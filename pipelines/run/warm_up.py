@@ -15,7 +15,7 @@ from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.spark import jvm
 from tidegate.pipelines.engine.spark.class_archive import options_to_make
 from tidegate.pipelines.run.backfill import backfill
-from tidegate.pipelines.run.driver import drive
+from tidegate.pipelines.run.drive import drive
 from tidegate.pipelines.run.intervals import cut
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.sources.delta.description import DeltaSource

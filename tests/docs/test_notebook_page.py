@@ -18,7 +18,7 @@ import pytest
 from tests.docs.notebooks import code_cells, executed
 from tests.docs.step_tables import BLOCK
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.epoch.arrivals import Arrivals
+from tests.pipelines.correct.arrivals import Arrivals
 from tidegate import Project
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.project import project as facade

@@ -16,12 +16,12 @@ from tests.expectations.broken import broken_by_rules
 from tests.expectations.test_from_the_last_proof import checked
 from tests.lake import Clock, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.epoch.arrivals import NOW, Arrivals
+from tests.pipelines.correct.arrivals import NOW, Arrivals
 from tidegate.expectations.ledger import ELEMENTS
 from tidegate.expectations.pinned import Pinned, pin
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.correct.recompute_plan import Selection
 from tidegate.pipelines.definition import epochs
-from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.restore import restore

@@ -18,7 +18,9 @@ from tests.interleavings.turns import PAST_A_LEASE, Turns
 from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import PIPELINE, STEPS, copy_of, run, source_of
 from tidegate.pipelines import DeltaSource
-from tidegate.pipelines.epoch.recompute_plan import Selection
+from tidegate.pipelines.correct.corrections import reopen
+from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots import recovery
@@ -27,8 +29,7 @@ from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.step_log import FILE
-from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.run.driver import Driver, drive
+from tidegate.pipelines.run.drive import drive
 
 COMMITS = (2, 2, 1)
 """Files of the commits of the source."""

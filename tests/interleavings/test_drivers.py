@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 from tests.interleavings.drivers import TURNS, Drivers, crashes, drawn, orders, program
 from tests.interleavings.turns import Turns
 from tests.recovery.arrivals import STEPS, copy_of
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.ledger.snapshots import commit as snapshot_step
 from tidegate.pipelines.ledger.snapshots import publish as publish_step
-from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.storage.warehouse import Warehouse, path_of
 
 pytestmark = pytest.mark.recovery

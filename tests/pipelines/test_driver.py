@@ -17,10 +17,11 @@ import pytest
 from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from tidegate.pipelines.engine.spark import session
+from tidegate.pipelines.epoch.driver import StepTimes
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, LeaseHeld, Refused, TidegateError
 from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease
-from tidegate.pipelines.run.driver import Patience, drive
-from tidegate.pipelines.run.epoch_log import EpochLog, StepTimes
+from tidegate.pipelines.run.drive import Patience, drive
+from tidegate.pipelines.run.epoch_log import EpochLog
 from tidegate.windowing.time import to_millis
 
 

@@ -24,7 +24,8 @@ from tests.expectations.broken import broken_by_rules
 from tests.lake import LOCAL, Clock, Lake, at
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.epoch.recompute_plan import Selection
+from tidegate.pipelines.correct.corrections import reopen
+from tidegate.pipelines.correct.recompute_plan import Selection
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import state_rows
 from tidegate.pipelines.ledger.snapshots.restore import restore
@@ -33,7 +34,6 @@ from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
 from tidegate.pipelines.observe.report.run import read_run
 from tidegate.pipelines.project.cli import run as tidegate
-from tidegate.pipelines.run.corrections import reopen
 from tidegate.windowing import (
     Count,
     EventTimeSessionWindows,

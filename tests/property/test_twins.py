@@ -30,7 +30,8 @@ from tests.twins import twin_of
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.ask.waiting import open_windows
-from tidegate.pipelines.epoch.recompute_plan import Selection
+from tidegate.pipelines.correct.corrections import reopen
+from tidegate.pipelines.correct.recompute_plan import Selection
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import state_rows
 from tidegate.pipelines.ledger.snapshots.restore import restore
@@ -38,7 +39,6 @@ from tidegate.pipelines.ledger.snapshots.retention import prune
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
 from tidegate.pipelines.ledger.tables.keys import digests
 from tidegate.pipelines.project.cli import run as tidegate
-from tidegate.pipelines.run.corrections import reopen
 from tidegate.windowing import (
     Count,
     EventTimeSessionWindows,

@@ -18,13 +18,13 @@ from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch import commit as commit_step
 from tidegate.pipelines.epoch import event_times
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest
 from tidegate.pipelines.ledger.snapshots import publish as publish_step
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
-from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing.time import MIN_TIMESTAMP
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from subprocess import run as run_process
 
 from tests.lake import DAY0, LOCAL, Clock, Lake
-from tests.pipelines.changes.pipelines import HOUR, PIPELINES
+from tests.pipelines.correct.pipelines import HOUR, PIPELINES
 from tests.recovery.killing import killing_after
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.config import WindowsTable

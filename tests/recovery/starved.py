@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 
 from tests.recovery.arrivals import PIPELINE
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.project import cli
-from tidegate.pipelines.run.driver import Driver
 
 _BLOCK = 100_000_000
 

@@ -16,9 +16,9 @@ from tests.lake import DAY0, LOCAL, Lake, Row, at, session_pipeline
 from tests.recovery.arrivals import STEPS, Crash, differences, outcome
 from tidegate.pipelines.epoch import commit as commit_step
 from tidegate.pipelines.epoch import operate as operate_step
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.backfill import backfill
-from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.intervals import cut, parse_slice
 
 if TYPE_CHECKING:

@@ -22,12 +22,12 @@ from tests.pipelines.project.test_each_computation import COMPUTES
 from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, rows_of, run
 from tests.recovery.test_equality import HOUR, MINUTE, PIPELINES, SUMS, arrive, commits_come_hourly, put_back
 from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines.correct.corrections import reopen
+from tidegate.pipelines.correct.recompute_plan import Selection
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.engine.spark.engine import SparkEngine
 from tidegate.pipelines.epoch import exchange
-from tidegate.pipelines.epoch.recompute_plan import Selection
-from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.windowing import (
     CalendarEventTimeWindows,

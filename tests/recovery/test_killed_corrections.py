@@ -16,18 +16,18 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.lake import DAY0, LOCAL, Clock, Lake
-from tests.pipelines.changes.lakes import HOURS, overwritten, two_users
-from tests.pipelines.changes.pipelines import HOUR, PIPELINES
-from tests.pipelines.changes.walks import Walk
+from tests.pipelines.correct.lakes import HOURS, overwritten, two_users
+from tests.pipelines.correct.pipelines import HOUR, PIPELINES
+from tests.pipelines.correct.walks import Walk
 from tests.pipelines.sources.changing import Changing
 from tests.recovery.arrivals import STEPS
 from tests.recovery.correcting import HOURS_BEFORE, Task, killed, pipeline_of, work
 from tests.recovery.test_kills import victim
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.config import WindowsTable
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.run.backfill import backfill
-from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.run.intervals import cut
 from tidegate.windowing.time import to_millis
 

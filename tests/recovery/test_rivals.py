@@ -19,6 +19,7 @@ from deltalake.schema import PrimitiveType
 from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import PIPELINE, STEPS, Runs, copy_of, differences, outcome, rows_of, run
 from tidegate.pipelines.definition import state
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.errors import LEASE_HELD, REFUSED, LeaseHeld, Refused, TidegateError
 from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease
 from tidegate.pipelines.ledger.snapshots import commit as snapshot_step
@@ -27,7 +28,6 @@ from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables import commits
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
-from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.storage.warehouse import path_of
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from tests.conftest import SPARK_SETTINGS
 from tests.lake import Clock, Lake
-from tests.pipelines.changes.lakes import HOURS
+from tests.pipelines.correct.lakes import HOURS
 from tests.recovery import arrivals
 from tests.recovery.killing import killing_after
 from tidegate.pipelines.definition.config import WindowsTable
-from tidegate.pipelines.run.driver import drive
+from tidegate.pipelines.run.drive import drive
 from tidegate.pipelines.run.stream import Stream
 
 

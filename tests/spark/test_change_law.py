@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tests.lake import DAY0, EVENTS, LOCAL, Clock, Lake
-from tests.pipelines.changes.pipelines import PIPELINES
-from tests.pipelines.changes.walks import Walk, operator
+from tests.pipelines.correct.pipelines import PIPELINES
+from tests.pipelines.correct.walks import Walk, operator
 from tests.pipelines.sources.changing import USERS, Changing, Seen
 from tests.pipelines.sources.test_change_feed import check
 from tidegate.pipelines.definition.config import WindowsTable

@@ -12,12 +12,12 @@ from deltalake import write_deltalake
 
 from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.correct.corrections import reopen
+from tidegate.pipelines.correct.recompute_plan import Selection
 from tidegate.pipelines.epoch.commit import commit
-from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
-from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import Count, SlidingEventTimeWindows, TumblingEventTimeWindows, Windows

@@ -21,7 +21,7 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.epoch.observer import unobserved
 from tidegate.pipelines.epoch.user_code import LONGEST_TEXT, MOST_PER_KEY
 from tidegate.pipelines.errors import Refused, TidegateError, UserCodeFailed
-from tidegate.pipelines.run.driver import drive
+from tidegate.pipelines.run.drive import drive
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import (
     Aggregate,

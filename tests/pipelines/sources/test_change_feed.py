@@ -14,11 +14,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.lake import DAY0, EVENTS, LOCAL, Clock, Lake, at
-from tests.pipelines.changes.lakes import HOURS
+from tests.pipelines.correct.lakes import HOURS
+from tests.pipelines.correct.test_changed_rows import opened, seen
 from tests.pipelines.sources.changing import Changing
-from tests.pipelines.sources.test_changed_rows import opened, seen
+from tidegate.pipelines.correct.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.definition.event_columns import STATUS
-from tidegate.pipelines.epoch.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import ChangedFiles
 from tidegate.pipelines.sources.delta.changes import Changes

@@ -17,12 +17,12 @@ from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.config import Config, MetricsSettings, PipelineEntry
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.epoch.observer import Observer
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.observe.metrics import catalog
 from tidegate.pipelines.observe.metrics.meter import Meter
 from tidegate.pipelines.observe.metrics.open import check_metrics, measured
-from tidegate.pipelines.run.driver import Driver
 from tidegate.windowing.columnar import choose_operator
 from tidegate.windowing.compute import Compute
 

@@ -151,7 +151,7 @@ def test_a_store_that_fails_when_only_metrics_read_it_ends_no_backfill(
     def away(tables: PipelineTables) -> None:
         raise StoreFailed("the store does not answer")
 
-    monkeypatch.setattr("tidegate.pipelines.run.driver.read_snapshot", away)
+    monkeypatch.setattr("tidegate.pipelines.epoch.driver.read_snapshot", away)
     pipeline = hourly_pipeline()
     with measured_driver(lake, pipeline) as (driver, read):
         list(backfill(driver, cut(at("08:00"), at("20:00"), relativedelta(hours=6))))

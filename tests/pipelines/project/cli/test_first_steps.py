@@ -54,7 +54,7 @@ def test_a_command_without_its_pipeline_says_why_none_can_be_listed(project: Pro
 def test_a_source_that_does_not_exist_is_refused_before_spark_starts(
     project: Project, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("tidegate.pipelines.run.driver.engine_of", lambda *given: pytest.fail("Spark starts"))
+    monkeypatch.setattr("tidegate.pipelines.run.drive.engine_of", lambda *given: pytest.fail("Spark starts"))
     told = project.says(3, f"source table {project.folder}/warehouse/events does not exist", *command)
     assert "or `warehouse` in tidegate.toml" in told
 

@@ -6,31 +6,27 @@ for progress on the screen, or for tests that stop between any two. Metrics coun
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
 from tidegate.pipelines.definition import epochs, windows
-from tidegate.pipelines.definition.config import Config, WindowsTable
-from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_of
-from tidegate.pipelines.definition.pipeline import Pipeline, operator_of
-from tidegate.pipelines.engine.choose import engine_of
-from tidegate.pipelines.epoch.observer import Observe, Observer, unobserved
-from tidegate.pipelines.errors import LeaseHeld, Refused, Stopped, StoreFailed
+from tidegate.pipelines.definition.config import WindowsTable
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.epoch.observer import Observer
+from tidegate.pipelines.errors import Refused, Stopped, StoreFailed
 from tidegate.pipelines.failures import reported_as
 from tidegate.pipelines.ledger.host import system_clock
-from tidegate.pipelines.ledger.lease import Lease, LeaseRow
+from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, Handles, PipelineTables
-from tidegate.pipelines.run.epoch_log import StepTimes
-from tidegate.pipelines.run.work_folder import clean_artifacts, clean_work, remove_leftovers
 from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.time import Millis
 
@@ -41,8 +37,43 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str], None]
 
-_ENGINE_ENDS_WITHIN = 1.0
-"""Seconds to wait, after an error, to see whether the engine's process ends and so was its cause."""
+
+_STEPS = {"planned": "plan", "operated": "operate", "committed": "commit"}
+"""Steps by the message with which the driver reports their completion. Any other message belongs to `publish`."""
+
+
+@dataclass
+class StepTimes:
+    """The clock of one driver's epochs.
+
+    Args:
+        clock: returns seconds from a monotonic clock.
+    """
+
+    clock: Callable[[], float] = perf_counter
+    newest: dict[str, float] = field(default_factory=dict, init=False)
+    """Seconds by step of the newest epoch that was published."""
+    _seconds: dict[str, float] = field(default_factory=dict, init=False)
+    _since: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._since = self.clock()
+
+    def begin(self) -> None:
+        """Begin the plan of an epoch. Time before this call belongs to no epoch."""
+        self._seconds, self._since = {}, self.clock()
+
+    def note(self, done: str) -> None:
+        """Record that a step, or a part of it, is completed."""
+        now, step = self.clock(), _STEPS.get(done, "publish")
+        self._seconds[step] = self._seconds.get(step, 0.0) + now - self._since
+        self._since = now
+
+    def end(self) -> dict[str, float]:
+        """End the epoch, and return its seconds by step. The next epoch begins."""
+        self.newest = self._seconds
+        self.begin()
+        return self.newest
 
 
 @dataclass
@@ -144,7 +175,7 @@ class Driver:
 
         self.step("planned")
         log_step("planned", plan.epoch, plan.kind)
-        began = time.perf_counter()
+        began = perf_counter()
         epoch = f"epoch {plan.epoch} of {self.pipeline.name}"
         with reported_as(
             f"{epoch} can't be computed", "Nothing of the epoch was committed; fix the cause and run again"
@@ -156,7 +187,7 @@ class Driver:
         with reported_as(
             f"{epoch} can't be committed", "Fix the cause and run again: the run continues from the newest snapshot"
         ):
-            phases = {"operate": round(time.perf_counter() - began, 3)}
+            phases = {"operate": round(perf_counter() - began, 3)}
             manifest = commit(plan, outcomes, phases, self.engine.name)
         self.step("committed")
         self.publish(manifest)
@@ -214,104 +245,3 @@ class Driver:
         if published:
             self.times.note(f"published {windows.NAME}")
             self.tell(f"published {windows.NAME}")
-
-
-@contextmanager
-def drive(
-    config: Config,
-    pipeline: Pipeline,
-    command: str,
-    engine: Engine | None = None,
-    clock: Callable[[], Millis] = system_clock,
-    tell: Tell = lambda step: None,
-    wait: Callable[[LeaseRow], bool] = lambda holder: False,
-    observe: Observe = unobserved,
-) -> Iterator[Driver]:
-    """Enter a driver that holds the lease. Without `engine`, it starts the project's engine, which ends with it.
-
-    Args:
-        config: the project.
-        pipeline: the pipeline.
-        command: name of the driver's work in the lease, shown to people who inspect it.
-        engine: an engine to use, which stays open.
-        clock: returns the current time, int64 epoch milliseconds.
-        tell: called with the name of each completed step.
-        wait: called while another driver holds the lease; returns True to try again.
-        observe: returns a context manager of the run's observer, before the lease is taken.
-
-    Raises:
-        LeaseHeld: another driver runs the pipeline.
-        UsageError: a folder that tidegate.toml names can't be created, or a library that its metrics need is not
-            installed.
-    """
-    from tidegate.pipelines.definition.binding import check_windows
-
-    entry = config.pipelines.get(pipeline.name)
-    wanted = None if entry is None else entry.windows
-    if wanted is not None:
-        check_windows(pipeline, wanted)
-    config.make_folders()
-    observing = observe(config, pipeline.name, operator_of(pipeline), clock)
-    clean_work(config.work_folder, config.retain_work_days, clock())
-    tables = PipelineTables(warehouse_of(config), pipeline.name)
-    with (
-        Lease(tables, command, clock, wait) as lease,
-        observing as metrics,
-    ):
-        if not config.shares_work:
-            clean_artifacts(artifacts_of(config), config.retain_work_days, clock())
-        # Only a driver of the same pipeline in an older version could be using such a folder.
-        remove_leftovers(config.work_folder, pipeline.name)
-        if engine is None:
-            running = engine_of(config, f"{command} {pipeline.name}", lambda: driver.tell("starting Spark"))
-        else:
-            running = engine
-        driver = Driver(running, tables, pipeline, lease, clock, tell, metrics, windows=wanted)
-        try:
-            yield driver
-        except Exception as error:
-            if not isinstance(error, LeaseHeld):
-                running.check(error, _ENGINE_ENDS_WITHIN)
-            raise
-        finally:
-            if engine is None:
-                running.close()
-
-
-_WAIT_SECONDS = 1.0
-
-
-@dataclass
-class Patience:
-    """Decides whether a command keeps waiting for the lease. It is called at each attempt to take the lease.
-
-    Args:
-        seconds: longest time to wait, starting now.
-        command: the only kind of work in the lease to wait for.
-        tell: called once for each holder that this waits for.
-        is_ended: returns True once the command should stop waiting.
-        timer: returns seconds from a monotonic clock.
-        sleep: waits for a number of seconds.
-    """
-
-    seconds: float
-    command: str
-    tell: Callable[[str], None]
-    is_ended: Callable[[], bool] = lambda: False
-    timer: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    _until: float = field(init=False)
-    _announced: set[str] = field(default_factory=set, init=False)
-
-    def __post_init__(self) -> None:
-        self._until = self.timer() + self.seconds
-
-    def __call__(self, holder: LeaseRow) -> bool:
-        """Wait a second and return True, or return False immediately if there is nothing to wait for."""
-        if holder.command != self.command or self.timer() >= self._until or self.is_ended():
-            return False
-        if holder.run not in self._announced:
-            self._announced.add(holder.run)
-            self.tell(f"waiting for {holder}")
-        self.sleep(_WAIT_SECONDS)
-        return True

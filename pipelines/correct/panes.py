@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.correct.spans import END, START, islands, spans_of
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
-from tidegate.pipelines.epoch.spans import END, START, islands, spans_of
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import Key, are_in, are_of_key
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables

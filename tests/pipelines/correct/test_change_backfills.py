@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from tests.commit_times import vacuum_with_no_hours
 from tests.expectations.broken import broken_in
 from tests.lake import LOCAL, Lake, at
-from tests.pipelines.changes.lakes import HOURS, SESSIONS, newest, two_users
+from tests.pipelines.correct.lakes import HOURS, SESSIONS, newest, two_users
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
 

@@ -9,11 +9,11 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.correct.changed_rows import ChangedRows
+from tidegate.pipelines.correct.spans import islands
 from tidegate.pipelines.definition.pipeline import Pipeline, order_seen_by
-from tidegate.pipelines.epoch.changed_rows import ChangedRows
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan
-from tidegate.pipelines.epoch.spans import islands
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.manifest import Manifest, Reopening
 from tidegate.pipelines.ledger.tables.keys import key_groups

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.commit_times import vacuum_with_no_hours
 from tests.expectations.broken import broken_in
 from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline, session_pipeline
-from tests.pipelines.changes.lakes import (
+from tests.pipelines.correct.lakes import (
     CORRECTING,
     HOURS,
     SESSIONS,

@@ -14,10 +14,10 @@ import pytest
 
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.epoch.arrivals import Arrivals
+from tests.pipelines.correct.arrivals import Arrivals
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.correct.recompute_plan import Selection
 from tidegate.pipelines.definition import results
-from tidegate.pipelines.epoch.recompute_plan import Selection
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.intervals import parse_moment
 from tidegate.windowing import (

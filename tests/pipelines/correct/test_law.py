@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.lake import DAY0
-from tests.pipelines.changes.pipelines import HOUR, PIPELINES
-from tests.pipelines.changes.walks import operator, walking
+from tests.pipelines.correct.pipelines import HOUR, PIPELINES
+from tests.pipelines.correct.walks import operator, walking
 from tests.pipelines.looping import Waits
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut

@@ -18,15 +18,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.correct.recompute_plan import RecomputePlan, Work
+from tidegate.pipelines.correct.spans import END, START
 from tidegate.pipelines.definition import results, state
 from tidegate.pipelines.definition.event_columns import COMMIT, LAST_TIME, TIME
 from tidegate.pipelines.epoch.exchange import joined
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.operate import job_of
 from tidegate.pipelines.epoch.plan import files_of
-from tidegate.pipelines.epoch.recompute_plan import RecomputePlan, Work
 from tidegate.pipelines.epoch.shard import Receive, ShardOutcome, raise_named, run_operator
-from tidegate.pipelines.epoch.spans import END, START
 from tidegate.pipelines.ledger.tables.files import read_state, write_rows
 from tidegate.pipelines.ledger.tables.keys import are_in, key_groups
 from tidegate.windowing.columnar.slices import open_windows

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from tests.expectations.broken import broken_by_rules
 from tests.lake import LOCAL, Clock, Lake, at
-from tests.pipelines.changes.lakes import HOURS, SESSIONS, crashed_after, newest, two_users
+from tests.pipelines.correct.lakes import HOURS, SESSIONS, crashed_after, newest, two_users
 from tests.recovery.arrivals import STEPS
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline

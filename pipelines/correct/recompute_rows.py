@@ -20,21 +20,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.correct.correct import RecomputeJob
+from tidegate.pipelines.correct.passed import missed_windows
+from tidegate.pipelines.correct.recompute_plan import RecomputePlan, Selection
+from tidegate.pipelines.correct.spans import END, START, islands
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition.column_names import input_rows
 from tidegate.pipelines.definition.counters import VERSIONS_SKIPPED
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, KEY_PREFIX, TIME, plain
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.engine.base import Engine
-from tidegate.pipelines.epoch.correct import RecomputeJob
 from tidegate.pipelines.epoch.exchange import is_exchange_cheaper
 from tidegate.pipelines.epoch.file_slices import files_within, of_version, parts_of
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.operate import Reads, run_shards
-from tidegate.pipelines.epoch.passed import missed_windows
-from tidegate.pipelines.epoch.recompute_plan import RecomputePlan, Selection
 from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of
-from tidegate.pipelines.epoch.spans import END, START, islands
 from tidegate.pipelines.errors import ChangesSkipped, Refused, RowsRewritten, SourceFileMissing, TidegateError
 from tidegate.pipelines.failures import reported_as
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, of_line

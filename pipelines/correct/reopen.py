@@ -19,18 +19,18 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.correct.corrections import reopen
+from tidegate.pipelines.correct.recompute_plan import Selection, check_reopenable
+from tidegate.pipelines.correct.spans import have_window
 from tidegate.pipelines.definition import late
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.definition.pipeline import Pipeline
-from tidegate.pipelines.epoch.recompute_plan import Selection, check_reopenable
-from tidegate.pipelines.epoch.spans import have_window
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.errors import NotReopenable, NoWindow
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.head import required
 from tidegate.pipelines.ledger.tables.keys import are_of_key, key_of_texts
 from tidegate.pipelines.ledger.tables.late_rows import within
-from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import Millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis

@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
+from tidegate.pipelines.correct.affected import plan_recompute
+from tidegate.pipelines.correct.changed_rows import ChangedRows
+from tidegate.pipelines.correct.correct import BEYOND
+from tidegate.pipelines.correct.recompute_plan import Asked, RecomputePlan
+from tidegate.pipelines.correct.recompute_rows import SourceRows
 from tidegate.pipelines.definition import late, rejects, results, state
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.counters import REOPENED, RETRACTED, ROWS_GONE, ROWS_OUT
 from tidegate.pipelines.definition.event_columns import STATUS
 from tidegate.pipelines.definition.window_shape import kept_facts, kept_shape
-from tidegate.pipelines.epoch.affected import plan_recompute
-from tidegate.pipelines.epoch.changed_rows import ChangedRows
 from tidegate.pipelines.epoch.closed import closed_through_of, raised_lateness_of
-from tidegate.pipelines.epoch.correct import BEYOND
 from tidegate.pipelines.epoch.plan import EpochPlan
-from tidegate.pipelines.epoch.recompute_plan import Asked, RecomputePlan
-from tidegate.pipelines.epoch.recompute_rows import SourceRows
 from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard
 from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, manifest_without_input, remaining

@@ -15,14 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition import late
-from tidegate.pipelines.definition.binding import BoundPipeline
-from tidegate.pipelines.definition.event_columns import FIRST_TIME, KEY_PREFIX, LAST_TIME, TIME, VALUE_PREFIX
-from tidegate.pipelines.definition.row_sets import distinct
-from tidegate.pipelines.epoch.changed_rows import ChangedRows
-from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, partitions_of, times_of
-from tidegate.pipelines.epoch.file_measure import SliceCounts
-from tidegate.pipelines.epoch.panes import (
+from tidegate.pipelines.correct.changed_rows import ChangedRows
+from tidegate.pipelines.correct.panes import (
     NearPanes,
     are_among,
     emitted_spans,
@@ -33,8 +27,7 @@ from tidegate.pipelines.epoch.panes import (
     to_retract,
     whole_panes,
 )
-from tidegate.pipelines.epoch.plan import EpochPlan, clock_of
-from tidegate.pipelines.epoch.recompute_plan import (
+from tidegate.pipelines.correct.recompute_plan import (
     Asked,
     RecomputePlan,
     Selection,
@@ -42,8 +35,8 @@ from tidegate.pipelines.epoch.recompute_plan import (
     check_reopenable,
     windows_of,
 )
-from tidegate.pipelines.epoch.recompute_rows import SourceRows
-from tidegate.pipelines.epoch.spans import (
+from tidegate.pipelines.correct.recompute_rows import SourceRows
+from tidegate.pipelines.correct.spans import (
     END,
     START,
     affected_sessions,
@@ -53,6 +46,13 @@ from tidegate.pipelines.epoch.spans import (
     spans_of,
     windows_at,
 )
+from tidegate.pipelines.definition import late
+from tidegate.pipelines.definition.binding import BoundPipeline
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, KEY_PREFIX, LAST_TIME, TIME, VALUE_PREFIX
+from tidegate.pipelines.definition.row_sets import distinct
+from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, partitions_of, times_of
+from tidegate.pipelines.epoch.file_measure import SliceCounts
+from tidegate.pipelines.epoch.plan import EpochPlan, clock_of
 from tidegate.pipelines.errors import KeyNotRecorded, OtherTimes
 from tidegate.pipelines.ledger.manifest import Interval, Reopening, Shard
 from tidegate.pipelines.ledger.snapshots.erased import forgotten_marks

@@ -16,14 +16,13 @@ from tests.commit_times import date_commit, newest_entry
 from tests.conditions import CONDITIONS, is_kept
 from tests.lake import DAY0, LOCAL, Clock, Lake, Row, hourly_pipeline
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.correct import affected, corrections, passed
+from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.correct.recompute_rows import SourceRows
+from tidegate.pipelines.correct.reopen import reopen_possible
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.engine.base import Engine
-from tidegate.pipelines.epoch import affected, passed
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.recompute_plan import Selection
-from tidegate.pipelines.epoch.recompute_rows import SourceRows
-from tidegate.pipelines.run import corrections
-from tidegate.pipelines.run.reopen import reopen_possible
 from tidegate.windowing import (
     CalendarEventTimeWindows,
     Count,

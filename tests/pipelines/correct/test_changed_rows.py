@@ -21,8 +21,8 @@ from tests.hand_made import HandMade, column
 from tests.lake import DAY0, EVENTS, LOCAL, Clock, Lake, at, hourly_pipeline
 from tests.pipelines.sources.changing import Changing
 from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines.correct.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.definition.event_columns import KEY_PREFIX, LAST_TIME, STATUS, TIME, VALUE_PREFIX
-from tidegate.pipelines.epoch.changed_rows import ChangedRows, changed_rows
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.parquet_reader import SourceParquet

@@ -16,8 +16,8 @@ from deltalake import write_deltalake
 from tests.commit_times import vacuum_with_no_hours
 from tests.expectations.broken import broken_in
 from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline
-from tests.pipelines.changes.lakes import CORRECTING, HOURS, SESSIONS, Crash, crash_after
-from tests.pipelines.changes.walks import operator
+from tests.pipelines.correct.lakes import CORRECTING, HOURS, SESSIONS, Crash, crash_after
+from tests.pipelines.correct.walks import operator
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.run.backfill import backfill

@@ -12,15 +12,15 @@ from deltalake import DeltaTable
 from tests.commit_times import vacuum_with_no_hours
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
-from tests.pipelines.changes.lakes import Crash, crash_after
-from tests.pipelines.epoch.arrivals import NOW, Arrivals
+from tests.pipelines.correct.arrivals import NOW, Arrivals
+from tests.pipelines.correct.lakes import Crash, crash_after
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.epoch.recompute_plan import Selection, check_reopenable
+from tidegate.pipelines.correct.corrections import reopen
+from tidegate.pipelines.correct.recompute_plan import Selection, check_reopenable
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.tables.compaction import compact
-from tidegate.pipelines.run.corrections import reopen
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.windowing import (
     Count,

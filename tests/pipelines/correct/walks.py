@@ -19,24 +19,24 @@ import pyarrow as pa
 import pytest
 
 from tests.lake import DAY0, EVENTS, LOCAL, Clock, Lake, conserved
-from tests.pipelines.changes.pipelines import PIPELINES
+from tests.pipelines.correct.pipelines import PIPELINES
 from tests.pipelines.observe.metrics.measuring import Read, counted
 from tests.pipelines.sources.changing import USERS, Changing, Seen
 from tests.pipelines.standing import check_windows
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
+from tidegate.pipelines.correct.corrections import reopen
+from tidegate.pipelines.correct.recompute_plan import Selection
 from tidegate.pipelines.definition import epochs, late, rejects, results
 from tidegate.pipelines.definition.binding import has_windows
 from tidegate.pipelines.definition.config import WindowsTable
 from tidegate.pipelines.epoch import shard
-from tidegate.pipelines.epoch.recompute_plan import Selection
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.ledger import lease
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.observe.metrics.catalog import COUNTERS
-from tidegate.pipelines.run.corrections import reopen
-from tidegate.pipelines.run.driver import Driver
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import Accumulation, CumulateEventTimeWindows, SlidingEventTimeWindows

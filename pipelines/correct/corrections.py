@@ -11,36 +11,26 @@ Both end in one recompute: plan, operate, commit, publish. docs/the-life-of-a-co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from time import perf_counter
 
-import numpy as np
-
-from tidegate.pipelines.definition.config import Config
-from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.correct.changed_rows import ChangedRows, HeldRows, changed_rows
+from tidegate.pipelines.correct.recompute import commit_recomputed, recompute
+from tidegate.pipelines.correct.recompute_plan import Asked, Selection, check_reopenable
+from tidegate.pipelines.correct.recompute_rows import FirstRun, SourceRows
 from tidegate.pipelines.definition.counters import REOPENED
-from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, TIME
-from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.definition.recorded import Position
-from tidegate.pipelines.engine.local import LocalEngine
-from tidegate.pipelines.epoch.changed_rows import ChangedRows, HeldRows, changed_rows
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.epoch.event_times import CommitStep, partitions_of, step_of, times_of
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.recompute import commit_recomputed, recompute
-from tidegate.pipelines.epoch.recompute_plan import Asked, Selection, check_reopenable
-from tidegate.pipelines.epoch.recompute_rows import FirstRun, SourceRows
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import reported_as
-from tidegate.pipelines.ledger.manifest import Interval, Manifest
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.compatibility import migration_of, ready
-from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot, required
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, required
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.run.driver import Driver
-from tidegate.pipelines.run.rerun import History
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.commits import SourceCommit
-from tidegate.pipelines.sources.open_source import open_source
 from tidegate.windowing.time import Millis
 
 _DAY = 86_400_000
@@ -172,102 +162,6 @@ def changing_versions(source: OpenInput, position: Position) -> tuple[int, ...]:
     if isinstance(log, ChangingSource):
         return tuple(log.changing(position.version))
     return tuple(commit.version for commit in log.unread(position.version) if commit.changes)
-
-
-@dataclass(frozen=True, slots=True)
-class ChangedInterval:
-    """How many usable rows of an interval were deleted from the source, and how many were added to it.
-
-    Args:
-        interval: an interval that has run.
-        gone: number of deleted rows.
-        came: number of added rows.
-    """
-
-    interval: Interval
-    gone: int
-    came: int
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """The versions of the source that changed rows, and the intervals that these rows belong to.
-
-    Args:
-        versions: the versions.
-        intervals: the intervals in order. Windows that begin before an interval, or end after it, are corrected too.
-        by_feed: True if the source's change feed is read where available; False if files are compared.
-    """
-
-    versions: tuple[int, ...]
-    intervals: tuple[ChangedInterval, ...]
-    by_feed: bool = False
-
-
-def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
-    """Return what a backfill would correct before it runs an interval, or None if nothing changed, or for a stream.
-
-    Raises:
-        Refused: the source is not the one that was read, or its changed files no longer exist.
-    """
-    tables = PipelineTables(warehouse_of(config), pipeline.name)
-    head = read_snapshot(tables)
-    if head is None or not pipeline.inputs[0].corrects:
-        return None
-    source = OpenInput.open(LocalEngine.of(config), tables, pipeline)
-    position = source.position_of(head.manifest)
-    if position.frontier is None:
-        return None
-    versions = changing_versions(source, position)
-    if not versions:
-        return None
-    changed = changed_since(source, head, position, FirstRun.of(tables))
-    gone, came = (np.asarray(side[TIME].to_numpy(), np.int64) for side in (changed.all_deleted, changed.came))
-    intervals = []
-    for run in sorted(History.of(tables, head).ran, key=lambda run: run.interval.start):
-        start, end = run.interval.start, run.interval.end
-        counts = [int(((start <= times) & (times < end)).sum()) for times in (gone, came)]
-        if any(counts):
-            intervals.append(ChangedInterval(run.interval, *counts))
-    return Preview(versions, tuple(intervals), changed.by_feed)
-
-
-def check_read_before_forgetting(tables: PipelineTables, pipeline: Pipeline) -> None:
-    """Refuse to forget a key while a stream has several unread versions and one of them changed rows.
-
-    With a single unread version, only rows that the source still has can reappear. A backfill reads only the newest
-    version.
-
-    Raises:
-        Refused: the source must be read first; the message says how.
-    """
-    head = read_snapshot(tables)
-    table = pipeline.source.table
-    if head is None or getattr(pipeline.source, "changes", None) != "correct" or table not in head.manifest.positions:
-        return
-    position = head.manifest.positions[table]
-    unread = _unread(tables, pipeline, position) if position.frontier is None else ()
-    if len(unread) > 1:
-        raise Refused(
-            f"stream {pipeline.name!r} has not read versions {unread[0]} to {unread[-1]} of source {table} yet, which "
-            "changed rows. If an older one of them has the key, reading it would bring the key back, so nothing was "
-            f"erased. Read them first: `tidegate stream {pipeline.name} --available-now`, then run forget again"
-        )
-
-
-def _unread(tables: PipelineTables, pipeline: Pipeline, position: Position) -> tuple[int, ...]:
-    """Return the unread versions with data if one of them changed rows; otherwise none."""
-    # A source that can no longer be read can't bring the key back.
-    with suppress(Refused):
-        log = open_source(pipeline.source, tables.warehouse)
-        log.check(position)
-        commits = list(log.unread(position.version))
-        if commits and commits[0].changes and position.files and commits[0].version == position.version + 1:
-            # Its correction is complete; only the watermark has yet to move.
-            commits = commits[1:]
-        if isinstance(log, ChangingSource) and any(commit.changes for commit in commits):
-            return tuple(commit.version for commit in commits)
-    return ()
 
 
 def _changed(

@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.correct.spans import END, START, windows_at
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, TIME, plain
 from tidegate.pipelines.definition.row_sets import with_largest
 from tidegate.pipelines.epoch.event_times import times_of
 from tidegate.pipelines.epoch.file_slices import of_version
 from tidegate.pipelines.epoch.open_input import OpenInput
-from tidegate.pipelines.epoch.spans import END, START, windows_at
 from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables

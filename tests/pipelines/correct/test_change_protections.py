@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from tests.expectations.broken import broken_in
 from tests.lake import LOCAL, Clock, Lake, at, session_pipeline
-from tests.pipelines.changes.lakes import (
+from tests.pipelines.correct.lakes import (
     CORRECTING,
     HOURS,
     SESSIONS,
@@ -22,15 +22,15 @@ from tests.pipelines.changes.lakes import (
     two_users,
 )
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.epoch import panes as panes_of_plans
-from tidegate.pipelines.epoch.panes import NearPanes
+from tidegate.pipelines.correct import panes as panes_of_plans
+from tidegate.pipelines.correct.panes import NearPanes
+from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.errors import LeaseHeld, Refused
 from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease
 from tidegate.pipelines.ledger.snapshots import publish as publish_step
 from tidegate.pipelines.ledger.snapshots.forget import Forgotten, forget
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
-from tidegate.pipelines.run.corrections import check_read_before_forgetting
-from tidegate.pipelines.run.driver import Driver
+from tidegate.pipelines.project.forget import check_read_before_forgetting
 from tidegate.pipelines.run.stream import Stream
 
 NOW = 2_000_000_000_000
