@@ -74,12 +74,6 @@ class OtherWindows(NotReopenable):
     kind = "windows_of_other_size"
 
 
-class OtherTimes(NotReopenable):
-    """The event time of the row is another one since the code changed, so its former windows hold rows of that time."""
-
-    kind = "other_event_times"
-
-
 class KeyNotRecorded(NotReopenable):
     """Table late has no key columns, so that only all late rows together can be selected."""
 

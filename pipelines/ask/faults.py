@@ -22,7 +22,7 @@ from tidegate.pipelines.ask.lives import BASE, STEP, TIME, Bounds, Life
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition import state as state_table
 from tidegate.pipelines.ledger.manifest import Manifest, is_on, line_after
-from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable, left_behind, migration_of
+from tidegate.pipelines.ledger.snapshots.compatibility import left_behind, migration_of
 from tidegate.pipelines.ledger.snapshots.head import (
     Snapshot,
     list_snapshots,
@@ -133,7 +133,6 @@ def faults_of_windows(
         Refused: no window can be recomputed.
     """
     _check_plain(history)
-    check_restorable(history.source.bound, snapshot.manifest)
     names, late_rows = history.source.bound.key.names, rows_of[late.NAME]
     of_late = key_columns(late.NAME, late_rows.schema, names, history.source.bound.pipeline.derived_key)
     # Then any key with a row at the same time may own the late row.

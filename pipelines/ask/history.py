@@ -37,6 +37,7 @@ from tidegate.pipelines.epoch.open_input import OpenInput, choices_of
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commits, steps_of
 from tidegate.pipelines.errors import Refused, SourceFileMissing
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, of_line
+from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable
 from tidegate.pipelines.ledger.snapshots.erased import forgotten_marks
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot
 from tidegate.pipelines.ledger.snapshots.published import require_settled
@@ -324,6 +325,7 @@ def read_history(
     if value.watermark.reads_events:
         raise NoHistory(f"pipeline {pipeline!r}: its watermark generator sees every event, so its history is unknown")
     source = OpenInput.open(LocalEngine.of(config), tables, value)
+    check_restorable(source.bound, manifest)
     if manifest.stagger_offset is not None:
         bound = source.bound.compute
         assert isinstance(bound, Windows)

@@ -19,7 +19,6 @@ from tidegate.pipelines.ask.lives import BASE, EMITTING, PART, PLACE, STEP, TIME
 from tidegate.pipelines.definition import late, results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import are_in, key_columns, key_of_texts, named_key, rows_of_key
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
@@ -252,8 +251,6 @@ def trace(
 def _trace(config: Config, pipeline: str, key: tuple[str, ...], window: Millis | None) -> Trace:
     history = read_history(config, pipeline)
     names, schema = history.manifest.schemas.key, history.source.bound.key
-    if names != history.source.bound.schemas.key:
-        check_restorable(history.source.bound, history.manifest)
     if len(key) != len(names):
         raise UsageError(f"KEY: the key has {len(names)} column(s), {', '.join(names)}")
     value = key_of_texts(schema, key) if names else ()

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -53,7 +52,7 @@ from tidegate.pipelines.definition.row_sets import distinct
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, partitions_of, times_of
 from tidegate.pipelines.epoch.file_measure import SliceCounts
 from tidegate.pipelines.epoch.plan import EpochPlan, clock_of
-from tidegate.pipelines.errors import KeyNotRecorded, OtherTimes
+from tidegate.pipelines.errors import KeyNotRecorded
 from tidegate.pipelines.ledger.manifest import Interval, Reopening, Shard
 from tidegate.pipelines.ledger.snapshots.erased import forgotten_marks
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
@@ -74,7 +73,7 @@ from tidegate.windowing.aggregates.vectorised import Int64s
 from tidegate.windowing.assigners.base import NO_CLOCK, WindowAssigner
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.time import LONGEST_DURATION, MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 from tidegate.windowing.timestamps import as_type, epoch_millis
 from tidegate.windowing.windows import TimeWindow
 
@@ -153,8 +152,6 @@ class _Planner:
         if affected.reopening.by_key:
             _check_key_columns(epoch.bound, arrow_schema(epoch.tables.newest(late.NAME)))
         meant, wanted = is_chosen(self.late_rows, key.names, affected.reopening, self.times), affected.wanted
-        if isinstance(asked, Selection):
-            self._check_times(meant.to_numpy().astype(np.bool_))
         return RecomputePlan(
             asked=asked,
             epoch=epoch,
@@ -169,23 +166,6 @@ class _Planner:
             late_rows=self._by_shard(self.late_rows.filter(meant)),
             counts=self._counted(windows, asked) if isinstance(asked, ChangedRows) else {},
         )
-
-    def _check_times(self, meant: npt.NDArray[np.bool_]) -> None:
-        """Check that the selected late rows have the event times with which they were late.
-
-        Raises:
-            OtherTimes: the code that determines event times has changed.
-        """
-        moved = meant & (self.rows.times(self.late_rows) != self.times) if meant.any() else meant
-        if moved.any():
-            starts = np.unique(epoch_millis(self.late_rows["window_start"].filter(pa.array(moved))).drop_null())
-            name = self.epoch.bound.pipeline.name
-            raise OtherTimes(
-                f"late rows of pipeline {name!r} have another event time since the code changed (source.timestamp, "
-                "zone, unit or a column of columns=), so the windows that they were late for hold rows whose times "
-                "changed, too. Undo the change, or backfill the pipeline under another name",
-                [(start, start + 1) for start in starts.tolist()],
-            )
 
     @property
     def key(self) -> KeySchema:
@@ -379,7 +359,9 @@ def _session_spans(events: pa.Table, bound: BoundPipeline, windows: Windows) -> 
     """Return the windows that events open before they merge."""
     rows, assigner = _keyed(events, bound.key), windows.assigner
     if assigner.column_of_gaps is not None:
-        gaps = events[f"{VALUE_PREFIX}{assigner.column_of_gaps}"].cast(pa.int64())
+        # A row that other code counted may have a gap that this code rejects.
+        gaps = pc.fill_null(events[f"{VALUE_PREFIX}{assigner.column_of_gaps}"].cast(pa.int64()), 1)
+        gaps = pc.min_element_wise(pc.max_element_wise(gaps, 1), LONGEST_DURATION)
     elif assigner.gap_of_every_element is not None:
         gaps = pa.scalar(assigner.gap_of_every_element, pa.int64())
     else:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition import epochs, late, rejects
+from tidegate.pipelines.definition import late, rejects
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.column_names import input_rows
 from tidegate.pipelines.definition.columns import TIMESTAMP
@@ -35,7 +35,7 @@ from tidegate.pipelines.definition.event_columns import (
     plain,
 )
 from tidegate.pipelines.definition.row_sets import surplus
-from tidegate.pipelines.epoch.open_input import OpenInput
+from tidegate.pipelines.epoch.open_input import OpenInput, by_other_code
 from tidegate.pipelines.ledger.manifest import Manifest, of_line
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.sources.commits import ChangedFiles, FilePart
@@ -50,8 +50,17 @@ USABLE, KEY_TOO_LONG = -1, rejects.REASONS.index(rejects.KEY_TOO_LONG)
 """Status of a usable row. Other statuses are numbers of rejection reasons."""
 
 
-_OF_SETTINGS = [rejects.REASONS.index(reason) for reason in (rejects.NULL_KEY, rejects.BEFORE)]
-"""Reasons for which a row is rejected or not, depending on the settings of the code that reads it."""
+_OF_CODE = [
+    rejects.REASONS.index(reason)
+    for reason in (
+        rejects.NULL_KEY,
+        rejects.BEFORE,
+        rejects.NULL_GAP,
+        rejects.GAP_OUT_OF_RANGE,
+        rejects.VALUE_OUT_OF_RANGE,
+    )
+]
+"""Reasons for which a row is rejected or not, depending on the code that reads it."""
 
 InColumns: TypeAlias = Callable[[pa.Table, Sequence[int]], pa.Table]
 """Function from rows with all source columns and their statuses to the columns by which rows are compared."""
@@ -92,9 +101,7 @@ class HeldRows:
     @cached_property
     def is_by_other_code(self) -> bool:
         """True if other code ran in the lineage: it may have counted rows that the current code leaves out."""
-        where = of_line(self.manifest.line) & ~pc.field("stale")
-        rows = read_table(self.tables.warehouse, self.tables.newest(epochs.NAME), [epochs.FINGERPRINT], where=where)
-        return bool({*rows[epochs.FINGERPRINT].to_pylist()} - {None, self.bound.fingerprint})
+        return by_other_code(self.bound, self.tables, self.manifest) is not None
 
     def separated(self, gone: pa.Table, in_columns: InColumns, names: Sequence[str]) -> DeletedRows:
         """Separate deleted rows by the table that contains them.
@@ -106,15 +113,15 @@ class HeldRows:
         if not len(gone):
             return DeletedRows.of_no_tables(gone)
         rejected = self._read(rejects.NAME)
-        ahead = rejects.REASONS.index(rejects.AHEAD)
-        reasons = map(rejects.REASONS.index, rejected["reason"].to_pylist())
-        statuses = [USABLE if reason == ahead else reason for reason in reasons]
+        statuses = [rejects.REASONS.index(reason) for reason in rejected["reason"].to_pylist()]
+        # The rules of other code, or another commit time, may have rejected a row that is usable now.
+        names = [name for name in names if name != STATUS]
         is_left, stays = surplus(gone, in_columns(self._inputs(rejects.NAME, rejected), statuses), names)
         rejected = rejected.filter(pa.array(~stays))
         gone = gone.filter(pa.array(is_left))
         is_usable = pc.equal(gone[STATUS], USABLE)
         if not pc.all(is_usable).as_py() and self.is_by_other_code:
-            is_usable = pc.or_(is_usable, pc.is_in(gone[STATUS], pa.array(_OF_SETTINGS, pa.int8())))
+            is_usable = pc.or_(is_usable, pc.is_in(gone[STATUS], pa.array(_OF_CODE, pa.int8())))
         gone = gone.filter(is_usable)
         gone = gone.set_column(
             gone.schema.get_field_index(STATUS), STATUS, pa.repeat(pa.scalar(USABLE, pa.int8()), len(gone))

@@ -45,11 +45,10 @@ from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFil
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.pipelines.storage.warehouse import read_table
-from tidegate.windowing.aggregates.vectorised import Int64s
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.time import MIN_TIMESTAMP, Millis, iso_millis, show_millis
+from tidegate.windowing.time import Millis, iso_millis, show_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 
@@ -230,15 +229,6 @@ class SourceRows:
                 late_rows.append_column(name, column) if place < 0 else late_rows.set_column(place, name, column)
             )
         return late_rows
-
-    def times(self, late_rows: pa.Table) -> Int64s:
-        """Return the event times that the current code gives to rows of table late, int64 epoch milliseconds."""
-        bound, columns = self._source.bound, self._source.columns
-        rows = input_rows(late_rows, late.TRAILING, bound.source, bound.renamed.get(late.NAME, {}))
-        if columns.is_derived(columns.timestamp):
-            rows = self._source.derived(rows, [columns.timestamp])
-        times, valid = columns.millis(rows[columns.timestamp])
-        return times if valid is None else np.where(valid, times, MIN_TIMESTAMP)
 
     def passed(self, windows: Windows, within: Interval) -> pa.Table:
         """Return the windows that missed a row because they had passed, while another window accepted the row."""

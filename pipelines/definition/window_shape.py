@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,9 @@ from tidegate.windowing import Count
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.time import Millis
+
+_QUOTED_OR_SPACE = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)|\s+""", re.DOTALL)
+_IDENTIFIER = re.compile(r"`([^`]+)`|([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,35 @@ def kept_facts(pipeline: Pipeline) -> dict[str, Any]:
     windows = pipeline.compute
     if not isinstance(windows, Windows):
         return {}
-    return {"accumulation": windows.accumulation.value, "merges": windows.assigner.merges}
+    facts = {"accumulation": windows.accumulation.value, "merges": windows.assigner.merges}
+    return {**facts, "placed_by": _placed_by(pipeline)} if windows.assigner.is_event_time else facts
+
+
+def _placed_by(pipeline: Pipeline) -> dict[str, str]:
+    """Return what gives a row its event time and key, by field of the pipeline.
+
+    The two determine the windows of the row. Windows are computed again from the rows of the source, so a row must have
+    the same event time and key as when it was counted; otherwise two windows would count it.
+    """
+    source, columns = pipeline.source, pipeline.columns
+    given = {"source.unit": source.unit, "source.zone": source.zone}
+    return {
+        "source.timestamp": _expression(source.timestamp, columns),
+        **{field: value for field, value in given.items() if value is not None},
+        **{f"key column {name!r}": _expression(name, columns) for name in pipeline.key},
+    }
+
+
+def _expression(name: str, columns: Mapping[str, str]) -> str:
+    """Return the text from which a column of events is computed, and that of the derived columns which it may name."""
+    if name not in columns:
+        return name
+    earlier = dict(list(columns.items())[: list(columns).index(name)])
+    text = _QUOTED_OR_SPACE.sub(lambda found: found[1] or " ", columns[name]).strip()
+    if (only := _IDENTIFIER.fullmatch(text)) is not None:
+        return _expression(only[1] or only[2], earlier)
+    named = [other for other in earlier if re.search(rf"(?<!\w){re.escape(other)}(?!\w)", text, re.IGNORECASE)]
+    return "; ".join([text, *(f"{other} = {_expression(other, earlier)}" for other in named)])
 
 
 def _count_of_all_elements(windows: Windows) -> str | None:

@@ -36,10 +36,11 @@ def of_version(
     after: Manifest | None,
     since: Millis = FIRST_TIME,
     until: Millis = LAST_TIME,
+    only_ahead: bool = False,
 ) -> FileSlice:
     """Return the rows of a version with event times in `[since, until)`. In event order, they count as one commit.
 
-    Rows that the lineage of `after` rejected because their time was ahead are rejected again.
+    Rows that the lineage of `after` rejected are rejected again; with `only_ahead`, those whose time was ahead.
     """
     columns = source.columns
     active = source.log.active(columns.time_in_files or "", version, to_read=True)
@@ -49,7 +50,7 @@ def of_version(
         FilePart.of(file, 0, times.get(file.path, file.written), since, until, input=source.number, version=version)
         for file in within
     )
-    return files if after is None else source.rejecting_again(files, after)
+    return files if after is None else source.rejecting_again(files, after, only_ahead)
 
 
 def _commit_times(source: OpenInput, files: Iterable[SourceFile], version: int) -> dict[str, Millis]:
@@ -109,13 +110,13 @@ def of_interval(
 ) -> IntervalParts:
     """Return the rows of an interval, with the stragglers and the unusable rows of recent versions.
 
-    `recent` holds the versions since the parent. Without it, this is a first run, which reads all versions. Rows that
-    the lineage of `after` rejected because their time was ahead are rejected again.
+    `recent` holds the versions since the parent. Without it, this is a first run, which reads all versions, and in
+    which the code judges all rows. Rows that the lineage of `after` rejected are rejected again.
     """
-    inside = of_version(source, source.log.head, after, interval.start, interval.end)
+    inside = of_version(source, source.log.head, after, interval.start, interval.end, only_ahead=recent is None)
     if recent is None:
         # A first run reports the unusable rows of all files, regardless of their times; the same pass counts them.
-        whole = of_version(source, source.log.head, after)
+        whole = of_version(source, source.log.head, after, only_ahead=True)
         every = whole.of(replace(part, since=interval.start, until=interval.end) for part in whole.parts)
         seen = source.measure(every, with_times=False)
         return IntervalParts(

@@ -1,9 +1,9 @@
 """A pipeline's source at its newest version, from which epochs are planned, and the check of a pipeline against it.
 
-In event order, a row's time is compared with the time at which its file was written, and OPTIMIZE rewrites files. So a
-row that was rejected for a time ahead of its commit could be accepted later. Table rejects has the rejected rows with
-all their columns, so the same number of rows with equal values is rejected in every later read. The pipeline can't tell
-such rows apart anyway.
+A rejected row stays rejected, although a later read could accept it: for its time ahead of its commit, because OPTIMIZE
+writes the row again later, and for other reasons, because the code has other settings now. Table rejects has the rows
+with all their columns, so the same number of rows with equal values is rejected in every later read. The pipeline can't
+tell such rows apart anyway.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import Field, Schema
 
-from tidegate.pipelines.definition import late, rejects
+from tidegate.pipelines.definition import epochs, late, rejects
 from tidegate.pipelines.definition.binding import BoundPipeline, bind_all
 from tidegate.pipelines.definition.bound_input import BoundInput
 from tidegate.pipelines.definition.column_names import free_name, input_rows
@@ -189,9 +189,9 @@ class OpenInput:
         """Count the rows of a slice of the inputs; see `measure_files`."""
         return measure_files(files, with_rejects, self.engine, with_times)
 
-    def rejecting_again(self, files: FileSlice, after: Manifest) -> FileSlice:
-        """Mark, in rows of this input, those that a snapshot's lineage rejected because their time was ahead."""
-        rejected = self.rejected_ahead(after)
+    def rejecting_again(self, files: FileSlice, after: Manifest, only_ahead: bool = False) -> FileSlice:
+        """Mark, in rows of this input, those that a snapshot's lineage rejected and the rules might accept now."""
+        rejected = self.rejected_before(after, only_ahead)
         return files if rejected is None else rejecting_again(files, rejected, self.engine)
 
     def derived(self, rows: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -233,12 +233,18 @@ class OpenInput:
         kind = schema.field(name).type
         return pa.types.is_timestamp(kind) and kind.tz is not None
 
-    def rejected_ahead(self, manifest: Manifest) -> pa.Table | None:
-        """Return the rows of this input that a snapshot's lineage rejected because their time was ahead, or None."""
+    def rejected_before(self, manifest: Manifest, only_ahead: bool = False) -> pa.Table | None:
+        """Return the rows of this input that a snapshot's lineage rejected and the rules might accept now, or None.
+
+        They are the rows whose time was ahead, and, unless `only_ahead`, rows that other code rejected.
+        """
         bound, tables = self.bound, PipelineTables(self.warehouse, self.bound.pipeline.name)
         if not tables.warehouse.exists(tables.path(rejects.NAME)):
             return None
-        where = (pc.field("reason") == rejects.AHEAD) & of_line(manifest.line)
+        where = pc.field("reason") == rejects.AHEAD
+        if not only_ahead and (by_others := by_other_code(bound, tables, manifest)) is not None:
+            where |= by_others & (pc.field("reason") != rejects.USER_CODE)
+        where &= of_line(manifest.line)
         found = read_table(tables.warehouse, tables.newest(rejects.NAME), where=where)
         if not len(found):
             return None
@@ -303,6 +309,19 @@ class OpenInput:
     def position(self, version: int, frontier: Millis | None = None, files: int = 0) -> Position:
         """Return a position in this input."""
         return Position(version=version, frontier=frontier, files=files, own=dict(self.log.of_position(version)))
+
+
+def by_other_code(bound: BoundPipeline, tables: PipelineTables, manifest: Manifest) -> pc.Expression | None:
+    """Return the filter for rows of published tables that epochs with other code added, or None if none did.
+
+    Epochs that table epochs no longer has may have run other code.
+    """
+    columns = ["epoch", "parent", epochs.FINGERPRINT]
+    rows = read_table(tables.warehouse, tables.newest(epochs.NAME), columns, of_line(manifest.line)).sort_by("epoch")
+    is_own = pc.fill_null(pc.equal(rows[epochs.FINGERPRINT], bound.fingerprint), True)
+    if pc.all(is_own, min_count=0).as_py() and rows["parent"][:1].null_count == min(1, len(rows)):
+        return None
+    return ~pc.field("epoch").isin(rows["epoch"].filter(is_own).to_pylist())
 
 
 def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:

@@ -170,10 +170,11 @@ class Manifest(_Value):
     unless windows that were published under a shorter lateness may still change. `ends_by_clock` is True if processing
     time ends the windows. `engine` names the engine of the epoch, or is None if it had none. `slices` is True if the
     state may hold slices of windows. `accumulation` names the relation between the panes of a window, which can't
-    change, and `merges` is True if the windows are sessions; both and `shape` are None without windows. `raised` is
-    True if this epoch or an ancestor rejected rows because user code raised an error. `fingerprint` is that of the code
-    which ran over the whole state; `recomputed_by` is that of a correction's code, if it differs: a correction changes
-    only the windows that it recomputes.
+    change, and `merges` is True if the windows are sessions; both and `shape` are None without windows. `placed_by`
+    names the columns or expressions from which the event time and the key of a row are computed, which can't change
+    either; it is None without windows of event time. `raised` is True if this epoch or an ancestor rejected rows
+    because user code raised an error. `fingerprint` is that of the code which ran over the whole state; `recomputed_by`
+    is that of a correction's code, if it differs: a correction changes only the windows that it recomputes.
     """
 
     format: int = FORMAT
@@ -211,6 +212,7 @@ class Manifest(_Value):
     slices: bool = False
     accumulation: str | None = None
     merges: bool | None = None
+    placed_by: dict[str, str] | None = None
     raised: bool = False
     recomputed_by: str | None = None
 

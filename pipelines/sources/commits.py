@@ -84,7 +84,7 @@ class FilePart:
         input: number of the input that has the file.
         version: a version of the source in which the file has these rows.
         live: number of rows without deleted rows; None if the source does not record it.
-        again: positions of rows that are rejected again because their time was ahead of their commit, ascending.
+        again: positions of rows that are rejected again because they are in table rejects, ascending.
     """
 
     path: str

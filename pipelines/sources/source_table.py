@@ -188,9 +188,10 @@ class SourceTable:
         """Check the rows of a part. Every row that is an event or is counted passes through here."""
         times, valid = self.columns.millis(events[self.columns.timestamp])
         broken = rejected(self.columns.rules, times, valid, part.committed, events)
-        if part.again and (ahead := np.isin(places, part.again)).any():
-            broken = {reason: flags & ~ahead for reason, flags in broken.items()}
-            broken[rejects.AHEAD] = broken.get(rejects.AHEAD, ahead) | ahead
+        if part.again and (again := np.isin(places, part.again)).any():
+            for flags in broken.values():
+                again &= ~flags
+            broken[rejects.AHEAD] = broken.get(rejects.AHEAD, again) | again
         return EvaluatedRows(number, events, places, times, broken, dropped, rows)
 
     def source_rows(self, part: FilePart, places: Int64s) -> pa.Table:

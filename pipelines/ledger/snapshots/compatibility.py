@@ -72,10 +72,19 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
     # The contents of a window that has fired are all its elements, or only those since its newest pane. Windows that
     # overlap hold the same elements, which a session that they merge into would count again.
     fields = {"accumulation": "accumulation", "merges": "compute.assigner: whether it forms sessions"}
-    for name, new in kept_facts(bound.pipeline).items():
-        if (old := getattr(manifest, name)) is not None:
-            whole.append((fields[name], old, new))
+    kept = kept_facts(bound.pipeline)
+    for name, field in fields.items():
+        if (old := getattr(manifest, name)) is not None and name in kept:
+            whole.append((field, old, kept[name]))
     refused = [Incompatibility(field, old, new) for field, old, new in whole if old != new]
+    if (placed := manifest.placed_by) is not None and (places := kept.get("placed_by")) is not None:
+        remedy = _computed_again(bound.pipeline.name)
+        named = {each.field for each in refused}
+        refused += [
+            Incompatibility(field, placed.get(field), places.get(field), remedy)
+            for field in {**placed, **places}
+            if placed.get(field) != places.get(field) and field not in named
+        ]
     old_format, new_format = format_of(then, bound), StateFormat.of(bound.state)
     migrations = []
     for difference in differences(old_format, new_format):
@@ -194,6 +203,14 @@ def _remedy(bound: BoundPipeline, difference: Difference) -> str:
             f"under its name, {side}columns={{...}}. Or: {_OTHERWISE}"
         )
     return _NEW_NAME
+
+
+def _computed_again(name: str) -> str:
+    return (
+        "Windows are computed again from the rows of the source, so their rows keep their event times and keys: undo "
+        "the change, give the pipeline another name and backfill it, or remove its tables to compute everything again, "
+        f"`tidegate restore {name} --restart`"
+    )
 
 
 def _dropped_as(difference: Difference) -> str:

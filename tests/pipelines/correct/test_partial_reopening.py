@@ -6,13 +6,11 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline, session_pipeline
+from tests.lake import LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.errors import NotReopenable, NoWindow, SourceFileMissing
 from tidegate.windowing import Count, SlidingEventTimeWindows, Sum, Windows
@@ -124,34 +122,6 @@ def test_rows_that_came_back_and_were_deleted_again_stay_in_their_windows_twice(
     assert [row["total"] for row in lake.latest(pipeline).to_pylist()] == [4]
     assert lake.project(pipeline).late_reopen("hours").left == ()
     assert [row["total"] for row in lake.latest(pipeline).to_pylist()] == [8]
-
-
-@pytest.mark.parametrize("derived", [False, True])
-def test_late_rows_whose_event_time_changed_with_the_code_stay_late(derived: bool, lake: Lake) -> None:
-    """Their windows would be computed without rows that are in others now."""
-    schema = EVENTS if derived else EVENTS.set(1, pa.field("at", pa.timestamp("us")))
-
-    def pipeline(zone: str, hours: int) -> Pipeline:
-        if derived:
-            source = DeltaSource("events", timestamp="time")
-            return hourly_pipeline(source=source, columns={"time": f"at - INTERVAL {hours} HOURS"})
-        return hourly_pipeline(source=DeltaSource("events", timestamp="at", zone=zone))
-
-    before, after = pipeline("UTC", 0), pipeline("Europe/Berlin", 1)
-
-    def write(*rows: tuple[str, str, int]) -> None:
-        columns: list[list[Any]] = [[each[place] for each in rows] for place in range(3)]
-        columns[1] = [at(time).replace(tzinfo=UTC if derived else None) for time in columns[1]]
-        lake.write(pa.table(columns, schema=schema))
-        lake.stream(LOCAL, before)
-
-    write(("ann", "10:10", 1), ("bob", "20:00", 2))
-    write(("ann", "10:20", 4))
-    done = lake.project(after).late_reopen("hours")
-    assert [(each["kind"], each["rows"]) for each in done.left] == [("other_event_times", 1)]
-    assert [row["total"] for row in lake.latest(before).to_pylist()] == [1]
-    assert lake.project(before).late_reopen("hours").left == ()
-    assert [row["total"] for row in lake.latest(before).to_pylist()] == [5]
 
 
 def test_windows_that_miss_a_row_are_listed_even_if_no_late_row_is_left(lake: Lake) -> None:

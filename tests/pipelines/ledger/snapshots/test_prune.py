@@ -136,7 +136,7 @@ def test_a_row_that_was_rejected_for_lying_ahead_stays_because_optimize_would_ma
 
     def rejected() -> list[int]:
         manifest = lake.snapshot(pipeline).manifest
-        rows = source.rejected_ahead(manifest)
+        rows = source.rejected_before(manifest)
         return [] if rows is None else rows["value"].to_pylist()
 
     tables = lake.tables(pipeline)
