@@ -437,7 +437,7 @@ def _moves(
         after = _watermark(row["watermark"], watermark, manifest if epoch == manifest.epoch else None)
         if kind == "backfill":
             start, frontier = to_millis(row["interval_start"]), to_millis(row["interval_end"])
-            inside = of_version(source, version, None, start, frontier).parts
+            inside = of_version(source, version, manifest, start, frontier).parts
             late = of_added(source, list(_appends(source, read, version)), until=start).parts if read >= 0 else ()
             lag = EventOrder.of(source.bound.compute).lag
             before = start - lag if watermark == MIN_TIMESTAMP else watermark

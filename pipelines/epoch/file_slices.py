@@ -36,6 +36,7 @@ def of_version(
     after: Manifest | None,
     since: Millis = FIRST_TIME,
     until: Millis = LAST_TIME,
+    *,
     only_ahead: bool = False,
 ) -> FileSlice:
     """Return the rows of a version with event times in `[since, until)`. In event order, they count as one commit.

@@ -128,6 +128,7 @@ def test_later_intervals_of_a_backfill_do_not_count_what_the_first_rejected(
     lake.backfill(LOCAL, after, at("13:00"), at("14:00"))
     counted = sum(each["events"] for each in lake.latest(after).to_pylist() if each["user"] == user)
     assert counted + len(lake.rows(after, "rejects")) == 2
+    assert lake.project(after).verify(after.name, sample="all").faults == ()
     # The way to count them: the first interval again, and those after it.
     lake.backfill(LOCAL, after, at("09:00"), at("10:00"), and_following=True, again=True)
     assert sum(each["events"] for each in lake.latest(after).to_pylist() if each["user"] == user) == 2
