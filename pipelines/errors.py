@@ -62,12 +62,6 @@ class RowsRewritten(NotReopenable):
     kind = "rewritten_before_first_interval"
 
 
-class ChangesSkipped(NotReopenable):
-    """Changes of rows were skipped (`changes="ignore"`), and files that they wrote or removed no longer exist."""
-
-    kind = "skipped_changes"
-
-
 class OtherWindows(NotReopenable):
     """The elements of the window are also in windows that were computed before the assigner changed."""
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.ask.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Identity, Life, Step
-from tidegate.pipelines.correct.recompute_rows import FirstRun, without_skipped
+from tidegate.pipelines.correct.recompute_rows import FirstRun
 from tidegate.pipelines.definition import epochs, late
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, plain
@@ -36,7 +36,7 @@ from tidegate.pipelines.epoch.file_slices import of_added, of_version, parts_of
 from tidegate.pipelines.epoch.open_input import OpenInput, choices_of
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commits, steps_of
 from tidegate.pipelines.errors import Refused, SourceFileMissing
-from tidegate.pipelines.ledger.manifest import Interval, Manifest, of_line
+from tidegate.pipelines.ledger.manifest import Manifest, of_line
 from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable
 from tidegate.pipelines.ledger.snapshots.erased import forgotten_marks
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapshot
@@ -317,10 +317,10 @@ def read_history(
     for choice in choices_of(config, value):
         if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:
             raise NoHistory(f"pipeline {pipeline!r}: {reason}, and its rows are read without Spark here")
-    if manifest.raised:
+    if manifest.unrepeatable is not None:
         raise NoHistory(
-            f"pipeline {pipeline!r}: its code raised errors for rows (in table rejects), and only a run of that code "
-            "finds out for which ones"
+            f"pipeline {pipeline!r} has {manifest.unrepeatable}, so the rows of the source don't tell which of them "
+            "its windows have. Backfill it under another name"
         )
     if value.watermark.reads_events:
         raise NoHistory(f"pipeline {pipeline!r}: its watermark generator sees every event, so its history is unknown")
@@ -417,7 +417,6 @@ def _moves(
         parts = (
             list(of_version(source, source.log.settled(corrected), base, lower, upper).parts) if corrected >= 0 else []
         )
-        parts = _without_skipped(source, tables, base, parts, Interval(start=lower, end=upper))
         if (first := FirstRun.of(tables)) is not None:
             parts = first.without_unread(source, parts, corrected)
         closed = MIN_TIMESTAMP if base.closed_through is None else base.closed_through
@@ -464,24 +463,6 @@ def _moves(
         read, watermark = version, after
 
 
-def _without_skipped(
-    source: OpenInput, tables: PipelineTables, base: Manifest, parts: list[FilePart], within: Interval
-) -> list[FilePart]:
-    """Return the parts of a version as a stream has read them; see `without_skipped`.
-
-    Raises:
-        NoHistory: versions were skipped, so the rows in the windows are unknown.
-    """
-    try:
-        as_read = without_skipped(source, tables, base, parts, within)
-    except Refused as error:
-        raise NoHistory(str(error)) from error
-    if source.corrects and as_read != parts:
-        # Windows that a correction touched have the rows of its version; other windows have the earlier rows.
-        raise NoHistory(f"source {source.table}: changes of rows were skipped before later ones were corrected")
-    return as_read
-
-
 def _commits(
     source: OpenInput, times: EventTimes, epoch: int, read: tuple[int, int], until: int, watermark: Millis
 ) -> Iterator[Step]:
@@ -502,8 +483,7 @@ def _commits(
 def _appends(source: OpenInput, after: int, until: int, corrected: int = -1) -> Iterator[SourceCommit]:
     """Yield the commits between two versions, without those after `corrected` that changed rows.
 
-    A correction has an epoch of its own, at which a history begins: other epochs skipped such commits, by
-    `changes="ignore"`, even if the code has another setting now.
+    A correction has an epoch of its own, at which a history begins.
     """
     return (c for c in source.log.unread(after, until) if not c.changes or c.version <= corrected)
 

@@ -168,9 +168,7 @@ def _changed(
     source: OpenInput, head: Snapshot, first: FirstRun | None, after: int, until: int, end: int = LAST_TIME
 ) -> ChangedRows:
     log, pipeline = source.log, source.bound.pipeline
-    reason = pipeline.uncorrectable
-    if head.manifest.raised:
-        reason = "rejected rows for which its code raised an error"
+    reason = head.manifest.unrepeatable or pipeline.uncorrectable
     if not isinstance(log, ChangingSource):
         reason = f"a source of kind {type(log).__name__}, which can't report changes"
     if reason is not None or not isinstance(log, ChangingSource):

@@ -148,11 +148,10 @@ def check_reopenable(pipeline: Pipeline, manifest: Manifest | None = None) -> Wi
             "recomputed from all rows of the source. Give its windows a longer allowed_lateness, or backfill it under "
             "another name"
         )
-    if manifest is not None and manifest.raised:
+    if manifest is not None and manifest.unrepeatable is not None:
         raise Refused(
-            f"pipeline {pipeline.name!r} has rejected rows for which its code raised an error "
-            "(on_error = 'reject'), and windows are recomputed from all rows of the source. Backfill it under another "
-            "name"
+            f"late rows of pipeline {pipeline.name!r} can't be reopened: it has {manifest.unrepeatable}, and windows "
+            "are recomputed from all rows of the source. Backfill it under another name"
         )
     if (reason := order_seen_by(windows)) is None:
         return windows

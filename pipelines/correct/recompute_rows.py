@@ -9,12 +9,9 @@ Rows that the source already had before a backfill's first interval were never r
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,22 +23,20 @@ from tidegate.pipelines.correct.recompute_plan import RecomputePlan, Selection
 from tidegate.pipelines.correct.spans import END, START, islands
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition.column_names import input_rows
-from tidegate.pipelines.definition.counters import VERSIONS_SKIPPED
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, KEY_PREFIX, TIME, plain
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.epoch.exchange import is_exchange_cheaper
-from tidegate.pipelines.epoch.file_slices import files_within, of_version, parts_of
+from tidegate.pipelines.epoch.file_slices import of_version, parts_of
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.operate import Reads, run_shards
 from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of
-from tidegate.pipelines.errors import ChangesSkipped, Refused, RowsRewritten, SourceFileMissing, TidegateError
+from tidegate.pipelines.errors import Refused, RowsRewritten, SourceFileMissing, TidegateError
 from tidegate.pipelines.failures import reported_as
-from tidegate.pipelines.ledger.manifest import Interval, Manifest, of_line
+from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.sources.base import ChangingSource
-from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
+from tidegate.pipelines.sources.commits import FilePart, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.pipelines.storage.warehouse import read_table
@@ -113,85 +108,6 @@ class FirstRun:
 
 def _smallest(times: pa.ChunkedArray) -> Millis:
     return int(pc.min(epoch_millis(times)).as_py())
-
-
-_Content: TypeAlias = tuple[str, str]
-"""Path of a file and its deletion vector, which together determine the rows that a version reads."""
-
-
-def _content(file: SourceFile | FilePart) -> _Content:
-    return file.path, json.dumps(dict(file.details), sort_keys=True, default=str)
-
-
-def without_skipped(
-    source: OpenInput, tables: PipelineTables, manifest: Manifest, parts: list[FilePart], within: Interval
-) -> list[FilePart]:
-    """Return parts of a version's files as a stream has read them, without the changes of skipped versions.
-
-    With `changes="ignore"`, windows keep the rows that a skipped version removed, and don't get the rows that it wrote.
-    A file that a skipped version wrote, and a later one writes again, was compacted in between, together with rows that
-    windows have.
-
-    Raises:
-        Refused: files that a skipped version wrote have been rewritten since, or those that it removed have been
-        vacuumed.
-    """
-    log, skipped = source.log, skipped_versions(source, tables, manifest)
-    if not skipped or not isinstance(log, ChangingSource):
-        return parts
-    # A file that was deleted, read again and deleted again is in the windows twice.
-    gone, came = defaultdict[_Content, list[tuple[SourceFile, int]]](list), set[_Content]()
-    are_mixed = False
-    for version in skipped:
-        changed = log.differing(version - 1, source.columns.time_in_files or "", version)
-        gone_files, came_files = (
-            files_within(files, within.start, within.end, is_wall_clock=source.columns.zone is not None)
-            for files in (changed.gone, changed.came)
-        )
-        for file in gone_files:
-            if _content(file) in came:
-                came.discard(_content(file))
-            else:
-                gone[_content(file)].append((file, version - 1))
-        for file in came_files:
-            if gone[_content(file)]:
-                gone[_content(file)].pop()
-            else:
-                are_mixed |= _content(file) in came
-                came.add(_content(file))
-    left = [each for of_file in gone.values() for each in of_file]
-    present = source.warehouse.sizes(log.path, [file.path for file, _ in left])
-    if are_mixed or came - set(map(_content, parts)) or None in present.values():
-        raise ChangesSkipped(
-            f"source {source.table}: changes of rows were skipped (changes='ignore', version "
-            f"{', '.join(map(str, skipped))}), and the files that they wrote or removed have been rewritten or "
-            "vacuumed since. So the rows in the windows of that time are unknown. To reopen late rows of "
-            "another time, give --start and --end; for this time, backfill the table as it is now under another name"
-        )
-    kept = [part for part in parts if _content(part) not in came]
-    for file, version in left:
-        commit = SourceCommit(version, log.time_of(version), (file,))
-        again = source.files.of(parts_of(source, commit, within.start, within.end))
-        kept += source.rejecting_again(again, manifest).parts
-    return kept
-
-
-def skipped_versions(source: OpenInput, tables: PipelineTables, manifest: Manifest) -> list[int]:
-    """Return the versions of the source that epochs of a stream have skipped, on the lineage of a snapshot."""
-    log, table = source.log, tables.newest(epochs.NAME)
-    columns = ["epoch", "parent", "kind", "source_version"]
-    where = of_line(manifest.line) & (pc.field(VERSIONS_SKIPPED) > 0) & (pc.field("kind") != "backfill")
-    rows = read_table(tables.warehouse, table, columns, where).to_pylist()
-    if not rows or not isinstance(log, ChangingSource):
-        return []
-    parents = read_table(tables.warehouse, table, ["epoch", "source_version"], ~pc.field("stale"))
-    reached = dict(zip(*(parents[name].to_pylist() for name in ("epoch", "source_version")), strict=True))
-    return sorted(
-        version
-        for row in rows
-        for version in log.changing(reached.get(row["parent"], -1))
-        if version <= row["source_version"]
-    )
 
 
 class SourceRows:
@@ -267,10 +183,6 @@ class SourceRows:
         parts: list[FilePart] = []
         if position.version >= 0:
             parts += of_version(source, position.version, self._head.manifest, within.start, end).parts
-            if not source.corrects:
-                # Otherwise windows are recomputed from the whole version, whatever was skipped before.
-                until = Interval(start=within.start, end=end)
-                parts = without_skipped(source, self._tables, self._head.manifest, parts, until)
             if (first := self._first_run()) is not None:
                 parts = first.without_unread(source, parts, position.version)
         if position.files:

@@ -163,9 +163,8 @@ def check_shape(
     if is_change:
         raise Refused(
             f"rows of pipeline {pipeline!r} changed in its source, and their windows can't be corrected: {earlier}. "
-            "Undo the code change until the pipeline has read this version, skip the version with changes='ignore' in "
-            "its "
-            "DeltaSource, or backfill a pipeline with another name"
+            "Undo the code change until the pipeline has read this version, backfill a pipeline with another name, or "
+            "skip this and all later changes, with changes='ignore' in its DeltaSource"
         )
     raise OtherWindows(
         f"late rows of pipeline {pipeline!r} belong to windows of the current size, but {earlier}: its elements would "

@@ -156,6 +156,7 @@ def _manifest(
         engine=engine,
         raised=any(outcome.counters.get("rejected") for outcome in shards)
         or (plan.parent is not None and plan.parent.manifest.raised),
+        skipped=plan.skipped > 0 or (plan.parent is not None and plan.parent.manifest.skipped),
         slices=sliced or (plan.parent is not None and plan.parent.manifest.slices),
     )
 

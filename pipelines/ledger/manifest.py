@@ -173,8 +173,9 @@ class Manifest(_Value):
     change, and `merges` is True if the windows are sessions; both and `shape` are None without windows. `placed_by`
     names the columns or expressions from which the event time and the key of a row are computed, which can't change
     either; it is None without windows of event time. `raised` is True if this epoch or an ancestor rejected rows
-    because user code raised an error. `fingerprint` is that of the code which ran over the whole state; `recomputed_by`
-    is that of a correction's code, if it differs: a correction changes only the windows that it recomputes.
+    because user code raised an error, and `skipped` if one skipped a version of the source that changed rows.
+    `fingerprint` is that of the code which ran over the whole state; `recomputed_by` is that of a correction's code, if
+    it differs: a correction changes only the windows that it recomputes.
     """
 
     format: int = FORMAT
@@ -214,6 +215,7 @@ class Manifest(_Value):
     merges: bool | None = None
     placed_by: dict[str, str] | None = None
     raised: bool = False
+    skipped: bool = False
     recomputed_by: str | None = None
 
     @classmethod
@@ -249,6 +251,15 @@ class Manifest(_Value):
         no_time = (MIN_TIMESTAMP, MAX_TIMESTAMP)
         wrong = (f"{name} {time}" for name, time in times.items() if not in_range(time) and time not in no_time)
         return next(wrong, None)
+
+    @property
+    def unrepeatable(self) -> str | None:
+        """What the pipeline did, so that its windows can't be computed again from the source, as a phrase, or None."""
+        if self.raised:
+            return "rejected rows for which its code raised an error (on_error = 'reject')"
+        if self.skipped:
+            return "skipped a version of its source that changed rows (changes = 'ignore')"
+        return None
 
     @property
     def ended_through(self) -> Millis:

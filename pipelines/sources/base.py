@@ -250,8 +250,8 @@ class ChangingSource(Protocol):
             ChangeGone: one of the files no longer exists.
         """
 
-    def differing(self, after: int, timestamp: str, until: int | None = None) -> ChangedFiles:
-        """Return the files in which two versions (None: the head) differ, with the bounds of their event times.
+    def differing(self, after: int, timestamp: str) -> ChangedFiles:
+        """Return the files in which a version and the head differ, with the bounds of their event times.
 
         Files of the older version may no longer exist: the source has recorded the bounds.
 

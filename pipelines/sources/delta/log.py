@@ -238,20 +238,18 @@ class SourceLog:
     def changed(self, after: int, until: int) -> ChangedFiles:
         changed = self._changes_of(after, until).cheapest(partial(self.warehouse.sizes, self.path))
         way_on = (
-            f"a VACUUM removed them before this pipeline compared the versions {after} and {until}. Skip the change "
-            "with changes='ignore' in the pipeline's DeltaSource, and change it back after a run; or start a new "
-            "pipeline with a backfill of the table as it is now"
+            f"a VACUUM removed them before this pipeline compared the versions {after} and {until}. Start a new "
+            "pipeline with a backfill of the table as it is now; or skip this and all later changes, with "
+            "changes='ignore' in the pipeline's DeltaSource"
         )
         for version, files in ((after, changed.gone), (until, changed.came)):
             self._check_present(version, tuple(files), way_on, ChangeFilesMissing)
         return changed
 
-    def differing(self, after: int, timestamp: str, until: int | None = None) -> ChangedFiles:
-        until = self.head if until is None else until
-        changed, name = self._changes_of(after, until).files(), self._facts.stored_name(timestamp)
-        newer = self._at_head() if until == self.head else self._at(until)
+    def differing(self, after: int, timestamp: str) -> ChangedFiles:
+        changed, name = self._changes_of(after, self.head).files(), self._facts.stored_name(timestamp)
         return ChangedFiles(
-            self._bounded(changed.gone, self._at(after), name), self._bounded(changed.came, newer, name)
+            self._bounded(changed.gone, self._at(after), name), self._bounded(changed.came, self._at_head(), name)
         )
 
     def _bounded(self, files: Sequence[SourceFile], table: DeltaTable, name: str) -> tuple[SourceFile, ...]:

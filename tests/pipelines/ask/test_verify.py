@@ -35,7 +35,6 @@ from tidegate.pipelines.ledger.tables.compaction import drop_old_epochs
 from tidegate.pipelines.observe.inspect.overview import pipeline_overview
 from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
-from tidegate.pipelines.storage.warehouse import path_of
 from tidegate.windowing import (
     Accumulation,
     ApproxQuantile,
@@ -567,107 +566,11 @@ def test_a_forgotten_key_does_not_come_back_by_a_reopening(lake: Lake, is_known:
     assert verified(lake, pipeline).faults == ()
 
 
-def deleted(table: DeltaTable) -> None:
-    table.delete("value = 2")
-
-
-def updated(table: DeltaTable) -> None:
-    table.update(predicate="value = 2", updates={"value": "value + 40"})
-
-
 def compacted(table: DeltaTable) -> None:
     table.optimize.compact()
 
 
-@pytest.mark.long
-@pytest.mark.first(2)
-@pytest.mark.parametrize(
-    "changes",
-    [(deleted, updated), (compacted, updated, deleted), (deleted,), (updated, deleted)],
-    ids=lambda changes: " ".join(change.__name__ for change in changes),
-)
-@pytest.mark.parametrize("is_read", [True, False], ids=["read", "unread"])
-def test_late_rows_are_reopened_beside_the_rows_that_a_skipped_change_removed(
-    lake: Lake, changes: tuple[Callable[[DeltaTable], None], ...], is_read: bool
-) -> None:
-    """Windows keep their rows: the ledger counts them, and so does a plain computation."""
-    pipeline = hourly_pipeline(
-        source=DeltaSource("events", timestamp="at", changes="ignore"),
-        watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(0)),
-    )
-    lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 2), ("bob", at("10:20"), 2), ("end", at("13:00"), 0))
-    lake.stream(LOCAL, pipeline)
-    lake.append(("ann", at("10:30"), 4), ("cem", at("10:30"), 2))
-    lake.stream(LOCAL, pipeline)
-    for number, change in enumerate(changes):
-        change(DeltaTable(lake.path("events")))
-        if is_read:
-            lake.append(("end", at(f"14:0{number}"), 0))
-            lake.stream(LOCAL, pipeline)
-    lake.reopen(LOCAL, pipeline)
-    totals = {
-        row["user"]: row["total"] for row in lake.latest(pipeline).to_pylist() if row["window_start"] < at("13:00")
-    }
-    assert totals == {"ann": 7, "bob": 2, "cem": 2}
-    assert (verified(lake, pipeline).faults, verified(lake, pipeline).unverifiable) == ((), 0)
-    assert broken_in(lake.tables(pipeline), pipeline) == set()
-
-
-def vacuumed(table: DeltaTable) -> None:
-    vacuum_with_no_hours(path_of(table))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("later", [compacted, vacuumed])
-def test_late_rows_of_a_time_whose_skipped_change_is_gone_are_not_reopened(
-    lake: Lake, later: Callable[[DeltaTable], None]
-) -> None:
-    pipeline = hourly_pipeline(
-        source=DeltaSource("events", timestamp="at", changes="ignore"),
-        watermark=WatermarkStrategy.for_bounded_out_of_orderness(timedelta(0)),
-    )
-    lake.append(("ann", at("10:00"), 1), ("ann", at("10:10"), 2), ("end", at("13:00"), 0))
-    lake.append(("ann", at("10:30"), 4))
-    lake.stream(LOCAL, pipeline, commits=1)
-    deleted(DeltaTable(lake.path("events")))
-    later(DeltaTable(lake.path("events")))
-    lake.append(("end", at("20:00"), 0))
-    lake.append(("ann", at("18:10"), 8))
-    lake.stream(LOCAL, pipeline, commits=1)
-    with pytest.raises(Refused, match=r"skipped .*rewritten or vacuumed since.*give --start and --end"):
-        lake.reopen(LOCAL, pipeline)
-    lake.reopen(LOCAL, pipeline, Selection(None, to_millis(at("18:00")), to_millis(at("19:00"))))
-    totals = {row["window_start"]: row["total"] for row in lake.latest(pipeline).to_pylist()}
-    assert (totals[at("10:00")], totals[at("18:00")]) == (3, 8)
-    assert broken_in(lake.tables(pipeline), pipeline) == set()
-
-
 CORRECTED = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="correct"))
-
-
-def test_a_stream_reads_the_rest_of_a_backfill_as_it_was_before_a_skipped_change(lake: Lake) -> None:
-    pipeline = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="ignore"))
-    lake.append(("ann", at("10:00"), 1), ("ann", at("13:00"), 2), ("ann", at("17:00"), 4))
-    lake.backfill(LOCAL, pipeline, at("10:00"), at("12:00"))
-    DeltaTable(lake.path("events")).delete("value = 2")
-    lake.stream(LOCAL, pipeline)
-    assert {row["total"] for row in lake.latest(pipeline).to_pylist()} == {1, 2}
-    assert (verified(lake, pipeline).faults, verified(lake, pipeline).unverifiable) == ((), 0)
-    assert lake.project(pipeline).trace("hours", ("ann",)).panes[-1].rows == (1,)
-
-
-def test_a_skipped_change_stays_skipped_with_changes_correct(lake: Lake) -> None:
-    """`changes="ignore"` for one run is a remedy that messages name."""
-    ignoring = replace(CORRECTED, source=replace(CORRECTED.source, changes="ignore"))
-    lake.append(("ann", at("10:00"), 1), ("ann", at("13:00"), 2))
-    lake.stream(LOCAL, ignoring)
-    updated(DeltaTable(lake.path("events")))
-    lake.append(("ann", at("15:00"), 4))
-    lake.stream(LOCAL, ignoring)
-    lake.append(("ann", at("17:00"), 8))
-    lake.stream(LOCAL, CORRECTED)
-    outcome = verified(lake, CORRECTED).require()
-    assert (outcome.windows, outcome.unverifiable) == (3, 0)
 
 
 def test_rows_whose_correction_moved_the_watermark_count_once(lake: Lake) -> None:

@@ -280,10 +280,12 @@ def test_files_that_are_gone_before_a_change_is_read_are_refused_with_a_way_on_t
     with pytest.raises(Refused, match=r"VACUUM removed them .* compared the versions 1 and 2\. .*changes='ignore'"):
         lake.stream(LOCAL, HOURS)
     lake.append(("ann", at("20:00"), 1))
-    lake.stream(LOCAL, replace(HOURS, source=replace(CORRECTING, changes="ignore")))
+    ignoring = replace(HOURS, source=replace(CORRECTING, changes="ignore"))
+    lake.stream(LOCAL, ignoring)
     DeltaTable(lake.path("events")).delete("value = 3")
-    lake.stream(LOCAL, HOURS)
-    assert ("ann", 3) in {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()}
+    lake.append(("ann", at("23:00"), 1))
+    lake.stream(LOCAL, ignoring)
+    assert {"ann", "bob"} <= {row["user"] for row in lake.final(HOURS).to_pylist()}
 
 
 # --- refusals ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.lake import LOCAL, Lake, at, hourly_pipeline, session_pipeline
-from tidegate.pipelines import DeltaSource, Pipeline
+from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import NotReopenable, NoWindow, SourceFileMissing
 from tidegate.windowing import Count, SlidingEventTimeWindows, Sum, Windows
 
@@ -74,54 +74,7 @@ def test_a_selection_of_a_key_lists_only_its_own_rows(lake: Lake) -> None:
 
 def test_each_reason_has_a_name_of_its_own() -> None:
     kinds = [kind.kind for kind in NotReopenable.__subclasses__()]
-    assert len(kinds) == len(set(kinds)) == 7
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_a_file_of_a_skipped_version_that_was_compacted_and_written_again_counts_no_row_twice(
-    again: bool, lake: Lake
-) -> None:
-    """Found by a drawn life: the compacted file, which RESTORE removes, has the rows that DELETE left, too."""
-    pipeline = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="ignore"))
-
-    def read(*rows: tuple[str, datetime, int]) -> None:
-        if rows:
-            lake.append(*rows)
-        lake.stream(LOCAL, pipeline)
-
-    read(("ann", at("10:10"), 1), ("ann", at("10:20"), 2))
-    DeltaTable(lake.path("events")).delete("value = 2")
-    read(("end", at("20:00"), 0))
-    before = DeltaTable(lake.path("events")).version()
-    DeltaTable(lake.path("events")).optimize.compact()
-    read(("ann", at("10:30"), 4))
-    DeltaTable(lake.path("events")).restore(before)
-    read()
-    if again:
-        DeltaTable(lake.path("events")).delete("value < 2")
-        read()
-    done = lake.project(pipeline).late_reopen("hours")
-    assert [each["kind"] for each in done.left] == ["skipped_changes"]
-    assert [row["total"] for row in lake.latest(pipeline).to_pylist()] == [3]
-
-
-def test_rows_that_came_back_and_were_deleted_again_stay_in_their_windows_twice(lake: Lake) -> None:
-    """A stream that skips deletions reads the rows that RESTORE adds like any others."""
-    pipeline = hourly_pipeline(source=DeltaSource("events", timestamp="at", changes="ignore"), allowed_lateness=HOUR)
-    lake.append(("ann", at("10:10"), 2))
-    lake.stream(LOCAL, pipeline)
-    table = DeltaTable(lake.path("events"))
-    table.delete("value = 2")
-    table.restore(0)
-    lake.stream(LOCAL, pipeline)
-    DeltaTable(lake.path("events")).delete("value = 2")
-    lake.append(("end", at("20:00"), 0))
-    lake.stream(LOCAL, pipeline)
-    lake.append(("ann", at("10:30"), 4))
-    lake.stream(LOCAL, pipeline)
-    assert [row["total"] for row in lake.latest(pipeline).to_pylist()] == [4]
-    assert lake.project(pipeline).late_reopen("hours").left == ()
-    assert [row["total"] for row in lake.latest(pipeline).to_pylist()] == [8]
+    assert len(kinds) == len(set(kinds)) == 5
 
 
 def test_windows_that_miss_a_row_are_listed_even_if_no_late_row_is_left(lake: Lake) -> None:
