@@ -70,7 +70,13 @@ def cluster(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     else:
         port = free_port()
         users = "admin:admin,vic:viewer"
-        sizes = {"AIRFLOW_USERS": users, "AIRFLOW_PORT": str(port), "SPARK_SLOTS": "1", "LAKE": str(folder / "lake")}
+        sizes = {
+            "AIRFLOW_USERS": users,
+            "AIRFLOW_PORT": str(port),
+            "AIRFLOW_URL": f"http://localhost:{port}",
+            "SPARK_SLOTS": "1",
+            "LAKE": str(folder / "lake"),
+        }
         cluster = Cluster(engine, folder, port, new_secrets() | sizes)
     cluster.write_env()
     with _small_disk(folder / "lake"), health_checks(engine, PROJECT):

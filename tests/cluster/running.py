@@ -170,7 +170,7 @@ class Cluster:
     @property
     def url(self) -> str:
         """Address of Airflow's page."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://localhost:{self.port}"
 
     def password(self, user: str = "admin") -> str:
         """Return a user's password, as the pages tell to read it."""

@@ -168,6 +168,22 @@ def test_logs_of_tasks_are_served_by_a_host_that_the_page_can_name(services: dic
     assert services["airflow-api-server"]["environment"]["AIRFLOW__API__SECRET_KEY"] == "api-five"
 
 
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ({}, "http://localhost:8080"),
+        ({"AIRFLOW_URL": "https://airflow.example.com"}, "https://airflow.example.com"),
+    ],
+)
+def test_links_in_alarms_begin_with_the_address_of_the_page(
+    compose: list[str], tmp_path: Path, given: dict[str, str], address: str
+) -> None:
+    done = configured(compose, tmp_path, SECRETS | given)
+    services = yaml.safe_load(done.stdout)["services"]
+    for name in ("airflow-scheduler", "airflow-triggerer", "airflow-api-server"):
+        assert services[name]["environment"]["AIRFLOW__API__BASE_URL"] == address
+
+
 def test_every_process_has_limits(services: dict[str, Any]) -> None:
     for name, service in services.items():
         assert {"mem_limit", "cpus", "pids_limit"} <= service.keys(), name
