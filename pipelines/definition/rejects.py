@@ -47,6 +47,7 @@ TRAILING = (
     column("timeline", pa.int64(), "the timeline that it belongs to", False),
     column("epoch", pa.int64(), "the epoch that found it", False),
     column("stale", pa.bool_(), "whether an earlier interval has been run again since", False),
+    column("origin", pa.string(), "where the row for which user code raised was read; null for other reasons", True),
 )
 
 
@@ -57,6 +58,7 @@ def rows_of(
     timeline: int,
     epoch: int,
     errors: Sequence[str] | None = None,
+    origins: Sequence[str | None] | None = None,
 ) -> pa.Table:
     """Return rows for the table.
 
@@ -67,6 +69,7 @@ def rows_of(
         timeline: the timeline of the epoch.
         epoch: the epoch that found them.
         errors: the error of each row; None if user code raised none.
+        origins: the row, file and version of the source from which each row was read; None if user code raised none.
     """
     is_long = pc.equal(reasons, KEY_TOO_LONG)
     if pc.any(is_long).as_py():
@@ -75,8 +78,11 @@ def rows_of(
             [_cut_where(column.combine_chunks(), flags) for column in rows.columns], names=rows.column_names
         )
     constants = [pa.repeat(value, len(rows)) for value in (timeline, epoch, False)]
-    raised = pa.nulls(len(rows), pa.string()) if errors is None else pa.array(errors, pa.string())
-    columns = [*rows.columns, reasons, raised, *constants]
+    raised, origin = (
+        pa.nulls(len(rows), pa.string()) if texts is None else pa.array(texts, pa.string())
+        for texts in (errors, origins)
+    )
+    columns = [*rows.columns, reasons, raised, *constants, origin]
     return pa.table([column.cast(field.type) for field, column in zip(schema, columns, strict=True)], schema=schema)
 
 

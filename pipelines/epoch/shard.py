@@ -24,7 +24,7 @@ from tidegate.pipelines.epoch import pieces
 from tidegate.pipelines.epoch.exchange import joined
 from tidegate.pipelines.epoch.job import ShardJob, elements_of, naming, places_in_time, timeline_of
 from tidegate.pipelines.epoch.shard_state import Split, TouchedState, WholeState, is_read_in_part
-from tidegate.pipelines.epoch.user_code import error_of, failed_call, rows_that_raise
+from tidegate.pipelines.epoch.user_code import error_of, failed_call, origin_of, rows_that_raise
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.failures import is_of_user
 from tidegate.pipelines.ledger.manifest import DataFile, Shard
@@ -305,7 +305,8 @@ def run_rejecting(job: ShardJob, events: pa.Table, rows: pa.Table) -> tuple[Outc
     fields = list(schema)[: len(whole)]
     given = pa.Table.from_arrays(whole, names=[field.name for field in fields])
     reasons = pa.repeat(rejects.USER_CODE, len(given))
-    unusable = rejects.rows_of(given, reasons, schema, job.timeline, job.epoch, errors)
+    origins = [origin_of(job, events, number) for number in numbers.tolist()]
+    unusable = rejects.rows_of(given, reasons, schema, job.timeline, job.epoch, errors, origins)
     try:
         return run_operator(job, left, rows), unusable
     except Exception as error:

@@ -120,7 +120,8 @@ def error_of(job: ShardJob, events: pa.Table, call: FailedCall, why: str = "") -
     of_key = "the key " + ", ".join(f"{name} = {value!r}" for name, value in key.items()) if key else "all rows"
     if call.row is not None:
         time = show_millis(int(events[TIME][call.row].as_py()))
-        what = f"a row of {of_key} with event time {time}{_origin(job, events, call.row)}"
+        origin = origin_of(job, events, call.row)
+        what = f"a row of {of_key} with event time {time}{'' if origin is None else f': {origin}'}"
     else:
         window = "" if call.window is None else f" of window {_span(call)}"
         timer = "" if call.timer is None else f"the timer of {show_millis(call.timer)}{window} of "
@@ -150,20 +151,20 @@ def _shortened(text: str, longest: int = _LONGEST) -> str:
     return line if len(line) <= longest else f"{line[:longest]}..."
 
 
-def _origin(job: ShardJob, events: pa.Table, row: int) -> str:
-    """Return the source version, file and position of a row as a phrase; empty if it is unknown."""
+def origin_of(job: ShardJob, events: pa.Table, row: int) -> str | None:
+    """Return the source version, file and position of a row as a phrase, or None if it is unknown."""
     files = job.files
     if files is None:
-        return ""
+        return None
     if FILE in events.column_names:
         number, place = int(events[FILE][row].as_py()), int(events[PLACE][row].as_py())
     elif (found := _found(job, events, row)) is not None:
         number, place = found
     else:
-        return ""
+        return None
     part = files.parts[number]
     return (
-        f": row {place} (the first is 0) of file {part.path} in version {part.version} of source "
+        f"row {place} (the first is 0) of file {part.path} in version {part.version} of source "
         f"{files.table_of(number).name}"
     )
 

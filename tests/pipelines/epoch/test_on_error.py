@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -308,6 +310,28 @@ def test_a_run_counts_each_row_once_and_its_tables_agree(how: str) -> None:
     ]
 
 
+def test_table_rejects_names_row_file_and_version_of_a_row_that_raises(lake: Lake) -> None:
+    pipeline = rejecting(compute_of("hours", "elements"))
+    lake.append((None, at("00:05"), 7))
+    for rows in ROWS:
+        lake.append(*rows)
+    lake.stream(LOCAL, pipeline)
+    found = lake.rows(pipeline, rejects.NAME).to_pylist()
+    assert {row["value"] for row in found if row["origin"] is None} == {7}, "which no code rejected"
+    for row in found:
+        if row["reason"] == rejects.USER_CODE:
+            origin = re.fullmatch(
+                r"row (\d+) \(the first is 0\) of file (.*) in version (\d+) of source .*", row["origin"]
+            )
+            assert origin is not None
+            place, file, version = origin.groups()
+            read = pq.read_table(Path(lake.path("events"), file)).to_pylist()[int(place)]
+            assert {name: row[name] for name in EVENTS.names} == {name: read[name] for name in EVENTS.names}
+            assert (row["user"], row["at"].replace(tzinfo=None), row["value"]) in [
+                (user, time.replace(tzinfo=None), value) for user, time, value in ROWS[int(version) - 1]
+            ]
+
+
 def test_rows_that_raise_are_left_to_checks_that_can_not_know_them(lake: Lake) -> None:
     pipeline = rejecting(compute_of("hours", "elements"))
     lake.append(("ann", at("00:10"), 1), ("cid", at("03:00"), 1))
@@ -320,8 +344,8 @@ def test_rows_that_raise_are_left_to_checks_that_can_not_know_them(lake: Lake) -
     verified = project.verify(pipeline.name, sample=1.0)
     assert verified.success
     assert verified.unverifiable
-    assert "its code raised errors for rows" in str(verified.why_unverifiable)
-    with pytest.raises(Refused, match="its code raised errors for rows"):
+    assert "rejected rows for which its code raised an error" in str(verified.why_unverifiable)
+    with pytest.raises(Refused, match="rejected rows for which its code raised an error"):
         project.trace(pipeline.name, ("ann",))
     with pytest.raises(Refused, match="late rows of pipeline 'hours' can't be reopened: it has on_error = 'reject'"):
         lake.reopen(LOCAL, pipeline)
@@ -329,7 +353,7 @@ def test_rows_that_raise_are_left_to_checks_that_can_not_know_them(lake: Lake) -
     other_code = hourly_pipeline(compute=pipeline.compute)
     remarks = dict(lake.project(other_code).why("hours", key=("bob",)).remarks)
     assert "can't be reopened" in remarks["late rows that are in no window"]
-    with pytest.raises(Refused, match="has rejected rows for which its code raised an error"):
+    with pytest.raises(Refused, match="it has rejected rows for which its code raised an error"):
         lake.reopen(LOCAL, other_code)
 
 
