@@ -373,10 +373,15 @@ def test_an_epoch_with_a_time_that_no_table_holds_is_refused_and_the_restore_con
         Refused, match=r"epoch 2 of hours can't be published: its watermark .*`tidegate restore hours 1`"
     ):
         project.stream("hours")
+    # Until then, a check is about the newest published epoch.
+    for options in ({"sample": "all"}, {"new": True}, {"sample": "all", "budget": 1.0}):
+        found = project.verify("hours", **options)
+        assert (found.epoch, found.faults) == (1, ())
     project.restore("hours", 1)
     project.stream("hours")
     assert project.results("hours").to_arrow()["events"].to_pylist() == [1]
-    assert project.verify("hours", sample="all").faults == ()
+    for options in ({"sample": "all"}, {"new": True}, {"sample": "all", "budget": 1.0}):
+        assert project.verify("hours", **options).faults == ()
 
 
 # --- intervals at the edges ----------------------------------------------------------------------
