@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.observe.report.plain_text import templates_in
 from tidegate.pipelines.storage.artifacts import docs_folder
-from tidegate.windowing.time import show_millis
+from tidegate.windowing.time import show_millis, show_time
 
 if TYPE_CHECKING:
     from tidegate.expectations.pinned import Pinned
@@ -45,7 +45,7 @@ def write_page(
         "page": name,
         "epoch": manifest.epoch,
         "timeline": manifest.timeline,
-        "checked_at": f"{checked_at:%Y-%m-%d %H:%M:%S}",
+        "checked_at": show_time(checked_at.astimezone(UTC).replace(microsecond=0)),
         "outcome": outcome,
         "failed": sorted({row.expectation.replace("_", " ") + row.subject for row in checks if not row.success}),
     }

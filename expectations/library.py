@@ -46,7 +46,8 @@ class ExpectWindowsToBeAtMost(Rule):
     length: int
 
     shown: ClassVar[tuple[str, ...] | None] = ()
-    text: ClassVar[str] = "Windows are at most $length ms long."
+    lengths: ClassVar[tuple[str, ...]] = ("length",)
+    text: ClassVar[str] = "Windows are at most $length long."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         return milliseconds(rows["window_end"]) - milliseconds(rows["window_start"]) > self.length
@@ -76,7 +77,8 @@ class ExpectWindowsToFollowEachOther(Rule):
 
     needs: ClassVar[Needs] = "neighbours"
     shown: ClassVar[tuple[str, ...] | None] = ()
-    text: ClassVar[str] = "There are at most $length ms between two windows of one $key."
+    lengths: ClassVar[tuple[str, ...]] = ("length",)
+    text: ClassVar[str] = "There is at most $length between two windows of one $key."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         before = _before(rows, self.key, milliseconds(rows["window_end"]))

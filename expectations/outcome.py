@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from string import Template
 from typing import Any
 
@@ -32,13 +32,9 @@ from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.quality import MOST_EXAMPLES, Example
-from tidegate.windowing.time import show_millis
+from tidegate.windowing.time import show_length, show_time
 
 _COLUMNS = ("column_list", "column", "column_A", "column_B", "column_set", "key")
-_LENGTHS = ("size", "slide", "offset", "length", "lateness")
-"""Parameters in milliseconds."""
-_TIMES = ("watermark", "since")
-"""Parameters in epoch milliseconds."""
 _OF_ALL = {
     *("id", "meta", "notes", "description", "severity", "rendered_content", "catch_exceptions", "result_format"),
     *(
@@ -223,8 +219,9 @@ class Outcome:
     @property
     def about(self) -> str:
         """Return the columns and lengths of the expectation as text."""
-        given = self._given
-        lengths = (f"{name} {timedelta(milliseconds=given[name])}" for name in _LENGTHS[:4] if given.get(name))
+        given, rule = self._given, self.expectation
+        named = [name for name in rule.lengths if name != "lateness"] if isinstance(rule, Rule) else []
+        lengths = (f"{name} {show_length(given[name])}" for name in named if given[name])
         return ", ".join((*self._columns, *lengths))
 
     @property
@@ -239,7 +236,7 @@ class Outcome:
         if given.get("mostly") == 1:
             del given["mostly"]
         return ", ".join(
-            f"{name} {_parameter(name, value)}"
+            f"{name} {self._parameter(name, value)}"
             for name, value in given.items()
             if value is not None and value is not False
         )
@@ -248,9 +245,17 @@ class Outcome:
     def description(self) -> str | None:
         """Return the expectation's own description, or None if it has none."""
         if isinstance(self.expectation, Rule) and not self.expectation.description:
-            given = {name: shown(value) for name, value in self._given.items()}
-            return Template(self.expectation.text).safe_substitute(given)
+            return Template(self.expectation.text).safe_substitute(self.expectation.shown_parameters(self._given))
         return self.expectation.description or None
+
+    def _parameter(self, name: str, value: Any) -> str:
+        if isinstance(self.expectation, Rule) and (text := self.expectation.shown_time(name, value)) is not None:
+            return text
+        if isinstance(value, list | tuple | set | frozenset):
+            return f"[{shown(value)}]"
+        if name == "row_condition":
+            return _cut(_condition(value))
+        return _cut(value) if isinstance(value, str) else shown(value)
 
     @property
     def _given(self) -> dict[str, Any]:
@@ -308,7 +313,7 @@ def shown(value: Any) -> str:
     if value is None or value is pd.NA or value is pd.NaT:
         text = "null"
     elif hasattr(value, "isoformat"):
-        text = value.isoformat(sep=" ").removesuffix("+00:00") if hasattr(value, "hour") else value.isoformat()
+        text = show_time(value) if isinstance(value, datetime) else value.isoformat()
     elif isinstance(value, dict):
         text = _pairs(value, [*value])
     elif isinstance(value, list | tuple | set | frozenset):
@@ -338,18 +343,6 @@ def _window(row: dict[str, Any]) -> str:
     if start is None or end is None or pd.isna(start) or pd.isna(end):
         return ""
     return f"{shown(start)} to {shown(end)}"
-
-
-def _parameter(name: str, value: Any) -> str:
-    if name in _LENGTHS and isinstance(value, int):
-        return str(timedelta(milliseconds=value))
-    if name in _TIMES and isinstance(value, int):
-        return show_millis(value)
-    if isinstance(value, list | tuple | set | frozenset):
-        return f"[{shown(value)}]"
-    if name == "row_condition":
-        return _cut(_condition(value))
-    return _cut(value) if isinstance(value, str) else shown(value)
 
 
 def _condition(given: Any) -> str:

@@ -88,7 +88,7 @@ def checked_time(value: Any, field: str) -> Millis:
         raise IllegalArgument(
             field,
             value,
-            f"give epoch milliseconds from {show_millis(FIRST_TIME)} to {show_millis(LAST_TIME - 1)} UTC "
+            f"give epoch milliseconds from {show_millis(FIRST_TIME)} to {show_millis(LAST_TIME - 1)} "
             f"({FIRST_TIME} to {LAST_TIME - 1}), or MAX_TIMESTAMP for the end of input",
         )
     return value  # type: ignore[no-any-return]
@@ -174,29 +174,31 @@ def from_millis(timestamp: Millis) -> datetime:
 
 
 def show_millis(timestamp: Millis | None) -> str:
-    """Return a timestamp as readable text: ISO format in UTC, `-` for None, or `end of input`."""
+    """Return a timestamp as text: as `show_time` in UTC, `-` for None, or `end of input`.
+
+    >>> show_millis(1_709_272_800_000)
+    '2024-03-01T06:00:00Z'
+    """
     if timestamp is None or timestamp == MIN_TIMESTAMP:
         return "-"
     if timestamp >= MAX_TIMESTAMP:
         return "end of input"
     try:
-        return (
-            from_millis(timestamp)
-            .isoformat(sep=" ", timespec="milliseconds")
-            .removesuffix("+00:00")
-            .removesuffix(".000")
-        )
+        return show_time(from_millis(timestamp))
     except OverflowError:
         return str(timestamp)
 
 
-def iso_millis(timestamp: Millis) -> str:
-    """Return a timestamp in ISO format with its zone, so that every reader takes it for the same time.
+def show_time(moment: datetime) -> str:
+    """Return a time in ISO 8601 with its offset, so that it means the same wherever it is pasted.
 
-    >>> iso_millis(1_709_272_800_000)
-    '2024-03-01T06:00:00Z'
+    Fractions of a second are shown only if there are any. A wall-clock time, which has no zone, has no offset either.
+
+    >>> show_time(datetime(2024, 3, 1, 6, tzinfo=UTC)), show_time(datetime(2024, 3, 1, 6, 0, 0, 5000))
+    ('2024-03-01T06:00:00Z', '2024-03-01T06:00:00.005')
     """
-    return from_millis(timestamp).isoformat().replace("+00:00", "Z")
+    fraction = "microseconds" if moment.microsecond % 1000 else "milliseconds" if moment.microsecond else "seconds"
+    return moment.isoformat(timespec=fraction).replace("+00:00", "Z")
 
 
 def show_watermark(watermark: Millis | None) -> str:
@@ -223,6 +225,16 @@ def show_duration(duration: float | None) -> str:
     name, unit = unit_of(duration)
     number = duration / unit
     return f"{number:.3g} {name}" if abs(number) < 999.5 else f"{number:,.0f} {name}"
+
+
+def show_length(duration: Millis) -> str:
+    """Return a duration without rounding, in the largest unit that divides it.
+
+    >>> show_length(5_400_000), show_length(86_400_000), show_length(1500), show_length(0)
+    ('90 min', '1 d', '1500 ms', '0 ms')
+    """
+    name, unit = next((each for each in _UNITS if duration and duration % each[1] == 0), _UNITS[-1])
+    return f"{duration // unit} {name}"
 
 
 class TimeDomain(Enum):

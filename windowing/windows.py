@@ -69,7 +69,7 @@ def check_window(window: Window, owner: object) -> None:
                 f"window of {type(owner).__name__}",
                 window,
                 f"give bounds in epoch milliseconds, ints from {show_millis(FIRST_TIME)} to "
-                f"{show_millis(LAST_TIME - 1)} UTC ({FIRST_TIME} to {LAST_TIME - 1})",
+                f"{show_millis(LAST_TIME - 1)} ({FIRST_TIME} to {LAST_TIME - 1})",
             )
 
 

@@ -7,6 +7,7 @@ vectorised condition on a data frame.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -19,6 +20,7 @@ from great_expectations.render import LegacyRendererType, RenderedStringTemplate
 from great_expectations.render.renderer.renderer import renderer
 
 from tidegate.expectations.needs import Needs
+from tidegate.windowing.time import show_length, show_millis
 
 
 class Rows(TableMetricProvider):
@@ -50,6 +52,10 @@ class Rule(BatchExpectation):
     """What it needs in addition to the new windows: `nothing`, `neighbours`, `partition` or `standing`."""
     shown: ClassVar[tuple[str, ...] | None] = None
     """Columns that an example shows in addition to key and window; None shows all columns."""
+    lengths: ClassVar[tuple[str, ...]] = ()
+    """Parameters that are durations in milliseconds; descriptions show them with a unit, such as `90 min`."""
+    times: ClassVar[tuple[str, ...]] = ()
+    """Parameters that are int64 epoch milliseconds; descriptions show them in ISO 8601."""
     success_keys: ClassVar[tuple[str, ...]] = ()
     """Parameters that decide success: those that the rule and its bases declare."""
 
@@ -68,14 +74,26 @@ class Rule(BatchExpectation):
         """
 
     @classmethod
+    def shown_time(cls, name: str, value: object) -> str | None:
+        """Return a parameter as text if it is a duration or a time, otherwise None."""
+        if not isinstance(value, int):
+            return None
+        return show_length(value) if name in cls.lengths else show_millis(value) if name in cls.times else None
+
+    @classmethod
+    def shown_parameters(cls, given: Mapping[str, Any]) -> dict[str, str]:
+        """Return the parameters as text, for the places in `text`. An empty key stands for the whole table."""
+        return {name: cls.shown_time(name, value) or _listed(value) for name, value in given.items()}
+
+    @classmethod
     @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
     @render_suite_parameter_string
     def _prescriptive_renderer(
         cls, configuration: Any = None, result: Any = None, runtime_configuration: Any = None, **kwargs: Any
     ) -> list[Any]:
-        given = configuration.kwargs.items()
-        params = {name: ", ".join(map(str, value)) if isinstance(value, list) else value for name, value in given}
-        template = {"template": cls.text, "params": params}
+        # The configuration omits parameters that have their default.
+        defaults = {name: field.default for name, field in cls.__fields__.items()}
+        template = {"template": cls.text, "params": cls.shown_parameters({**defaults, **configuration.kwargs})}
         styling = (runtime_configuration or {}).get("styling")
         return [
             RenderedStringTemplateContent(
@@ -99,6 +117,12 @@ class Rule(BatchExpectation):
                 "unexpected_index_list": broken,
             },
         }
+
+
+def _listed(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "table"
+    return str(value)
 
 
 def milliseconds(times: pd.Series) -> pd.Series:

@@ -46,8 +46,9 @@ class ExpectFinalAtToFitTheBounds(Rule):
     lateness: int
 
     shown: ClassVar[tuple[str, ...] | None] = ("final_at", "epoch")
+    lengths: ClassVar[tuple[str, ...]] = ("lateness",)
     text: ClassVar[str] = (
-        "All windows of an epoch become final the same time after their end; currently that is $lateness ms."
+        "All windows of an epoch become final the same time after their end; currently that is $lateness."
     )
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
@@ -158,8 +159,10 @@ class ExpectNoStateBehindWatermark(Rule):
     watermark: int
     lateness: int
 
+    lengths: ClassVar[tuple[str, ...]] = ("lateness",)
+    times: ClassVar[tuple[str, ...]] = ("watermark",)
     text: ClassVar[str] = (
-        "State has no contents of a window that ended $lateness ms or more before the watermark $watermark."
+        "State has no contents of a window that ended $lateness or more before the watermark $watermark."
     )
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
@@ -172,9 +175,9 @@ class ExpectNoTimerOfClosedWindow(Rule):
     watermark: int
     lateness: int
 
-    text: ClassVar[str] = (
-        "State has no timer of a window that ended $lateness ms or more before the watermark $watermark."
-    )
+    lengths: ClassVar[tuple[str, ...]] = ("lateness",)
+    times: ClassVar[tuple[str, ...]] = ("watermark",)
+    text: ClassVar[str] = "State has no timer of a window that ended $lateness or more before the watermark $watermark."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         timers = rows["event_time_timers"].map(lambda times: 0 if times is None else len(times)) > 0

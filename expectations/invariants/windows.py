@@ -46,7 +46,8 @@ class ExpectWindowsToBeAligned(Rule):
     by_epoch: list[list[int]] = []  # noqa: RUF012 (a field of the model)
 
     shown: ClassVar[tuple[str, ...] | None] = ()
-    text: ClassVar[str] = "Windows are $size ms long and begin at multiples of $slide ms shifted by $offset ms."
+    lengths: ClassVar[tuple[str, ...]] = ("size", "slide", "offset")
+    text: ClassVar[str] = "Windows are $size long and begin at multiples of $slide shifted by $offset."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         start, end = milliseconds(rows["window_start"]), milliseconds(rows["window_end"])
@@ -68,7 +69,8 @@ class ExpectWindowsToBeAtLeast(Rule):
     by_epoch: list[list[int]] = []  # noqa: RUF012 (a field of the model)
 
     shown: ClassVar[tuple[str, ...] | None] = ()
-    text: ClassVar[str] = "Windows are at least $length ms long."
+    lengths: ClassVar[tuple[str, ...]] = ("length",)
+    text: ClassVar[str] = "Windows are at least $length long."
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:
         lengths = milliseconds(rows["window_end"]) - milliseconds(rows["window_start"])
@@ -218,8 +220,10 @@ class ExpectElementsInEverySlidingWindow(Rule):
     lateness: int = 0
     since: int | None = None
 
+    lengths: ClassVar[tuple[str, ...]] = ("size", "slide", "offset", "lateness")
+    times: ClassVar[tuple[str, ...]] = ("watermark", "since")
     text: ClassVar[str] = (
-        "Windows of $size ms begin every $slide ms; each element of one $key is in every window that covers it."
+        "Windows of $size begin every $slide; each element of one $key is in every window that covers it."
     )
 
     def broken(self, rows: pd.DataFrame) -> pd.Series:

@@ -159,7 +159,7 @@ def restart(mode: str) -> dict[str, Param]:
 
 def late() -> dict[str, Param]:
     """Return the Params of `<pipeline>__late`."""
-    description = "A date-time; without a zone, it is in UTC. Default: all late rows."
+    description = "A date-time; without a zone, it is in the pipeline's timezone. Default: all late rows."
     return {
         "start": _moment_param("Only windows that begin at this time or later", description),
         "end": _moment_param("Only windows that begin before this time", description),

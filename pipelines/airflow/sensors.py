@@ -12,6 +12,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from tidegate.pipelines.observe.inspect.status import read_status
+from tidegate.windowing.time import show_millis
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -113,7 +114,7 @@ class SnapshotSensor(BaseSensorOperator):
                 f"task {self.driver} ended ({event['ended']}) before {self.pipeline} reached the epoch or "
                 f"watermark that this task waits for; see the log of {self.driver}"
             )
-        self.log.info("epoch %s, watermark %s ms", event["epoch"], event["watermark"])
+        self.log.info("epoch %s, watermark %s", event["epoch"], show_millis(event["watermark"]))
         return event
 
     def _driver(self, context: Context) -> dict[str, str] | None:

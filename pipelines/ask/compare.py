@@ -446,7 +446,7 @@ def _grid(comparison: Comparison) -> Grid:
     ]
     total = comparison.changed + comparison.added + comparison.missing
     title = f"{_noun(comparison)} that differ ({len(windows)} of {total})"
-    times = "event time" if comparison.of_rows else "window (UTC)"
+    times = "event time" if comparison.of_rows else "window"
     return Grid(title, [*key, times, *values, "why"], rows)
 
 

@@ -31,7 +31,7 @@ from tidegate.windowing.columnar import OperatorChoice
 from tidegate.windowing.columnar.plan import early_interval
 from tidegate.windowing.columnar.slices import Slicing
 from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, KeyedProcess, WindowJoin, Windows
-from tidegate.windowing.time import Millis
+from tidegate.windowing.time import show_length
 
 _CATCHUP = (
     "catchup = true lets Airflow backfill every interval since start. A stream takes over for good: from the first run "
@@ -349,7 +349,7 @@ def _pass(input_: Input) -> str:
 
 def _operating(compute: Compute, choice: OperatorChoice) -> list[str]:
     if isinstance(compute, IntervalJoin):
-        span = " to ".join(map(_length, compute.bounds))
+        span = " to ".join(map(show_length, compute.bounds))
         return [
             "sort by commit and time; an element behind the watermark is late",
             f"join each other element with the elements of the other input with right - left from {span}",
@@ -400,14 +400,6 @@ def _operating_windows(windows: Windows, choice: OperatorChoice) -> list[str]:
         "sort by key and window; one group per pane: on time, or late by its commit",
         f"reduce each group: {functions}; merge the groups of a window in order",
     ]
-
-
-def _length(bound: Millis) -> str:
-    """Return a bound as text, in the largest unit that divides it."""
-    for name, size in (("h", 3_600_000), ("min", 60_000), ("s", 1000)):
-        if bound and bound % size == 0:
-            return f"{bound // size} {name}"
-    return f"{bound} ms"
 
 
 def _names(windows: Windows) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from tidegate.pipelines.storage.artifacts import page_name
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.aggregates.vectorised import Bools
-from tidegate.windowing.time import MIN_TIMESTAMP, Millis, iso_millis, saturating_add, show_millis, to_millis
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 _ARRIVING = ("in", "late", "no window")
@@ -162,7 +162,7 @@ class Trace(Answer):
             return
         yield Grid(
             f"{named}: what happened up to epoch {self.epoch}",
-            ("epoch", "version", "watermark", "what", "window (UTC)", "rows", "why"),
+            ("epoch", "version", "watermark", "what", "window", "rows", "why"),
             [
                 (
                     event.epoch,
@@ -434,7 +434,7 @@ def _of_window(whole: Trace, start: Millis) -> Trace:
     wanted = {(event.start, event.end) for event in whole.events if event.start == start and event.what != "late"}
     if not wanted:
         near = _near(whole, start)
-        remark = f"{whole.pipeline}: this key never had a window that starts at {show_millis(start)} UTC{near}"
+        remark = f"{whole.pipeline}: this key never had a window that starts at {show_millis(start)}{near}"
         return Trace(whole.pipeline, whole.key, whole.epoch, (), (), (), remark)
     for event in reversed(whole.events):
         if (event.start, event.end) in wanted:
@@ -480,7 +480,7 @@ def _near(whole: Trace, start: Millis) -> str:
         return ""
     low, high = min(bounds, key=lambda each: (not each[0] <= start < each[1], abs(each[0] - start), -each[1]))
     relation = "has that time" if low <= start < high else "is the nearest"
-    return f"; the window from {_span(low, high)} {relation}: --window {iso_millis(low)}"
+    return f"; the window from {_span(low, high)} {relation}: --window {show_millis(low)}"
 
 
 def _millis_of(pane: dict[str, Any], name: str) -> Millis | None:

@@ -122,7 +122,7 @@ class Verified(Answer):
         if self.faults:
             yield Grid(
                 f"differences ({min(len(self.faults), _MOST_SHOWN)} of {len(self.faults)})",
-                ("what", "epoch", "key", "window (UTC)", "expected", "found"),
+                ("what", "epoch", "key", "window", "expected", "found"),
                 [
                     (
                         fault.kind,

@@ -21,7 +21,6 @@ from tidegate.windowing.time import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     Millis,
-    iso_millis,
     saturating_add,
     show_duration,
     show_millis,
@@ -229,7 +228,7 @@ def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) 
             return (
                 f"no interval follows, because `end` in tidegate.toml has been reached: run `{command} --end-of-input`"
             )
-        start, end = map(iso_millis, (following.start, following.end))
+        start, end = map(show_millis, (following.start, following.end))
         return (
             f"in a backfill, the run of the next interval does that, from {show_millis(following.start)} on: "
             f"`{command} --start {start} --end {end}`"

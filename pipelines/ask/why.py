@@ -41,7 +41,7 @@ from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, show_duration, show_millis, show_watermark, to_millis
 
 _DAY = 86_400_000
-_PARTITIONS = ("source partition", "watermark", "last commit (UTC)", "no rows for", "")
+_PARTITIONS = ("source partition", "watermark", "last commit", "no rows for", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Why(Answer):
             f"{self.unit} ({len(self.windows)} of {self.open_windows}, those that end first)",
             [
                 *self.key,
-                *(("window (UTC)", "panes") if of_windows else ()),
+                *(("window", "panes") if of_windows else ()),
                 *(["lateness left"] if closing else []),
                 "it waits because",
             ],

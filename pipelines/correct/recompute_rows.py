@@ -43,7 +43,7 @@ from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.time import Millis, iso_millis, show_millis
+from tidegate.windowing.time import Millis, show_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 
@@ -207,10 +207,10 @@ class SourceRows:
         if run is not None and run.hides(self._source, since, self._position.version):
             others = ended_through(plan, run.start)
             raise RowsRewritten(
-                f"late rows whose windows begin before {show_millis(run.start)} UTC, where the first interval of "
+                f"late rows whose windows begin before {show_millis(run.start)}, where the first interval of "
                 f"{name} begins, can't be reopened: an UPDATE or OPTIMIZE of {self._source.table} rewrote files with "
                 "rows of that time, so tidegate can't tell which of them the backfill left out. Reopen the others, "
-                f"`tidegate late reopen {name} --start {iso_millis(others)}`, and backfill the time before under "
+                f"`tidegate late reopen {name} --start {show_millis(others)}`, and backfill the time before under "
                 "another name",
                 [(FIRST_TIME, others)],
             )

@@ -22,7 +22,7 @@ from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.time import iso_millis, show_millis
+from tidegate.windowing.time import show_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 START, END = "\0start", "\0end"
@@ -168,7 +168,7 @@ def check_shape(
         )
     raise OtherWindows(
         f"late rows of pipeline {pipeline!r} belong to windows of the current size, but {earlier}: its elements would "
-        f"count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {iso_millis(since)}`, undo "
+        f"count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {show_millis(since)}`, undo "
         f"the change, or backfill a pipeline with another name",
         [(FIRST_TIME, since)],
     )

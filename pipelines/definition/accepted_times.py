@@ -86,5 +86,5 @@ def check_not_before(value: object) -> None:
         raise IllegalArgument(
             "source.not_before",
             value,
-            f"give a time from {show_millis(FIRST_TIME)} to {show_millis(LAST_TIME - 1)} UTC",
+            f"give a time from {show_millis(FIRST_TIME)} to {show_millis(LAST_TIME - 1)}",
         )

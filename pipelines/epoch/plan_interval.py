@@ -25,7 +25,7 @@ from tidegate.pipelines.ledger.manifest import Interval, Manifest, StaleInterval
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, lineage
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.windowing.time import MAX_TIMESTAMP, iso_millis
+from tidegate.windowing.time import MAX_TIMESTAMP, show_millis
 
 
 def plan_interval(
@@ -104,7 +104,7 @@ def plan_hand_over(basis: Basis) -> EpochPlan:
         )
     if manifest.stale:
         first = min(manifest.stale, key=lambda interval: interval.start)
-        again = f"--start {iso_millis(first.start)} --end {iso_millis(first.end)} --and-following"
+        again = f"--start {show_millis(first.start)} --end {show_millis(first.end)} --and-following"
         raise Refused(
             f"pipeline {pipeline.name!r} has {len(manifest.stale)} interval(s) that a correction left stale: run them "
             f"again before starting a stream, `tidegate backfill {pipeline.name} {again}`"

@@ -102,7 +102,7 @@ class LeaseRow:
         return f"process {self.process} on {self.host} ({self.command})"
 
     def __str__(self) -> str:
-        return f"{self.driver}, since {show_millis(self.acquired_at)}, lease until {show_millis(self.expires_at)} UTC"
+        return f"{self.driver}, since {show_millis(self.acquired_at)}, lease until {show_millis(self.expires_at)}"
 
 
 class Lease:

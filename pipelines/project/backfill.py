@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from time import perf_counter
 from typing import Any, ClassVar, Literal
 
@@ -39,7 +39,7 @@ from tidegate.pipelines.run.rerun import History
 from tidegate.pipelines.sources.open_source import check_sources_exist
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.time import Millis, iso_millis, show_millis, to_millis
+from tidegate.windowing.time import Millis, show_millis, to_millis
 
 _SHOWN = 20
 """Largest number of intervals that a preview shows as text."""
@@ -120,19 +120,22 @@ class Backfilled(Answer):
     Args:
         epoch: its newest epoch; None if no interval was given.
         runs: the intervals.
+        zone: time zone of the pipeline's calendar.
     """
 
     pipeline: str
     epoch: int | None
     runs: tuple[BackfillRun, ...]
+    zone: tzinfo = UTC
 
     main: ClassVar[str] = "runs"
+    for_people: ClassVar[tuple[str, ...]] = ("zone",)
 
     def shown(self) -> Iterator[Shown]:
         yield ""
         rows = [
             (
-                describe(each.interval),
+                describe(each.interval, self.zone),
                 each.shown_state,
                 each.epoch,
                 each.counters["events_in"],
@@ -166,12 +169,13 @@ def backfill(
     require_engine(config, "a backfill")
     check_first_run(config, value, teller)
     runs: list[BackfillRun] = []
+    zone = config.entry(pipeline).clock
     wait = Patience(patience, "backfill", teller.say)
     with drive(config, value, "backfill", wait=wait, observe=measured) as driver:
         driver.tell = teller.step
         began = perf_counter()
         for done in run(driver, intervals, and_following, again):
-            runs.append(_reported(done, round(perf_counter() - began, 2), value, teller))
+            runs.append(_reported(done, round(perf_counter() - began, 2), value, zone, teller))
             began = perf_counter()
         if (rerun := rerun_stale(driver)) is not None:
             teller.say(f"the intervals that follow are stale, and their results hidden, until they run again: {rerun}")
@@ -179,10 +183,10 @@ def backfill(
             teller.say(_ended(pipeline, end_input(driver)))
     # An unchanged interval has an old epoch; the correction before it has a new one.
     epochs = [epoch for each in runs for epoch in (each.epoch, each.corrected) if epoch is not None]
-    return Backfilled(pipeline, max(epochs, default=None), tuple(runs))
+    return Backfilled(pipeline, max(epochs, default=None), tuple(runs), zone)
 
 
-def _reported(done: IntervalRun, seconds: float, pipeline: Pipeline, teller: Teller) -> BackfillRun:
+def _reported(done: IntervalRun, seconds: float, pipeline: Pipeline, zone: tzinfo, teller: Teller) -> BackfillRun:
     """Report an interval, and return its outcome."""
     if done.corrected is not None:
         teller.say(
@@ -193,7 +197,7 @@ def _reported(done: IntervalRun, seconds: float, pipeline: Pipeline, teller: Tel
     correction = None if done.corrected is None else done.corrected.epoch
     answer = BackfillRun(done.interval, done.state, epoch, correction, counters, seconds)
     teller.say(
-        f"{describe(done.interval)}  {answer.shown_state}  epoch {epoch}: {read(pipeline, counters)}, "
+        f"{describe(done.interval, zone)}  {answer.shown_state}  epoch {epoch}: {read(pipeline, counters)}, "
         f"{counters['open_windows']} open, {seconds} s, {rate(counters['events_in'], seconds) or 0} rows/s",
         line_of(done.manifest, {"interval": seconds}) | {"interval": describe(done.interval), "state": done.state},
     )
@@ -287,13 +291,13 @@ def _check_start(config: Config, pipeline: str, first: datetime, fill_gaps: bool
     ways = f"`start` of pipelines.{pipeline} in {config.file_name}"
     if first < begins:
         raise UsageError(
-            f"--start {show(first)} is before {show(begins)}, the start of {pipeline} (both in UTC): begin at the "
+            f"--start {show(first)} is before {show(begins)}, the start of {pipeline}: begin at the "
             f"start, or set an earlier {ways}"
         )
     if first > begins and not fill_gaps and read_snapshot(PipelineTables.of(config, pipeline)) is None:
         raise Refused(
-            f"--start {show(first)}: {pipeline} starts at {show(begins)} (both in UTC) and has never run, so the rows "
-            f"between these times would be lost. Begin at {iso_millis(to_millis(begins))}, run the intervals in "
+            f"--start {show(first)}: {pipeline} starts at {show(begins)} and has never run, so the rows "
+            f"between these times would be lost. Begin at {show_millis(to_millis(begins))}, run the intervals in "
             f"between with --fill-gaps, or set a later {ways}"
         )
 
@@ -352,11 +356,13 @@ class BackfillPlan(Answer):
     Args:
         planned: the intervals, each with a description of what a run would do.
         changes: intervals whose rows changed in the source, which would be corrected first; None if nothing changed.
+        zone: time zone of the pipeline's calendar.
     """
 
     pipeline: str
     planned: tuple[tuple[Interval, str], ...]
     changes: Preview | None
+    zone: tzinfo = UTC
 
     main: ClassVar[str] = "planned"
 
@@ -380,12 +386,12 @@ class BackfillPlan(Answer):
             )
             yield f"the changes are read from {'the change feed' if changes.by_feed else 'a comparison of files'}"
             for each in changes.intervals[:_SHOWN]:
-                yield f"{describe(each.interval)}  would be corrected: {each.gone} deleted, {each.came} added"
+                counts = f"{each.gone} deleted, {each.came} added"
+                yield f"{describe(each.interval, self.zone)}  would be corrected: {counts}"
             if (more := len(changes.intervals) - _SHOWN) > 0:
                 yield f"and {more} more intervals; --json lists all"
-        yield Grid(
-            self.pipeline, ("interval", "state"), [(describe(interval), state) for interval, state in self.planned]
-        )
+        rows = [(describe(interval, self.zone), state) for interval, state in self.planned]
+        yield Grid(self.pipeline, ("interval", "state"), rows)
 
 
 @dataclass(frozen=True)
@@ -446,4 +452,4 @@ def plan_backfill(config: Config, pipeline: str, span: Span, again: bool) -> Bac
             if planned and planned[-1][1].startswith(_AGAIN) and state == _UNCHANGED:
                 state = f"{_AGAIN}: an interval before it would"
         planned.append((interval, state))
-    return BackfillPlan(pipeline, tuple(planned), preview_change(config, value))
+    return BackfillPlan(pipeline, tuple(planned), preview_change(config, value), config.entry(pipeline).clock)

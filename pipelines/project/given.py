@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import date, datetime, timedelta, tzinfo
 from typing import TypeAlias
 
 from dateutil.relativedelta import relativedelta
@@ -16,7 +16,7 @@ from tidegate.pipelines.run.intervals import parse_duration, parse_moment, parse
 from tidegate.windowing.time import Millis, to_millis
 
 Moment: TypeAlias = datetime | date | str
-"""A time. Without a zone, it is in UTC; as the start or end of an interval, in the pipeline's `timezone`."""
+"""A time. Without a zone, it is in the pipeline's `timezone`."""
 Length: TypeAlias = timedelta | str
 """A length of time; as a string, such as `5s` or `1min`."""
 
@@ -25,7 +25,7 @@ _POWERS = ("", "k", "m", "g", "t")
 _ZERO, _MILLISECOND = timedelta(), timedelta(milliseconds=1)
 
 
-def moment_of(value: Moment, field: str, zone: tzinfo = UTC) -> datetime:
+def moment_of(value: Moment, field: str, zone: tzinfo) -> datetime:
     """Return a time with its zone, which is the given one if it has none.
 
     Raises:
@@ -38,7 +38,7 @@ def moment_of(value: Moment, field: str, zone: tzinfo = UTC) -> datetime:
     return value.replace(tzinfo=zone) if value.tzinfo is None else value
 
 
-def millis_of(value: Moment | None, field: str, zone: tzinfo = UTC) -> Millis | None:
+def millis_of(value: Moment | None, field: str, zone: tzinfo) -> Millis | None:
     """Return a time as int64 epoch milliseconds; see `moment_of` for the zone and the errors."""
     return None if value is None else to_millis(moment_of(value, field, zone))
 

@@ -58,7 +58,7 @@ from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
-from tidegate.windowing.time import MIN_TIMESTAMP, Millis, to_millis
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, show_millis, to_millis
 from tidegate.windowing.watermarks import EventTimes
 
 
@@ -202,7 +202,7 @@ class PipelineHarness:
         begin, until = _millis(start), _millis(end)
         if self.epochs and begin - order.lag != self.watermark:
             raise IllegalArgument(
-                "start", start, f"the previous run ended at {self.watermark + order.lag} ms: begin there"
+                "start", start, f"the previous run ended at {show_millis(self.watermark + order.lag)}: begin there"
             )
         self.watermark = begin - order.lag
         read = HarnessSlice(self.bound, self._given)

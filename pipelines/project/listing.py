@@ -34,11 +34,11 @@ from tidegate.windowing.time import (
     to_millis,
 )
 
-_COLUMNS = ("pipeline", "mode", "watermark (UTC)", "lag", "last check")
+_COLUMNS = ("pipeline", "mode", "watermark", "lag", "last check")
 _COUNTS = ("in", "on time", "late", "filtered", "fired", "rows out", "open")
 _DELETED = "deleted"
 """Column with the number of rows deleted from the source. It is shown only if a listed epoch has such rows."""
-_EPOCH_COLUMNS = ("epoch", "kind", "interval (UTC)", *_COUNTS, "watermark", "lag", "seconds", "started (UTC)")
+_EPOCH_COLUMNS = ("epoch", "kind", "interval", *_COUNTS, "watermark", "lag", "seconds", "started")
 _AFTER_IN = _EPOCH_COLUMNS.index("in") + 1
 
 
@@ -193,7 +193,7 @@ def _epoch_cells(row: dict[str, Any], began: int | None) -> list[object]:
     return [
         row["epoch"],
         f"{row['kind']}, stale" if row["stale"] else row["kind"],
-        "" if start is None else f"{moment(start)} to {moment(end, start)}",
+        "" if start is None else f"{moment(start)} to {moment(end)}",
         row["events_in"],
         row["on_time"],
         row["late"],
@@ -205,7 +205,7 @@ def _epoch_cells(row: dict[str, Any], began: int | None) -> list[object]:
         # The user chose the interval of a backfill, so its age does not indicate lag.
         show_duration(None if row["kind"] == "backfill" else row.get("watermark_lag_ms")),
         cell(row["phases"].get("job")),
-        moment(row["started_at"]),
+        moment(row["started_at"].replace(microsecond=0)),
     ]
 
 

@@ -51,8 +51,7 @@ class Project:
     takes the pipeline's name first, and the command's options by name, as Python values. It returns a frozen value with
     `to_dict()`, which notebooks show as tables. It raises the errors of `tidegate.pipelines.errors`, each with its
     `exit_code`, and prints nothing. An option that a message names, such as `--fill-gaps`, is the argument of that
-    name, `fill_gaps`. Times without a zone are in UTC; `start` and `end` of an interval
-    are in the pipeline's `timezone`.
+    name, `fill_gaps`. Times without a zone are in the pipeline's `timezone`.
 
     Args:
         config_file: tidegate.toml; None, without `warehouse`, for the file that a command would find.
@@ -465,7 +464,8 @@ class Project:
         from tidegate.pipelines.ask.trace import trace
         from tidegate.pipelines.project.given import key_text, millis_of
 
-        return trace(self._config, pipeline, key_text(key) or (), millis_of(window, "--window"), page, to, limit)
+        starts = millis_of(window, "--window", self._config.entry(pipeline).clock)
+        return trace(self._config, pipeline, key_text(key) or (), starts, page, to, limit)
 
     def verify(
         self,
@@ -525,7 +525,9 @@ class Project:
         from tidegate.pipelines.project.given import millis_of
         from tidegate.pipelines.project.lineage import lineage
 
-        return lineage(self._config, pipeline, command, millis_of(since, "--since"), millis_of(until, "--until"))
+        zone = self._config.entry(pipeline).clock
+        span = (millis_of(moment, field, zone) for moment, field in ((since, "--since"), (until, "--until")))
+        return lineage(self._config, pipeline, command, *span)
 
     def report(
         self,
@@ -550,7 +552,8 @@ class Project:
         from tidegate.pipelines.project.listing import report
 
         place = None if to is None else Path(to)
-        return report(self._config, pipeline, epoch, key, place, millis_of(window, "--window"))
+        starts = millis_of(window, "--window", self._config.entry(pipeline).clock)
+        return report(self._config, pipeline, epoch, key, place, starts)
 
     def quality(
         self,

@@ -222,7 +222,7 @@ def _grid(results: Results) -> Grid:
         about = [date, *about]
     return Grid(
         f"{_title(results.view, panes)} of {results.pipeline} ({len(rows)} of {results.total})",
-        [*key, *([f"window ({results.zone or 'UTC'})"] if panes else []), *about, *values],
+        [*key, *(["window"] if panes else []), *about, *values],
         [
             [
                 *(text_of_value(row[name]) for name in key),

@@ -35,7 +35,7 @@ from tidegate.pipelines.sources.open_source import place as source_place
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import show_millis
 
-_OF_SAVEPOINTS = ("name", "epoch", "timeline", "watermark", "windows", "tables", "bytes", "created (UTC)")
+_OF_SAVEPOINTS = ("name", "epoch", "timeline", "watermark", "windows", "tables", "bytes", "created")
 
 
 @dataclass(frozen=True, slots=True)

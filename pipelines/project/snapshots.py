@@ -57,7 +57,7 @@ class Snapshots(Answer):
         return list(self.snapshots)
 
     def shown(self) -> Iterator[Shown]:
-        columns = ("version", "epoch", "parent", "timeline", "kind", "watermark", "committed (UTC)", "restorable")
+        columns = ("version", "epoch", "parent", "timeline", "kind", "watermark", "committed", "restorable")
         rows = [
             (
                 *(each[name] for name in columns[:5]),
@@ -224,7 +224,7 @@ class SnapshotDiff(Answer):
         ]
         yield Grid(
             f"{_unit_of_rows(self.after)}: {counts['windows']}",
-            ("", *key, "window (UTC)", "what"),
+            ("", *key, "window", "what"),
             [
                 (_SHOWN[change], *(text_of_value(row[name]) for name in key), span(row), what)
                 for change, row, what in windows
@@ -232,7 +232,7 @@ class SnapshotDiff(Answer):
         )
         yield Grid(
             f"timers: {counts['timers']}",
-            ("", *key, "window (UTC)", "in", "at (UTC)"),
+            ("", *key, "window", "in", "at"),
             [
                 (
                     _SHOWN[change],
@@ -346,7 +346,7 @@ def _windows(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Gr
     contents = [name for name in of_state if name.startswith("acc_") or name in _WITHOUT_WINDOWS]
     waits = [HELD] if HELD in of_state else []
     shown = [name.removeprefix("acc_") for name in contents]
-    names = [*key, "window (UTC)", "timers", *waits, *shown, "panes", "key group"]
+    names = [*key, "window", "timers", *waits, *shown, "panes", "key group"]
     return Grid(
         title,
         names,

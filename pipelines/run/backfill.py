@@ -31,7 +31,7 @@ from tidegate.pipelines.run.next_commits import UNREAD, EpochLimits, next_commit
 from tidegate.pipelines.run.rerun import History, bounds
 from tidegate.pipelines.sources.base import ChangeFilesMissing
 from tidegate.pipelines.sources.commits import SourceCommit
-from tidegate.windowing.time import MAX_TIMESTAMP, iso_millis, show_millis
+from tidegate.windowing.time import MAX_TIMESTAMP, show_millis
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
         raise Refused(
             f"interval {describe(interval)} of {name} begins at {show_millis(interval.start)}, but the backfill has "
             f"only reached {show_millis(frontier)}: the rows in between would be lost. Start at "
-            f"{iso_millis(frontier)}, or run the intervals in between with --fill-gaps"
+            f"{show_millis(frontier)}, or run the intervals in between with --fill-gaps"
         )
     if head.manifest.watermark == MAX_TIMESTAMP and frontier == interval.start:
         line = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch))

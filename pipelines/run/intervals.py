@@ -126,20 +126,27 @@ def _moment(moment: Millis, length: relativedelta, zone: tzinfo) -> datetime:
 
 
 def show(moment: datetime) -> str:
-    """Return a time as text, in UTC."""
+    """Return a time as text: as `show_time` in UTC."""
     return show_millis(to_millis(moment))
 
 
-def describe(interval: Interval) -> str:
-    """Return an interval as text. Whole days are shown without a time of day."""
-    length = from_millis(interval.end) - from_millis(interval.start)
-    start, end = from_millis(interval.start), from_millis(interval.end)
-    if length % timedelta(days=1) == timedelta(0) and start.hour == start.minute == 0:
-        return f"{start:%Y-%m-%d}" if length == timedelta(days=1) else f"{start:%Y-%m-%d} to {end:%Y-%m-%d}"
-    return f"{show(start)} to {show(end)}"
+def describe(interval: Interval, zone: tzinfo | None = None) -> str:
+    """Return an interval as text.
+
+    Args:
+        interval: the interval.
+        zone: time zone of the pipeline's calendar. Whole days in it are shown as dates, which options such as `--start`
+            read in that zone. None shows times in every case.
+    """
+    if zone is not None:
+        start, end = (from_millis(moment).astimezone(zone) for moment in (interval.start, interval.end))
+        if start.time() == end.time() == time():
+            is_day = end.date() - start.date() == timedelta(days=1)
+            return f"{start:%Y-%m-%d}" if is_day else f"{start:%Y-%m-%d} to {end:%Y-%m-%d}"
+    return f"{show_millis(interval.start)} to {show_millis(interval.end)}"
 
 
-def parse_moment(text: str, field: str, zone: tzinfo = UTC) -> datetime:
+def parse_moment(text: str, field: str, zone: tzinfo) -> datetime:
     """Parse a date or date-time in ISO format. Without a zone of its own, it is in the given one.
 
     Raises:

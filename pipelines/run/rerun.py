@@ -19,7 +19,7 @@ from tidegate.pipelines.ledger.snapshots.savepoint import list_savepoints
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.run.intervals import describe
 from tidegate.pipelines.storage.warehouse import read_table
-from tidegate.windowing.time import Millis, iso_millis, to_millis
+from tidegate.windowing.time import Millis, show_millis, to_millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class History:
             saved, frontier = savepoint
             ways.append(
                 f"go back to a savepoint, `tidegate restore {name} savepoint:{saved}`, and backfill from "
-                f"{iso_millis(frontier)} on"
+                f"{show_millis(frontier)} on"
             )
         if self.first is not None:
             ways.append(f"run everything again from the first interval, {self.from_the_first()}")
@@ -189,7 +189,7 @@ class History:
 
 def bounds(interval: Interval) -> str:
     """Return an interval as options of `tidegate backfill`, which reads times without a zone in the pipeline's."""
-    return f"--start {iso_millis(interval.start)} --end {iso_millis(interval.end)}"
+    return f"--start {show_millis(interval.start)} --end {show_millis(interval.end)}"
 
 
 @dataclass(frozen=True, slots=True)

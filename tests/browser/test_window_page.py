@@ -78,7 +78,7 @@ def test_a_run_report_has_the_window(project: Project, page: Page) -> None:
     report = project.report("sessions", key="<ann> & co", window=at("10:00"))
     assert asked_elsewhere(page, Path(report.file)) == []
     titles = page.locator("figure h2").all_inner_texts()
-    assert titles[0] == "Window of <ann> & co from 2024-03-01 10:00:00"
+    assert titles[0] == "Window of <ann> & co from 2024-03-01T10:00:00Z"
 
 
 @pytest.mark.long

@@ -53,7 +53,7 @@ CHECK = {
     "rows": 9,
     "failing": 1,
     "observed": "1 of 9 rows break it",
-    "examples": [{"key": "s9", "window": "2024-03-01 10:00:00 to 11:00:00", "value": "-500"}],
+    "examples": [{"key": "s9", "window": "2024-03-01T10:00:00Z to 2024-03-01T11:00:00Z", "value": "-500"}],
 }
 RESULT = {"pipeline": "sessions", "epoch": 7, "docs": "d", "report": "r", "checks": [CHECK, {**CHECK, "success": True}]}
 

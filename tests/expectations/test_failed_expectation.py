@@ -81,7 +81,7 @@ def test_all_about_a_failure_is_in_columns_of_table_quality_and_in_every_output(
     assert (few.failing, few.rows, few.observed) == (3, 3, "3 of 3 rows break it")
     assert few.examples
     assert len(few.examples) == 3
-    assert few.examples[0] == Example("user a", "2024-03-01 10:15:00 to 2024-03-01 11:15:00", "events 4")
+    assert few.examples[0] == Example("user a", "2024-03-01T10:15:00Z to 2024-03-01T11:15:00Z", "events 4")
     assert (between.success, wide.success, between.limits) == (False, True, "min_value 1.0, max_value 2.0")
     assert between.expectation_id == "expect_column_values_to_be_between:events"
     assert wide.expectation_id == "expect_column_values_to_be_between:events#2", "two of one type are told apart"
@@ -93,7 +93,7 @@ def test_all_about_a_failure_is_in_columns_of_table_quality_and_in_every_output(
     assert all(ids)
     assert len(set(zip([row.suite for row in failed[1]], ids, strict=True))) == len(ids)
     facts = ("new final windows: own", "expect_few_events of events (max_value 0), critical")
-    facts += ("An hour has no event.", "3 of 3 rows", "user a", "2024-03-01 10:15:00 to 2024-03-01 11:15:00")
+    facts += ("An hour has no event.", "3 of 3 rows", "user a", "2024-03-01T10:15:00Z to 2024-03-01T11:15:00Z")
     assert all(fact in message for fact in facts)
     page = next((tmp_path / ".work" / "quality" / "hours").glob("check-*.html")).read_text()
     assert all(fact.partition(" of events")[0].replace("_", " ") in page or fact in page for fact in facts)

@@ -118,7 +118,8 @@ def _is(city: str, day: int) -> str:
 
 
 def window(day: int) -> str:
-    return f"{FIRST + day * DAY:%Y-%m-%d %H:%M:%S} to {FIRST + (day + 1) * DAY:%Y-%m-%d %H:%M:%S}"
+    first, last = (f"{FIRST + number * DAY:%Y-%m-%dT%H:%M:%SZ}" for number in (day, day + 1))
+    return f"{first} to {last}"
 
 
 @pytest.fixture

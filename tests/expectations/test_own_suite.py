@@ -9,16 +9,21 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import great_expectations as gx
 import pandas as pd
 import pytest
 from deltalake.exceptions import DeltaError
+from great_expectations.expectations.registry import get_renderer_impl
+from great_expectations.render import LegacyRendererType
 
 from tests.expectations.quality_lake import hour_lake
 from tests.expectations.test_failed_expectation import checked, of_suite, project
 from tidegate.expectations import library
+from tidegate.expectations.invariants.rule import Rule
+from tidegate.expectations.invariants.tables import ExpectNoStateBehindWatermark
 from tidegate.expectations.library import (
     ExpectColumnToChangeByAtMost,
     ExpectSessionsToLieApart,
@@ -27,6 +32,7 @@ from tidegate.expectations.library import (
     ExpectWindowsToBeAtMost,
     ExpectWindowsToFollowEachOther,
 )
+from tidegate.expectations.outcome import Outcome
 from tidegate.expectations.run import any_rows
 from tidegate.expectations.unexpected_rows import first_word, select
 from tidegate.pipelines.ledger.tables import quality
@@ -112,7 +118,7 @@ def test_a_query_selects_the_rows_that_must_not_be_there(tmp_path: Path, capsys:
     failed, held = of_suite(tables)
     assert (failed.failing, failed.rows, held.failing, held.success) == (1, 3, 0, True)
     assert failed.examples
-    assert str(failed.examples[0]) == "[user a, 2024-03-01 10:15:00 to 2024-03-01 11:15:00, events 4]"
+    assert str(failed.examples[0]) == "[user a, 2024-03-01T10:15:00Z to 2024-03-01T11:15:00Z, events 4]"
 
 
 @pytest.mark.parametrize(
@@ -214,6 +220,51 @@ def test_nothing_is_said_about_values_that_have_no_ratio() -> None:
         ]
     )
     assert not ExpectColumnToChangeByAtMost(column="events", key=["user"], factor=2).broken(rows).any()
+
+
+def rendered(rule: Rule) -> str:
+    """Return the description in pages of Great Expectations."""
+    _, render = get_renderer_impl(rule.expectation_type, LegacyRendererType.PRESCRIPTIVE)
+    (content,) = render(configuration=rule.configuration)
+    template = content.string_template
+    return Template(template["template"]).substitute(template["params"])
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (ExpectWindowsToBeAtMost(length=5_400_000), "Windows are at most 90 min long."),
+        (
+            ExpectWindowsToFollowEachOther(key=[], length=3_600_000),
+            "There is at most 1 h between two windows of one table.",
+        ),
+        (
+            ExpectWindowsToBeAligned(size=86_400_000, slide=3_600_000),
+            "Windows are 1 d long and begin at multiples of 1 h shifted by 0 ms.",
+        ),
+        (
+            ExpectNoStateBehindWatermark(watermark=1_709_272_799_999, lateness=0),
+            "State has no contents of a window that ended 0 ms or more before the watermark 2024-03-01T05:59:59.999Z.",
+        ),
+    ],
+)
+def test_a_description_shows_times_and_durations_for_people(rule: Rule, text: str) -> None:
+    assert Outcome(rule).description == text
+    assert rendered(rule) == text
+
+
+def test_each_duration_and_time_of_a_rule_is_declared() -> None:
+    described = [rule for rule in all_rules(Rule) if rule.__module__.startswith("tidegate.")]
+    assert len(described) > 20
+    for rule in described:
+        given = {*rule.lengths, *rule.times}
+        assert given <= {*rule.success_keys}
+        assert {"size", "slide", "offset", "length", "lateness", "watermark", "since"} & {*rule.success_keys} == given
+        assert " ms" not in rule.text
+
+
+def all_rules(base: type[Rule]) -> list[type[Rule]]:
+    return [each for rule in base.__subclasses__() for each in (rule, *all_rules(rule))]
 
 
 def test_each_has_a_description_and_names_its_arguments() -> None:

@@ -16,7 +16,16 @@ from typing import Any, Self
 from tidegate.windowing.assigners.arrays import Assignment, WindowGrid
 from tidegate.windowing.assigners.base import AssignerContext, InTimeDomain
 from tidegate.windowing.errors import IllegalArgument
-from tidegate.windowing.time import EVENT_TIME, PROCESSING_TIME, Duration, Millis, millis, positive_millis, window_start
+from tidegate.windowing.time import (
+    EVENT_TIME,
+    PROCESSING_TIME,
+    Duration,
+    Millis,
+    millis,
+    positive_millis,
+    show_length,
+    window_start,
+)
 from tidegate.windowing.windows import TimeWindow, aligned_window
 
 
@@ -55,7 +64,7 @@ def checked_size_and_offset(size: Duration, offset: Duration, size_name: str = "
     """
     size_millis, shift = positive_millis(size, size_name), millis(offset, "offset")
     if abs(shift) >= size_millis:
-        remedy = f"give an offset of less than the {size_name} ({size_millis} ms), either way"
+        remedy = f"give an offset of less than the {size_name} ({show_length(size_millis)}), either way"
         raise IllegalArgument("offset", offset, remedy)
     return size_millis, shift
 
@@ -234,7 +243,7 @@ class CumulateWindows(InTimeDomain):
         max_size, offset = checked_size_and_offset(self.max_size, self.offset, "max_size")
         step = positive_millis(self.step, "step")
         if max_size % step:
-            raise IllegalArgument("step", self.step, f"give a step that divides the max_size ({max_size} ms)")
+            raise IllegalArgument("step", self.step, f"give a step that divides the max_size ({show_length(max_size)})")
         object.__setattr__(self, "max_size", max_size)
         object.__setattr__(self, "step", step)
         object.__setattr__(self, "offset", offset)

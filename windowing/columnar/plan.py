@@ -8,7 +8,7 @@ from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.columnar.slices import Slicing, slicing_of
 from tidegate.windowing.compute import Compute, WindowJoin, Windows
 from tidegate.windowing.panes import Accumulation
-from tidegate.windowing.time import Millis, show_duration
+from tidegate.windowing.time import Millis, show_duration, show_length
 
 _LONGEST = 2**60
 
@@ -97,7 +97,7 @@ def _needs_rows(windows: Windows) -> str | None:
     if windows.reduce is not None:
         return "a reduce function takes elements two at a time: an aggregate has an array form"
     if windows.lateness > _LONGEST:
-        return f"allowed lateness of {windows.lateness} ms reaches the end of time"
+        return f"allowed lateness of {show_length(windows.lateness)} reaches the end of time"
     return _not_vectorised(windows)
 
 

@@ -229,7 +229,7 @@ def _parsed(text: str, kind: pa.DataType) -> pa.Scalar:
     try:
         return value.cast(kind)
     except pa.ArrowInvalid:
-        # A timestamp without a zone is in UTC, as in --start and --end.
+        # A key is a value of a column, so it does not depend on the pipeline's `timezone`.
         if not pa.types.is_timestamp(kind) or kind.tz is None:
             raise
     return value.cast(pa.timestamp(kind.unit)).cast(pa.int64()).cast(kind)

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from tidegate.extras import require
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
+from tidegate.windowing.time import show_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,15 +184,11 @@ def rows_of(source: pa.Table) -> list[dict[str, Any]]:
         return as_text(source).to_pylist()  # type: ignore[no-any-return]
 
 
-def moment(value: datetime | str | None, like: datetime | str | None = None) -> str:
-    """Return a time as text: milliseconds and offset only if not 0, the date only if `like` has a different one."""
+def moment(value: datetime | str | None) -> str:
+    """Return a time as text: as `show_time`, `-` for None. A time that Python can't represent is text already."""
     if value is None:
         return "-"
-    if isinstance(value, str):
-        return value
-    like = None if isinstance(like, str) else like
-    text = value.isoformat(sep=" ", timespec="milliseconds").replace(".000", "").removesuffix("+00:00")
-    return text.split(" ", 1)[1] if like is not None and value.date() == like.date() else text
+    return value if isinstance(value, str) else show_time(value)
 
 
 def span(row: Mapping[str, Any]) -> str:
@@ -201,7 +198,7 @@ def span(row: Mapping[str, Any]) -> str:
         return ""
     if start is None:
         return "global"
-    return moment(start) if end is None else f"{moment(start)} to {moment(end, start)}"
+    return moment(start) if end is None else f"{moment(start)} to {moment(end)}"
 
 
 def cell(value: object, exact: bool = False) -> object:

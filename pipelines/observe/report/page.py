@@ -17,7 +17,7 @@ from tidegate.pipelines.observe.report.plain_text import templates_in
 from tidegate.pipelines.observe.report.plots import lag, plots
 from tidegate.pipelines.observe.report.run import RunReport
 from tidegate.pipelines.storage.artifacts import Artifacts, ArtifactsInFolder, page_name, report_name
-from tidegate.windowing.time import from_millis, show_duration, show_millis, show_watermark
+from tidegate.windowing.time import show_duration, show_millis, show_time, show_watermark
 
 _SHOWN_EPOCHS = 15
 _TEMPLATES = Path(__file__).parent
@@ -117,5 +117,4 @@ def _lengths(run: RunReport) -> dict[str, Any] | None:
 def _moment(value: Any) -> str:
     if value is None:
         return "-"
-    moment = value if isinstance(value, datetime) else from_millis(value)
-    return moment.strftime("%Y-%m-%d %H:%M:%S")
+    return show_time(value.replace(microsecond=value.microsecond // 1000 * 1000))

@@ -298,12 +298,12 @@ def _changes_table(changes: Changes) -> Any:
 def _longest_table(shifts: Sequence[dict[str, Any]]) -> Any:
     rows = [
         (
-            *(shift["carrier"], shift["origin"], moment(shift["first"]), moment(shift["last"], shift["first"])),
+            *(shift["carrier"], shift["origin"], moment(shift["first"]), moment(shift["last"])),
             *(shift["flights"], shift["air_minutes"], f"{shift['longest_leg']} mi"),
         )
         for shift in shifts
     ]
-    columns = ("airline", "airport", "first departure (UTC)", "last departure (UTC)", "flights", "air minutes", "leg")
+    columns = ("airline", "airport", "first departure", "last departure", "flights", "air minutes", "leg")
     return table("The five longest shifts", columns, rows, right=columns[4:])
 
 

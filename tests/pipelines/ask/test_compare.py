@@ -205,7 +205,7 @@ def test_rows_of_a_function_are_compared_as_multisets(lake: Lake) -> None:
     )
     text = str(comparison)
     assert "differs from hours in 1 of 6 rows:" in text
-    assert "ann   2024-03-01 06:30:00  - -> null  - -> 16" in text
+    assert "ann   2024-03-01T06:30:00Z  - -> null  - -> 16" in text
     # A second row equal to another counts separately.
     lake.append(("ann", at("12:30"), 1), ("ann", at("12:30"), 1), ("bob", at("14:00"), 2))
     lake.append(("bob", at("20:00"), 1))

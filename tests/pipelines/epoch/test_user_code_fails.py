@@ -95,7 +95,7 @@ def test_the_error_names_code_key_version_file_and_row(lake: Lake, is_backfill: 
     assert message.startswith("pipeline hours: its code raised ValueError: 13 brings bad luck (")
     assert "test_user_code_fails.py:" in message
     assert " in add) for a row of the key user = 'ann'" in message
-    assert "with event time 2024-03-01 10:03:00: row 1 (the first is 0) of file part-" in message
+    assert "with event time 2024-03-01T10:03:00Z: row 1 (the first is 0) of file part-" in message
     assert f" in version {version} of source " in message
     assert failed.value.exit_code == REFUSED
 
@@ -106,13 +106,13 @@ def test_the_error_of_a_window_or_a_timer_names_it(lake: Lake) -> None:
         with pytest.raises(UserCodeFailed, match="user = 'ann'") as failed:
             lake.stream(LOCAL, process)
         wanted = (
-            "the timer of 2024-03-01 10:59:59.999 of window [2024-03-01 10:00:00, 2024-03-01 11:00:00) of the key"
+            "the timer of 2024-03-01T10:59:59.999Z of window [2024-03-01T10:00:00Z, 2024-03-01T11:00:00Z) of the key"
             if isinstance(process.compute, Windows)
-            else "the timer of 2024-03-01 10:00:01 of the key"
+            else "the timer of 2024-03-01T10:00:01Z of the key"
         )
         assert wanted in str(failed.value)
     counted = hourly_pipeline(compute=Windows(TumblingEventTimeWindows.of(HOUR), CountTrigger(1), process=OfWindow()))
-    with pytest.raises(UserCodeFailed, match=r"for window \[2024-03-01 10:00:00, .* of the key user = 'ann'"):
+    with pytest.raises(UserCodeFailed, match=r"for window \[2024-03-01T10:00:00Z, .* of the key user = 'ann'"):
         lake.stream(LOCAL, counted)
 
 

@@ -114,7 +114,7 @@ def test_why_says_that_an_element_waits(run: ByHand) -> None:
     run.epoch(("ann", at("10:00"), 2), watermark=at("08:00"))
     ((ann,), count) = open_windows(run.warehouse, run.head(), 0, to_millis(at("12:00")))
     assert (count, ann.next_event_time_timer) == (1, to_millis(at("10:00")))
-    assert ann.reason.startswith("its function gets the next element when the watermark reaches 2024-03-01 10:00:00; ")
+    assert ann.reason.startswith("its function gets the next element when the watermark reaches 2024-03-01T10:00:00Z; ")
 
 
 def test_snapshot_show_tells_how_many_wait(run: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_snapshot_show_tells_how_many_wait(run: ByHand, monkeypatch: pytest.Monk
     monkeypatch.chdir(run.folder)
     monkeypatch.setenv("COLUMNS", "200")
     shown = CliRunner().invoke(cli, ["snapshot", "show", "quiet"])
-    assert "2 from 2024-03-01 09:00:00 on" in shown.output
+    assert "2 from 2024-03-01T09:00:00Z on" in shown.output
     told = json.loads(CliRunner().invoke(cli, ["snapshot", "show", "quiet", "--json"]).output)
     assert told["windows"][0]["held_value"] == [1, 2]
 

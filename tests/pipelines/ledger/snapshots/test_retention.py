@@ -354,7 +354,7 @@ def test_final_is_what_the_clock_has_passed(tmp_path: Path, capsys: pytest.Captu
     assert why()["final_through"] == begin + HOUR - 1
     assert read_status(toml, "hours").is_past(end)
     page = render(read_run(lake.tables(PIPELINE)))
-    assert f'<dt>Clock (UTC)</dt><dd id="watermark">{show_millis(begin + HOUR - 1)}</dd>' in page
+    assert f'<dt>Clock</dt><dd id="watermark">{show_millis(begin + HOUR - 1)}</dd>' in page
     assert '<dd id="lag">-</dd>' in page
     assert "Watermark lag behind the clock" not in page
     assert "Red line: the clock." in page

@@ -65,7 +65,7 @@ def test_the_lag_is_that_of_the_moment_and_the_check_is_the_newest(project: Proj
     assert listed.last_check is not None
     assert (listed.last_check.state, listed.last_check.epoch) == ("failed", manifest.epoch)
     assert project.data("list")[1]["last_check"]["state"] == "failed"
-    assert "failed, epoch 1, 2024-03-02 12:00:00" in project.tidegate("list")[1]
+    assert "failed, epoch 1, 2024-03-02T12:00:00Z" in project.tidegate("list")[1]
 
 
 def _outcome(manifest: Manifest, success: bool) -> quality.QualityRow:

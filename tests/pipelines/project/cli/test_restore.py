@@ -69,7 +69,7 @@ def test_a_restore_says_where_the_pipeline_stands_now(project: Project) -> None:
     project.says(0, "nothing to do", "restore", "sessions", "latest")
     project.says(
         0,
-        "is back at the snapshot of epoch 1, now epoch 4 on timeline 2; watermark 2024-03-01 08:00",
+        "is back at the snapshot of epoch 1, now epoch 4 on timeline 2; watermark 2024-03-01T08:00",
         "restore",
         "sessions",
         "1",

@@ -25,7 +25,7 @@ def test_snapshots_are_listed_newest_first_with_their_line(project: Project) -> 
     two_epochs(project)
     listed = project.data("snapshot", "list", "sessions")
     assert [(entry["epoch"], entry["parent"], entry["timeline"]) for entry in listed] == [(2, 1, 1), (1, None, 1)]
-    project.says(0, "2024-03-01 10:20", "snapshot", "list", "sessions")
+    project.says(0, "2024-03-01T10:20", "snapshot", "list", "sessions")
 
 
 def test_a_snapshot_shows_its_manifest_windows_timers_and_key_groups(project: Project) -> None:
@@ -46,7 +46,7 @@ def test_the_position_of_a_stream_has_no_event_time_that_a_backfill_would_have(p
     project.by_hand.epoch(
         ("ann", at("11:00"), 1), watermark=at("12:00"), kind="backfill", interval=(at("10:00"), at("12:00"))
     )
-    assert "event time before 2024-03-01 12:00:00" in project.tidegate("snapshot", "show", "sessions")[1]
+    assert "event time before 2024-03-01T12:00:00Z" in project.tidegate("snapshot", "show", "sessions")[1]
 
 
 def test_an_older_snapshot_is_shown_as_it_was(project: Project) -> None:
