@@ -29,10 +29,12 @@ def moment_of(value: Moment, field: str, zone: tzinfo) -> datetime:
     """Return a time with its zone, which is the given one if it has none.
 
     Raises:
-        UsageError: the string is not a time.
+        UsageError: the string is not a time, or the value is something else.
     """
     if isinstance(value, str):
         return parse_moment(value, field, zone)
+    if not isinstance(value, date):
+        raise UsageError(f"{field} {value!r}: give a datetime, a date, or a string such as 2013-01-31T06:00")
     if not isinstance(value, datetime):
         return datetime(value.year, value.month, value.day, tzinfo=zone)
     return value.replace(tzinfo=zone) if value.tzinfo is None else value
@@ -47,12 +49,14 @@ def slice_of(value: Length | relativedelta | None) -> relativedelta | None:
     """Return the length of a slice, which may be calendar months: `1mo`.
 
     Raises:
-        UsageError: the length is not above zero.
+        UsageError: the length is not above zero, or the value is something else.
     """
     if value is None:
         return None
     if isinstance(value, str):
         return parse_slice(value)
+    if not isinstance(value, timedelta | relativedelta):
+        raise UsageError(f"--slice {value!r}: give a timedelta, a relativedelta, or a string such as 1d or 1mo")
     start = datetime(2000, 1, 1)
     if start + value <= start:
         raise UsageError(f"--slice {value!r}: give a length above zero")
@@ -63,10 +67,12 @@ def length_of(value: Length, field: str, or_zero: bool = False) -> timedelta:
     """Return a length of time.
 
     Raises:
-        UsageError: it is below zero, or it is zero without `or_zero`.
+        UsageError: it is below zero, it is zero without `or_zero`, or it is something else.
     """
     if isinstance(value, str):
         return parse_duration(value, field, or_zero)
+    if not isinstance(value, timedelta):
+        raise UsageError(f"{field} {value!r}: give a timedelta, or a string such as 5s or 1min")
     if value < _ZERO or (value == _ZERO and not or_zero):
         raise UsageError(f"{field} {value}: give a length above zero{', or zero' if or_zero else ''}")
     return value

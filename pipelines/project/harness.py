@@ -137,12 +137,15 @@ class PipelineHarness:
 
         Args:
             rows: the rows, each a mapping; a missing source column is null.
-            at: commit time; an int is epoch milliseconds.
+            at: commit time: a datetime with a zone, or an int of epoch milliseconds.
             complete: False if the rest of the commit follows in the next call.
             side: `left` or `right` if there are two inputs.
+
+        Raises:
+            IllegalArgument: the time has no zone, the side is unknown, or a row has a column that the source lacks.
         """
         number = self._number(side)
-        self._commits[number].append(_Commit(self._whole(number, rows), _millis(at), complete))
+        self._commits[number].append(_Commit(self._whole(number, rows), _millis(at, "at"), complete))
 
     def run(self, parallelism: int = 1) -> None:
         """Run one epoch over the commits since the last one, on `parallelism` shards."""
@@ -174,7 +177,7 @@ class PipelineHarness:
     def pass_time(self, to: datetime | Millis, parallelism: int = 1) -> None:
         """Run a clock epoch, in which time advances without data. All commits must have been read."""
         times = self._event_times()
-        clock = max(self.clock, _millis(to))
+        clock = max(self.clock, _millis(to, "to"))
         step = step_until(times, clock)
         self._epoch(HarnessSlice(self.bound, self._given), [step], None, parallelism)
         self._keep(times)
@@ -195,11 +198,11 @@ class PipelineHarness:
         interval are late, or go into windows that are still open.
 
         Raises:
-            IllegalArgument: the interval does not begin at the end of the previous one, or a row has a column that the
-                source does not have.
+            IllegalArgument: a time has no zone, the interval does not begin at the end of the previous one, or the
+                source lacks a column of a row.
         """
         order = EventOrder.of(self.bound.compute)
-        begin, until = _millis(start), _millis(end)
+        begin, until, clock = _millis(start, "start"), _millis(end, "end"), _millis(now, "now")
         if self.epochs and begin - order.lag != self.watermark:
             raise IllegalArgument(
                 "start", start, f"the previous run ended at {show_millis(self.watermark + order.lag)}: begin there"
@@ -216,7 +219,7 @@ class PipelineHarness:
                 read.add(replace(inside, since=FIRST_TIME, until=begin), self._new(number, whole))
             self._read[number] |= Counter(map(repr, whole))
         self._count(read)
-        self._epoch(read, [CommitStep(max(self.clock, _millis(now)), until - order.lag)], order, parallelism)
+        self._epoch(read, [CommitStep(max(self.clock, clock), until - order.lag)], order, parallelism)
 
     def results(self) -> list[dict[str, Any]]:
         """Return every row of table `results`, in the order in which they were emitted."""
@@ -378,10 +381,13 @@ def _check(pipeline: Pipeline, sources: Sequence[SourceColumns]) -> None:
                 )
 
 
-def _millis(moment: datetime | Millis) -> Millis:
-    if not isinstance(moment, int | datetime):
-        raise IllegalArgument("at", moment, "give a datetime with a zone, or an int of epoch milliseconds")
-    return moment if isinstance(moment, int) else to_millis(moment)
+def _millis(moment: datetime | Millis, field: str) -> Millis:
+    if isinstance(moment, datetime) and moment.tzinfo is not None:
+        return to_millis(moment)
+    if isinstance(moment, int) and not isinstance(moment, bool):
+        return moment
+    example = "datetime(2024, 3, 1, 12, tzinfo=UTC)"
+    raise IllegalArgument(field, moment, f"give a datetime with a zone, {example}, or an int of epoch milliseconds")
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:

@@ -92,7 +92,7 @@ DURATIONS: dict[str, Callable[[Any], object]] = {
     "checkpoint_interval": lambda value: hourly_pipeline(checkpoint_interval=value),
     "delay": WatermarkStrategy.for_bounded_out_of_orderness,
     "wait": lambda value: WatermarkStrategy.for_bounded_out_of_orderness_with_idle_advance(0, value),
-    "idle_timeout": lambda value: WatermarkStrategy.for_monotonous_timestamps().with_idleness(value),
+    "idle_timeout": lambda value: replace(WatermarkStrategy.for_monotonous_timestamps(), idle_timeout=value),
     "interval": ContinuousEventTimeTrigger.of,
     "timeout": lambda value: ProcessingTimeoutTrigger.of(EventTimeTrigger(), value),
     "ttl": StateTtlConfig,

@@ -156,7 +156,7 @@ SETTINGS: list[tuple[Any, str, Any]] = [
     (lambda: ValueStateDescriptor("two words", pa.int64()), "name", "two words"),
     (lambda: ValueStateDescriptor("x", int), "type", int),  # type: ignore[arg-type]
     (lambda: WatermarkStrategy.for_bounded_out_of_orderness(-1), "delay", -1),
-    (lambda: WatermarkStrategy.no_watermarks().with_idleness(0), "idle_timeout", 0),
+    (lambda: WatermarkStrategy.no_watermarks().with_idleness(0), "timeout", 0),
     (lambda: WatermarkStrategy.no_watermarks().with_interval(-1), "interval", -1),
     (lambda: WatermarkStrategy.for_generator(3), "supplier", 3),  # type: ignore[arg-type]
     (lambda: WatermarkStrategy.for_generator(dict).create_generator(ManualClock()), "supplier", dict),  # type: ignore[arg-type]
@@ -171,7 +171,7 @@ SETTINGS: list[tuple[Any, str, Any]] = [
     (lambda: BoundedOutOfOrdernessWithIdleAdvance(-1, 0, 1), "delay", -1),
     (lambda: BoundedOutOfOrdernessWithIdleAdvance(0, -1, 1), "wait", -1),
     (lambda: BoundedOutOfOrdernessWithIdleAdvance(0, 0, 0), "interval", 0),
-    *[(lambda bad=bad: IdlenessTimer(bad, ManualClock()), "idle_timeout", bad) for bad in (0, -1)],
+    *[(lambda bad=bad: IdlenessTimer(bad, ManualClock()), "timeout", bad) for bad in (0, -1)],
     *[(lambda bad=bad: StatusWatermarkValve(bad, RecordingOutput()), "channels", bad) for bad in (0, -1, True, 1.5)],
     (lambda: IntervalJoin.between(5, 4), "lower", 5),
     (lambda: key_group_range(0, 129, 128), "parallelism", 129),

@@ -29,7 +29,7 @@ class IdlenessTimer:
     """
 
     def __init__(self, timeout: Duration | None, clock: Clock) -> None:
-        self._timeout = None if timeout is None else positive_millis(timeout, "idle_timeout")
+        self._timeout = None if timeout is None else positive_millis(timeout, "timeout")
         self._clock = clock
         self._active = False
         self._silent_since: Millis | None = None

@@ -177,7 +177,7 @@ class WatermarkStrategy:
         Raises:
             IllegalArgument: the timeout is not greater than zero.
         """
-        return replace(self, idle_timeout=positive_millis(timeout, "idle_timeout"))
+        return replace(self, idle_timeout=positive_millis(timeout, "timeout"))
 
     def with_watermark_alignment(
         self, group: str, max_drift: Duration, update_interval: Duration = 1000

@@ -431,7 +431,7 @@ def test_a_slice_that_is_no_length_is_a_usage_error(value: Any, told: str) -> No
 
 def test_times_are_values_or_texts() -> None:
     midnight = datetime(2024, 3, 1, tzinfo=UTC)
-    assert [moment_of(value, "start") for value in (DAY, datetime(2024, 3, 1), midnight, "2024-03-01")] == [
+    assert [moment_of(value, "start", UTC) for value in (DAY, datetime(2024, 3, 1), midnight, "2024-03-01")] == [
         midnight
     ] * 4
     assert length_of("5s", "interval") == length_of(timedelta(seconds=5), "interval") == timedelta(seconds=5)
@@ -439,6 +439,17 @@ def test_times_are_values_or_texts() -> None:
         length_of(timedelta(seconds=-1), "interval")
     assert slice_of(timedelta(days=1)) == relativedelta(days=1)
     assert slice_of("1mo") == relativedelta(months=1)
+
+
+@pytest.mark.parametrize("value", [5, 1.5, (), timedelta])
+def test_a_value_that_is_neither_a_time_nor_a_length_is_refused_by_the_name_of_its_argument(value: Any) -> None:
+    for name, read in {
+        "--window": lambda: moment_of(value, "--window", UTC),
+        "--interval": lambda: length_of(value, "--interval"),
+        "--slice": lambda: slice_of(value),
+    }.items():
+        with pytest.raises(UsageError, match=f"^{name} .*: give a "):
+            read()
 
 
 @pytest.mark.parametrize("zero", ["0", "0s", "0min", "0d", timedelta()])

@@ -88,12 +88,33 @@ def test_sliding_count_windows_have_typed_results(parts: dict[str, Any], values:
         ({"rows": [{"usr": "ann"}]}, "rows", r"no column 'usr'; it has \['user', 'at', 'amount', 'shop'\]"),
         ({"side": "right"}, "side", "the pipeline has one input: leave it out"),
         ({"at": "2024-05-01"}, "at", "give a datetime with a zone"),
+        (
+            {"at": NOON.replace(tzinfo=None)},
+            "at",
+            r"give a datetime with a zone, datetime\(2024, 3, 1, 12, tzinfo=UTC\)",
+        ),
+        ({"at": NOON.date()}, "at", "give a datetime with a zone"),
+        ({"at": True}, "at", "give a datetime with a zone"),
     ],
 )
 def test_a_commit_that_no_table_could_have_is_refused(given: dict[str, Any], field: str, remedy: str) -> None:
     harness = PipelineHarness(pipeline(), SOURCE)
     with pytest.raises(IllegalArgument, match=rf"^{field} = .*: .*{remedy}"):
         harness.commit(**{"rows": [row("ann", 0)], "at": NOON, **given})
+
+
+@pytest.mark.parametrize("field", ["start", "end", "now"])
+@pytest.mark.parametrize("value", [NOON.replace(tzinfo=None), NOON.date(), "2024-05-01"])
+def test_a_time_of_a_backfill_that_has_no_zone_is_refused_by_its_name(field: str, value: Any) -> None:
+    harness = PipelineHarness(pipeline(), SOURCE)
+    with pytest.raises(IllegalArgument, match=rf"^{field} = .*: give a datetime with a zone"):
+        harness.backfill(**{"rows": [], "start": NOON, "end": NOON + minutes(20), field: value})
+    assert harness.epochs == 0
+
+
+def test_a_time_without_a_zone_that_passes_is_refused_by_its_name() -> None:
+    with pytest.raises(IllegalArgument, match=r"^to = .*: give a datetime with a zone"):
+        PipelineHarness(pipeline(), SOURCE).pass_time(NOON.replace(tzinfo=None))
 
 
 @pytest.mark.parametrize(
