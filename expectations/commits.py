@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.storage.delta_log import Action, commit_info, files_in, statistics_in
 from tidegate.pipelines.storage.warehouse import active_files
+from tidegate.windowing.time import show_millis
 
 UNKNOWN, LOST, CHANGED, UNREADABLE, REWRITTEN = "unknown", "lost", "changed", "unreadable", "rewritten"
 """Faults of a file: added or removed by another program, rows changed, missing or damaged, rewritten by another."""
@@ -256,8 +256,7 @@ def _rows(actions: Iterable[dict[str, Any]]) -> int:
 
 def _author(version: int, actions: list[Action]) -> str:
     info = commit_info(actions)
-    moment = datetime.fromtimestamp(int(info.get("timestamp", 0)) / 1000, UTC)
     return (
         f"{info.get('operation', 'a commit')} by {info.get('engineInfo', 'somebody')}, version {version}, "
-        f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+        f"{show_millis(info.get('timestamp', 0))}"
     )
