@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from tidegate.pipelines.observe.inspect.status import read_status
-from tidegate.windowing.time import show_millis
+from tidegate.pipelines.observe.inspect.status import read_status, shown_time
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -114,7 +113,7 @@ class SnapshotSensor(BaseSensorOperator):
                 f"task {self.driver} ended ({event['ended']}) before {self.pipeline} reached the epoch or "
                 f"watermark that this task waits for; see the log of {self.driver}"
             )
-        self.log.info("epoch %s, watermark %s", event["epoch"], show_millis(event["watermark"]))
+        self.log.info("epoch %s, watermark %s", event["epoch"], shown_time(event["watermark"]))
         return event
 
     def _driver(self, context: Context) -> dict[str, str] | None:

@@ -10,7 +10,7 @@ and if the clocks go back across midnight, the repeated evening belongs to the w
 >>> noon = to_millis(datetime(2024, 3, 31, 12, tzinfo=timezone.utc))
 >>> day = CalendarEventTimeWindows.days("Europe/Berlin").assign_windows(None, noon, None)[0]
 >>> show_millis(day.start), show_millis(day.end)
-('2024-03-30 23:00:00', '2024-03-31 22:00:00')
+('2024-03-30T23:00:00Z', '2024-03-31T22:00:00Z')
 """
 
 from __future__ import annotations

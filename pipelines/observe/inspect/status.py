@@ -62,6 +62,13 @@ class PipelineStatus:
         return self.final_through is not None and self.final_through >= int(moment.timestamp() * 1000) - 1
 
 
+def shown_time(time: int | None) -> str:
+    """Return a time of a status (int64 epoch milliseconds) as text, as commands print it."""
+    from tidegate.windowing.time import show_millis
+
+    return show_millis(time)
+
+
 def read_status(config_file: str | Path, pipeline: str) -> PipelineStatus:
     """Return the current status of a pipeline.
 

@@ -16,7 +16,6 @@ from pydantic import BaseModel
 
 from tidegate.extras import require
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
-from tidegate.windowing.time import show_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,7 +187,12 @@ def moment(value: datetime | str | None) -> str:
     """Return a time as text: as `show_time`, `-` for None. A time that Python can't represent is text already."""
     if value is None:
         return "-"
-    return value if isinstance(value, str) else show_time(value)
+    if isinstance(value, str):
+        return value
+    # Commands that show no time don't load the library.
+    from tidegate.windowing.time import show_time
+
+    return show_time(value)
 
 
 def span(row: Mapping[str, Any]) -> str:
