@@ -19,7 +19,7 @@ from tidegate.pipelines.definition import state
 from tidegate.pipelines.ledger.tables.checksum import add_up, checksum_of
 from tidegate.pipelines.ledger.tables.compaction import COMPACTION
 from tidegate.pipelines.ledger.tables.damaged_footers import damaged_footers
-from tidegate.pipelines.ledger.tables.files import CHECKSUM, CHECKSUM_OF_VALUES, epoch_of
+from tidegate.pipelines.ledger.tables.files import CHECKSUM, epoch_of
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.storage.delta_log import Action, commit_info, files_in, statistics_in
@@ -200,22 +200,16 @@ class _Trail:
         before = {path: self.expected[path] for path in removed}
         if _rows(before.values()) != _rows(added.values()):
             return False
-        # Checksums computed by different rules can't be added.
-        as_text = all(_recorded(action)[1] for action in before.values())
         try:
-            sums = [
-                [self._checksum(path, action, as_text) for path, action in side.items()] for side in (before, added)
-            ]
+            sums = [[self._checksum(path, action) for path, action in side.items()] for side in (before, added)]
         except (OSError, pa.ArrowException, UnicodeDecodeError):
             # A cleanup removed the old files, so only the row counts can be compared.
             return moves
         return add_up(sums[0]) == add_up(sums[1])
 
-    def _checksum(self, path: str, action: dict[str, Any], nested_as_text: bool) -> int:
-        recorded, is_older = _recorded(action)
-        if recorded is not None and is_older == nested_as_text:
-            return recorded
-        return self._read_checksum(path, nested_as_text)
+    def _checksum(self, path: str, action: dict[str, Any]) -> int:
+        recorded = _recorded(action)
+        return self._read_checksum(path) if recorded is None else recorded
 
     def _with_fault(self, file: dict[str, Any], sizes: dict[str, int], read: bool) -> FollowedFile:
         path, size = file["path"], file["size_bytes"]
@@ -224,29 +218,27 @@ class _Trail:
         is_as_long = sizes[path] == size
         fault = by = ""
         if read or not is_as_long:
-            recorded, is_older = _recorded(self.expected[path])
+            recorded = _recorded(self.expected[path])
             try:
                 # Pages have their own checksums, so reading finds damage even in a file whose commit recorded none.
-                checksum = self._read_checksum(path, is_older)
+                checksum = self._read_checksum(path)
                 fault = "" if recorded == checksum or (recorded is None and is_as_long) else CHANGED
             except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
                 fault, by = UNREADABLE, str(error)
         return FollowedFile(self.table, path, fault, by)
 
-    def _read_checksum(self, name: str, nested_as_text: bool) -> int:
+    def _read_checksum(self, name: str) -> int:
         with (
             self.tables.warehouse.open_file(self.tables.path(self.table), name) as opened,
             pq.ParquetFile(opened, page_checksum_verification=True) as file,
         ):
-            batches = file.iter_batches(batch_size=65_536)
-            return add_up([checksum_of(batch, nested_as_text=nested_as_text) for batch in batches])
+            return add_up([checksum_of(batch) for batch in file.iter_batches(batch_size=65_536)])
 
 
-def _recorded(action: dict[str, Any]) -> tuple[int | None, bool]:
-    """Return the recorded checksum of a file, and whether it was computed by the rule of versions before 0.3."""
-    stats = statistics_in(action)
-    text = stats.get(CHECKSUM_OF_VALUES, stats.get(CHECKSUM))
-    return None if text is None else int(text, 16), CHECKSUM_OF_VALUES not in stats
+def _recorded(action: dict[str, Any]) -> int | None:
+    """Return the recorded checksum of a file."""
+    text = statistics_in(action).get(CHECKSUM)
+    return None if text is None else int(text, 16)
 
 
 def _rows(actions: Iterable[dict[str, Any]]) -> int:

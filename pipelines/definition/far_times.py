@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,16 +55,6 @@ def as_text(rows: pa.Table, only_nested: bool = False) -> pa.Table:
             kind = _with_text(field.type)
             rows = rows.set_column(place, field.with_type(kind), rows[field.name].cast(kind))
     return rows
-
-
-def values_of(column: pa.Array) -> list[Any]:
-    """Return the values of a column, with text in place of times if Python can't represent one of a value's times."""
-    try:
-        return column.to_pylist()  # type: ignore[no-any-return]
-    except (OverflowError, ValueError):
-        far = far_rows(pa.chunked_array([column]))
-        texts = as_text(pa.table({"": column}))[""].to_pylist()
-        return [text if is_far else value.as_py() for value, text, is_far in zip(column, texts, far, strict=True)]
 
 
 def within(column: pa.ChunkedArray | pa.Array, first: int, end: int) -> Bools:

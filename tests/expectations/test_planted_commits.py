@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,9 +23,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.ledger.tables.checksum import checksum_of
 from tidegate.pipelines.ledger.tables.compaction import compact
-from tidegate.pipelines.ledger.tables.files import CHECKSUM, CHECKSUM_OF_VALUES
 from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing import Sum, TopN
 
@@ -163,27 +160,11 @@ def test_a_compaction_of_ours_does_not_make_the_rows_of_somebody_else_ours(by_ha
     assert OURS in broken_in(by_hand.tables, by_hand.pipeline)
 
 
-def as_earlier_versions_recorded(by_hand: ByHand) -> None:
-    """Give each file of results the checksum that versions before 0.3 gave to files with nested columns."""
-    path = Path(by_hand.tables.path(results.NAME))
-    for entry in (path / "_delta_log").glob("*.json"):
-        text = entry.read_text()
-        for name in re.findall(r"results-[^\"]*parquet", text):
-            rows = pq.read_table(path / name)
-            today, earlier = (f"{checksum_of(rows, nested_as_text=as_text):016x}" for as_text in (False, True))
-            assert today in text
-            assert today != earlier
-            text = text.replace(today, earlier)
-        entry.write_text(text.replace(CHECKSUM_OF_VALUES, CHECKSUM))
-
-
 @pytest.mark.first(1)
-@pytest.mark.parametrize("kind", ["plain", "nested", "nested, of an earlier version"])
+@pytest.mark.parametrize("kind", ["plain", "nested"])
 def test_a_file_that_was_changed_in_its_place_is_found_by_its_checksum(tmp_path: Path, kind: str) -> None:
     top = {} if kind == "plain" else {"best": TopN(2, by="value", also=["at"])}
     by_hand = three_epochs(tmp_path, aggregate={"total": Sum("value"), **top})
-    if kind == "nested, of an earlier version":
-        as_earlier_versions_recorded(by_hand)
     assert broken_in(by_hand.tables, by_hand.pipeline) == set()
     path = Path(by_hand.tables.path(results.NAME))
     name = active_files(by_hand.tables.open(results.NAME))[0]["path"]

@@ -2,10 +2,6 @@
 
 It is the sum of the hashes of the rows. Each column adds a hash of its name and value to the hash of a row; a null adds
 nothing. So a file that lacks a column has the same checksum as a file in which that column is null.
-
-Versions before 0.3 hashed structs, lists and maps in the form in which Python prints them. That text depends on the
-version of PyArrow (through time zones) and is slow to create. Files of those versions are still checked this way, with
-`nested_as_text`.
 """
 
 from __future__ import annotations
@@ -19,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh64_intdigest
 
-from tidegate.pipelines.definition.far_times import values_of
 from tidegate.windowing.columnar.hashing import hash_values
 from tidegate.windowing.columnar.order import numbers_of
 
@@ -29,25 +24,22 @@ _ROWS_AT_A_TIME = 16_384
 """Number of rows whose hashes fit in a core's cache while all columns are added to them."""
 
 
-def checksum_of(rows: pa.Table | pa.RecordBatch, *, nested_as_text: bool = False) -> int:
+def checksum_of(rows: pa.Table | pa.RecordBatch) -> int:
     """Return the checksum of rows. Checksums of tables with the same columns can be added, modulo 2 ** 64.
 
-    A dictionary has the checksum of its values. `nested_as_text` gives the checksum of versions before 0.3; it differs
-    only if a column is nested.
+    A dictionary has the checksum of its values.
     """
     batches = [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
-    sums = [hashes_of_rows(batch, nested_as_text=nested_as_text).sum(dtype=np.uint64) for batch in batches]
+    sums = [hashes_of_rows(batch).sum(dtype=np.uint64) for batch in batches]
     return add_up([int(part) for part in sums])
 
 
-def hashes_of_rows(batch: pa.RecordBatch, *, nested_as_text: bool = False) -> UInt64s:
+def hashes_of_rows(batch: pa.RecordBatch) -> UInt64s:
     """Return the hash of each row, over all of its columns."""
     same, columns = np.uint64(0), []
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if column.null_count == len(column):
             continue
-        if nested_as_text and pa.types.is_nested(column.type):
-            column = _texts(column)
         seed = np.uint64(xxh64_intdigest(field.name.encode()))
         if _is_constant(column):
             # Many columns have the same value in all rows of an epoch, and adding one hash to all rows is cheap.
@@ -189,4 +181,4 @@ def _hashes(column: pa.Array, name: str) -> UInt64s:
 def _texts(column: pa.Array) -> pa.Array:
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         return column
-    return pa.array([None if value is None else repr(value) for value in values_of(column)], pa.string())
+    return pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())

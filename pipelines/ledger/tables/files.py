@@ -43,9 +43,6 @@ _SUMMED = "results-"
 CHECKSUM = "tidegateChecksum"
 """Name of the checksum among the statistics of a file, in the manifest and in the log. Other readers ignore it."""
 
-CHECKSUM_OF_VALUES = "tidegateValuesChecksum"
-"""Name of the checksum of a file with nested columns. Under the other name, such columns had a different rule."""
-
 FOOTER = "tidegateFooter"
 """Name of the checksum of a file's footer among its statistics, like `CHECKSUM`."""
 
@@ -89,7 +86,7 @@ def write_rows(warehouse: Warehouse, path: str, prefix: str, table: pa.Table) ->
         # Commands that write nothing should not wait for this import.
         from tidegate.pipelines.ledger.tables.checksum import checksum_of
 
-        described[CHECKSUM_OF_VALUES if _has_nested(table.schema) else CHECKSUM] = f"{checksum_of(table):016x}"
+        described[CHECKSUM] = f"{checksum_of(table):016x}"
     return (DataFile(path=name, size=written.size, rows=len(table), stats=json.dumps(described)),)
 
 
