@@ -10,11 +10,11 @@ Both end in one recompute: plan, operate, commit, publish. docs/the-life-of-a-co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from time import perf_counter
 
 from tidegate.pipelines.correct.changed_rows import ChangedRows, HeldRows, changed_rows
-from tidegate.pipelines.correct.recompute import commit_recomputed, recompute
+from tidegate.pipelines.correct.recompute import Moved, commit_recomputed, recompute
 from tidegate.pipelines.correct.recompute_plan import Asked, Selection, check_reopenable
 from tidegate.pipelines.correct.recompute_rows import FirstRun, SourceRows
 from tidegate.pipelines.definition.counters import REOPENED
@@ -66,7 +66,7 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
             f"has been read yet. Run `tidegate stream {pipeline.name} --available-now` first"
         )
     rows = SourceRows(driver.engine, source, head, tables)
-    manifest = _recompute(driver, source, head, selection, rows, {})
+    manifest = _recompute(driver, source, head, selection, rows, Moved())
     return manifest, 0 if manifest is None else manifest.counters[REOPENED]
 
 
@@ -81,18 +81,17 @@ def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: So
     # Versions between the position and this one are maintenance, which may have rewritten the same rows.
     first = FirstRun.of(driver.tables)
     changed = _changed(source, head, first, version - 1, version)
-    moved: dict[str, object] = {}
-    position = source.position(source.log.settled(version))
+    moved = Moved({source.table: source.position(source.log.settled(version))})
     if changed.largest:
         times = times_of(source.bound.pipeline, head.manifest)
         step = step_of(times, source.number, changed.largest, commit.time)
         if step.watermark > head.manifest.watermark:
             times = times_of(source.bound.pipeline, head.manifest)
             step = step_of(times, source.number, changed.largest, commit.time, complete=False)
-            position = source.position(version - 1, files=len(commit.files))
-        moved = {"partitions": partitions_of(times), "processing_time": step.clock}
+            moved = Moved({source.table: source.position(version - 1, files=len(commit.files))})
+        moved = replace(moved, partitions=partitions_of(times), clock=step.clock)
     rows = SourceRows(driver.engine, source, head, driver.tables, source.position(version), lambda: first)
-    manifest = _recompute(driver, source, head, changed, rows, {**moved, "positions": {source.table: position}})
+    manifest = _recompute(driver, source, head, changed, rows, moved)
     assert manifest is not None, "the position always moves"
     return manifest
 
@@ -117,7 +116,7 @@ def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: b
     changed = changed_since(source, head, position, first)
     moved = source.position(source.log.head, position.frontier)
     rows = SourceRows(driver.engine, source, head, driver.tables, moved, lambda: first)
-    return _recompute(driver, source, head, changed, rows, {"positions": {source.table: moved}})
+    return _recompute(driver, source, head, changed, rows, Moved({source.table: moved}))
 
 
 def changed_since(source: OpenInput, head: Snapshot, position: Position, first: FirstRun | None) -> ChangedRows:
@@ -195,7 +194,7 @@ def _migrated(driver: Driver, source: OpenInput, head: Snapshot) -> Snapshot:
 
 
 def _recompute(
-    driver: Driver, source: OpenInput, head: Snapshot, asked: Asked, rows: SourceRows, moved: Mapping[str, object]
+    driver: Driver, source: OpenInput, head: Snapshot, asked: Asked, rows: SourceRows, moved: Moved
 ) -> Manifest | None:
     """Recompute windows, commit and publish. Return None if late rows were requested and nothing differs."""
     driver.complete(head)

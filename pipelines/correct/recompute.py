@@ -7,7 +7,7 @@ source, so it never needs rows of earlier versions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tidegate.pipelines.correct.affected import plan_recompute
@@ -15,27 +15,42 @@ from tidegate.pipelines.correct.changed_rows import ChangedRows
 from tidegate.pipelines.correct.correct import BEYOND
 from tidegate.pipelines.correct.recompute_plan import Asked, RecomputePlan
 from tidegate.pipelines.correct.recompute_rows import SourceRows
-from tidegate.pipelines.definition import late, rejects, results, state
+from tidegate.pipelines.definition import rejects, results, state
 from tidegate.pipelines.definition.binding import BoundPipeline
-from tidegate.pipelines.definition.counters import REOPENED, RETRACTED, ROWS_GONE, ROWS_OUT
+from tidegate.pipelines.definition.counters import REOPENED, RETRACTED
 from tidegate.pipelines.definition.event_columns import STATUS
-from tidegate.pipelines.definition.window_shape import kept_facts, kept_shape
+from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.closed import closed_through_of, raised_lateness_of
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.epoch.shard import ShardOutcome
-from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard
-from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, manifest_without_input, remaining
+from tidegate.pipelines.ledger.manifest import DataFile, Departed, Manifest, PartitionWatermark, Shard
+from tidegate.pipelines.ledger.snapshots.commit import StateFiles, commit_epoch
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
+from tidegate.pipelines.ledger.snapshots.stages import NewEpoch, Published, RowsRead, TimeMoved
 from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.files import write_rows
 from tidegate.pipelines.ledger.tables.late_rows import write_departed
-from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
-from tidegate.pipelines.storage.warehouse import arrow_schema
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.windowing.time import Millis
 
 Tell: TypeAlias = Callable[[str], None]
 
 _COUNTED = ("fired_late", RETRACTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How a correction moves the position and the time of a pipeline; by default they stay.
+
+    Args:
+        positions: new positions, by source table.
+        partitions: the source partitions after the epoch; None if they stay.
+        clock: processing time after the epoch; None if it stays.
+    """
+
+    positions: Mapping[str, Position] = field(default_factory=dict)
+    partitions: Mapping[str, PartitionWatermark] | None = None
+    clock: Millis | None = None
 
 
 def recompute(
@@ -71,74 +86,92 @@ def recompute(
 def commit_recomputed(
     plan: RecomputePlan,
     outcomes: Sequence[ShardOutcome],
-    moved: Mapping[str, object] = MappingProxyType({}),
+    moved: Moved,
     seconds: float = 0.0,
     engine: str = "local",
 ) -> Manifest:
     """Commit the corrections, the late rows that they add, and the new position. Return the manifest.
 
-    `moved` has fields of the manifest that change, such as the positions.
-
     Raises:
         Refused: another driver committed since the plan was made, or a written file is missing.
     """
-    epoch, changed = plan.epoch, plan.asked if isinstance(plan.asked, ChangedRows) else None
-    head, fingerprint = epoch.head, epoch.bound.fingerprint
-    assert head is not None
-    done = {outcome.shard: outcome for outcome in outcomes}
-    files = tuple(outcome.files[results.NAME] for outcome in outcomes if results.NAME in outcome.files)
-    work = {table: Publish() for table in PUBLISHED}
-    work[results.NAME] = Publish(files=files)
-    reopened = (plan.reopening,) if changed is None or any(plan.late_rows) else ()
-    work[late.NAME] = Publish(reopened=reopened)
-    totals: dict[str, int] = {}
-    if changed is not None:
-        rejected = [_rejects_file(epoch, changed)] if len(changed.rejected) else []
-        work[rejects.NAME] = Publish(files=tuple(rejected))
-        for table, rows in changed.departed.items():
-            left = (write_departed(epoch.tables, table, rows, epoch.epoch),)
-            work[table] = work[table].model_copy(update={"departed": left})
-        totals = {
-            "events_in": changed.added_count,
-            "rejected": len(changed.rejected),
-            "dropped": changed.dropped,
-            ROWS_GONE: changed.deleted_count,
-        }
-    manifest = manifest_without_input(head.manifest, epoch.kind, work, epoch.started_at)
-    numbers = {REOPENED: plan.late_rows, **plan.counts}
-    counted = {name: sum(outcome.counters[name] for outcome in outcomes) for name in _COUNTED}
-    counted |= {name: sum(of_shards) for name, of_shards in numbers.items()}
-    counted[ROWS_OUT] = sum(file.rows for file in files)
-    shards = tuple(
-        _shard(shard, done.get(number), {name: of_shards[number] for name, of_shards in numbers.items()})
-        for number, shard in enumerate(manifest.shards)
-    )
-    counted["open_windows"] = sum(shard.counters.get("open_windows", 0) for shard in shards)
-    manifest = manifest.model_copy(
-        update={
-            "counters": {**manifest.counters, **counted, **totals},
-            "shards": shards,
-            "phases": {"job": seconds},
-            "closed_through": closed_through_of(
-                epoch.bound, epoch.closed_through, head.manifest.watermark, passed=False
-            ),
-            "raised_lateness": raised_lateness_of(epoch.bound, epoch.tables, head, head.manifest.watermark),
-            "shape": kept_shape(epoch.bound.pipeline, head.manifest.stagger_offset),
-            **kept_facts(epoch.bound.pipeline),
-            "run_id": epoch.run_id,
-            "engine": engine,
-            "recomputed_by": None if fingerprint == head.manifest.fingerprint else fingerprint,
-            **moved,
-        }
-    )
-    check_files(epoch.tables, manifest)
+    epoch, head = plan.epoch, plan.head
+    new = corrected_epoch(plan, outcomes, moved, seconds, engine)
     replaced = [head.manifest.shards[outcome.shard] for outcome in outcomes if outcome.changed]
-    prefix = f"{state.NAME}-{manifest.epoch:06d}-{epoch.kind}"
-    added, whole = remaining(epoch.tables, head, prefix, replaced)
-    added += [outcome.files[state.NAME] for outcome in outcomes if state.NAME in outcome.files]
-    kept = {file["path"] for file in whole}
-    commit_snapshot(epoch.tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
-    return manifest
+    files = StateFiles.without_shards(epoch.tables, head, epoch.epoch, epoch.kind, replaced)
+    return commit_epoch(epoch.tables, head.handle, new, files.with_files(_written(outcomes, state.NAME)))
+
+
+def corrected_epoch(
+    plan: RecomputePlan, outcomes: Sequence[ShardOutcome], moved: Moved, seconds: float, engine: str
+) -> NewEpoch:
+    """Return the epoch that a plan and its outcomes make, after writing the rows that leave late and rejects."""
+    epoch, changed = plan.epoch, plan.asked if isinstance(plan.asked, ChangedRows) else None
+    quiet = NewEpoch.without_rows(epoch.kind, plan.head.manifest, epoch.started_at)
+    files = _written(outcomes, results.NAME)
+    rejected = (_rejects_file(epoch, changed),) if changed is not None and len(changed.rejected) else ()
+    return replace(
+        quiet,
+        read=_read(quiet.read, changed, moved),
+        time=_time(quiet.time, plan, moved),
+        computed=replace(
+            quiet.computed,
+            shards=_shards(quiet.computed.shards, plan, outcomes),
+            code=quiet.computed.code.recomputing(epoch.bound, plan.head.manifest.stagger_offset),
+            rows_out=sum(file.rows for file in files),
+            phases={"job": seconds},
+            engine=engine,
+        ),
+        published=Published(
+            files={results.NAME: files, rejects.NAME: rejected},
+            reopened=(plan.reopening,) if changed is None or any(plan.late_rows) else (),
+        ),
+        withdrawn=replace(quiet.withdrawn, deleted={} if changed is None else _deleted(epoch, changed)),
+        run_id=epoch.run_id,
+    )
+
+
+def _read(before: RowsRead, changed: ChangedRows | None, moved: Moved) -> RowsRead:
+    positions = {**before.positions, **moved.positions}
+    if changed is None:
+        return replace(before, positions=positions)
+    return RowsRead(
+        positions=positions,
+        rows=changed.added_count,
+        rejected=len(changed.rejected),
+        dropped=changed.dropped,
+        deleted=changed.deleted_count,
+    )
+
+
+def _time(before: TimeMoved, plan: RecomputePlan, moved: Moved) -> TimeMoved:
+    epoch, watermark = plan.epoch, before.watermark
+    return replace(
+        before,
+        clock=before.clock if moved.clock is None else moved.clock,
+        partitions=before.partitions if moved.partitions is None else moved.partitions,
+        closed_through=closed_through_of(epoch.bound, epoch.closed_through, watermark, passed=False),
+        raised_lateness=raised_lateness_of(epoch.bound, epoch.tables, plan.head, watermark),
+    )
+
+
+def _shards(before: Sequence[Shard], plan: RecomputePlan, outcomes: Sequence[ShardOutcome]) -> tuple[Shard, ...]:
+    done = {outcome.shard: outcome for outcome in outcomes}
+    numbers = {REOPENED: plan.late_rows, **plan.counts}
+    return tuple(
+        _shard(shard, done.get(number), {name: of_shards[number] for name, of_shards in numbers.items()})
+        for number, shard in enumerate(before)
+    )
+
+
+def _deleted(epoch: EpochPlan, changed: ChangedRows) -> dict[str, tuple[Departed, ...]]:
+    return {
+        table: (write_departed(epoch.tables, table, rows, epoch.epoch),) for table, rows in changed.departed.items()
+    }
+
+
+def _written(outcomes: Sequence[ShardOutcome], table: str) -> tuple[DataFile, ...]:
+    return tuple(outcome.files[table] for outcome in outcomes if table in outcome.files)
 
 
 def _rejects_file(epoch: EpochPlan, changed: ChangedRows) -> DataFile:

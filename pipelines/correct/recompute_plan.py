@@ -16,6 +16,7 @@ from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.manifest import Manifest, Reopening
+from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.tables.keys import key_groups
 from tidegate.windowing.compute import CoProcess, KeyedProcess, Windows
 from tidegate.windowing.time import Millis
@@ -91,6 +92,12 @@ class RecomputePlan:
     reopening: Reopening
     late_rows: tuple[int, ...]
     counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def head(self) -> Snapshot:
+        """The snapshot whose windows are corrected."""
+        assert self.epoch.head is not None
+        return self.epoch.head
 
     @property
     def key(self) -> tuple[str, ...]:

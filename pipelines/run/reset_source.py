@@ -6,20 +6,20 @@ State, watermark and results are kept, so rows of the new source behind the wate
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.ledger.manifest import Manifest, Publish
-from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, manifest_without_input, remaining
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.commit import StateFiles, commit_epoch
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.snapshots.publish import publish
-from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.ledger.snapshots.stages import NewEpoch
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.sources.base import ReplacedSource, Source
 from tidegate.pipelines.sources.open_source import open_source
-from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.time import Millis
 
 Begin = Literal["beginning", "now"]
@@ -111,19 +111,19 @@ def reset_source(tables: PipelineTables, head: Snapshot, positions: Sequence[New
     Raises:
         Refused: another driver has committed.
     """
-    before = head.manifest
-    quiet = manifest_without_input(before, "reset", dict.fromkeys(PUBLISHED, Publish()), now)
-    manifest = quiet.model_copy(
-        update={
-            "positions": {**before.positions, **{position.table: position.after for position in positions}},
-            # The rest of a partially read commit will never arrive.
-            "partitions": {
-                name: partition.model_copy(update={"pending": None}) for name, partition in before.partitions.items()
-            },
-        }
+    quiet = NewEpoch.without_rows("reset", head.manifest, now)
+    after = {position.table: position.after for position in positions}
+    # The rest of a partially read commit will never arrive.
+    partitions = {
+        name: partition.model_copy(update={"pending": None}) for name, partition in quiet.time.partitions.items()
+    }
+    new = replace(
+        quiet,
+        read=replace(quiet.read, positions={**quiet.read.positions, **after}),
+        time=replace(quiet.time, partitions=partitions),
     )
-    added, files = remaining(tables, head, f"state-{manifest.epoch:06d}-reset")
-    commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), added, {file["path"] for file in files})
+    files = StateFiles.without_shards(tables, head, new.epoch, new.kind)
+    manifest = commit_epoch(tables, head.handle, new, files)
     publish(tables, manifest)
     return manifest
 

@@ -6,7 +6,7 @@ one that matters elsewhere would be misunderstood.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tidegate.pipelines.epoch.shard import ShardOutcome
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest
 from tidegate.pipelines.ledger.snapshots import publish as publish_step
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
+from tidegate.pipelines.ledger.snapshots.stages import NewEpoch
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing.time import MIN_TIMESTAMP
 
@@ -96,9 +97,9 @@ def _half_a_commits_times_are_forgotten(planted: pytest.MonkeyPatch) -> None:
 
 def _whatever_lies_there_is_published(planted: pytest.MonkeyPatch) -> None:
     """Use the files in the folder, as a job's committer would, and not those that the tasks reported."""
-    known = commit_step._manifest
+    known = commit_step.new_epoch
 
-    def manifest(plan: EpochPlan, outcomes: Sequence[ShardOutcome], *rest: Any) -> Manifest:
+    def new_epoch(plan: EpochPlan, outcomes: Sequence[ShardOutcome], *rest: Any) -> NewEpoch:
         made = known(plan, outcomes, *rest)
         folder = Path(plan.tables.path(results.NAME))
         files = tuple(
@@ -110,10 +111,9 @@ def _whatever_lies_there_is_published(planted: pytest.MonkeyPatch) -> None:
             )
             for file in sorted(folder.glob(f"{results.NAME}-{plan.epoch:06d}-*.parquet"))
         )
-        work = made.publish[results.NAME].model_copy(update={"files": files})
-        return made.model_copy(update={"publish": {**made.publish, results.NAME: work}})
+        return replace(made, published=replace(made.published, files={**made.published.files, results.NAME: files}))
 
-    planted.setattr(commit_step, "_manifest", manifest)
+    planted.setattr(commit_step, "new_epoch", new_epoch)
 
 
 BEFORE_THE_COMMIT = frozenset({PLANNED, OPERATED})

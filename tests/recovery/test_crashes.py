@@ -18,6 +18,7 @@ from tidegate.pipelines.epoch import commit as commit_step
 from tidegate.pipelines.epoch import operate as operate_step
 from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.ledger.snapshots.stages import manifest_of
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut, parse_slice
 
@@ -98,7 +99,7 @@ def test_a_crash_after_any_step_changes_nothing(lake: Lake, undisturbed: dict[st
 def _publish_first(self: Driver, plan: EpochPlan) -> Manifest:
     """The planted bug: results are published before the snapshot that covers them is committed."""
     outcomes = operate_step.operate(self.engine, plan)
-    manifest = commit_step._manifest(plan, outcomes, {})
+    manifest = manifest_of(commit_step.new_epoch(plan, outcomes, {}))
     plan.tables.create(plan.bound.table_schemas)
     self.publish(manifest)
     self.tell("published first")

@@ -1,13 +1,15 @@
-"""The commit of a snapshot: the only code that changes table state, and the fence between drivers.
+"""The commit of an epoch: the only code that changes table state, and the fence between drivers.
 
-The commit uses the handle that the epoch was planned with, and does not retry. So if two drivers start from one
-snapshot, the second one fails here, before it publishes anything.
+Every kind of epoch is committed by `commit_epoch`: it makes the manifest from the stages of the epoch, checks its times
+and files, and replaces the snapshot at the head of table state. The commit uses the handle that the epoch was planned
+with, and does not retry. So if two drivers start from one snapshot, the second one fails here, before it publishes
+anything.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,19 +17,70 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, Schema, Transaction
 
 from tidegate.pipelines.definition import state
-from tidegate.pipelines.definition.counters import KEPT
 from tidegate.pipelines.errors import FilesMissing, Refused
-from tidegate.pipelines.ledger.manifest import DataFile, Kind, Line, Manifest, Publish, Shard, line_after
-from tidegate.pipelines.ledger.migrations import library_version
+from tidegate.pipelines.ledger.manifest import DataFile, Kind, Manifest, Shard
 from tidegate.pipelines.ledger.snapshots.head import PUBLISHED_BY, Snapshot, newest_epochs, published_by
 from tidegate.pipelines.ledger.snapshots.publish import check_removable
+from tidegate.pipelines.ledger.snapshots.stages import NewEpoch, manifest_of
 from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.commits import Outrun
 from tidegate.pipelines.ledger.tables.commits import commit as commit_to
 from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_rows
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
-from tidegate.windowing.time import Millis
+
+
+@dataclass(frozen=True, slots=True)
+class StateFiles:
+    """The state files of a new snapshot.
+
+    Args:
+        added: files that the commit adds to table state.
+        kept: paths of the files at the head of table state that stay; all others are removed.
+    """
+
+    added: Sequence[DataFile]
+    kept: Collection[str] = ()
+
+    @classmethod
+    def without_shards(
+        cls, tables: PipelineTables, head: Snapshot, epoch: int, kind: Kind, replaced: Sequence[Shard] = ()
+    ) -> StateFiles:
+        """Return the files of the head without those of replaced shards, whose new files are to be added."""
+        added, whole = remaining(tables, head, f"{state.NAME}-{epoch:06d}-{kind}", replaced)
+        return cls(added, {file["path"] for file in whole})
+
+    def with_files(self, written: Sequence[DataFile]) -> StateFiles:
+        """Return these files and others that were written."""
+        return StateFiles([*self.added, *written], self.kept)
+
+
+def commit_epoch(
+    tables: PipelineTables, handle: DeltaTable, new: NewEpoch, files: StateFiles, schema: pa.Schema | None = None
+) -> Manifest:
+    """Commit an epoch, and return its manifest. It is published afterwards.
+
+    Args:
+        tables: the tables of the pipeline.
+        handle: table state, opened before anything was read or written for the epoch.
+        new: the epoch.
+        files: the state after the epoch.
+        schema: the columns of table state; None for those of the handle.
+
+    Raises:
+        Refused: somebody committed since the handle was opened, a file of the epoch is missing, or a time of the
+            manifest is outside the years that tables can hold.
+    """
+    manifest = manifest_of(new)
+    if (wrong := manifest.outside_range) is not None:
+        raise Refused(
+            f"epoch {new.epoch} of {tables.pipeline} was not committed: its {wrong} is outside the years 1 to 9999. "
+            "Correct the clock that dates the source's commits, or this machine's"
+        )
+    check_files(tables, manifest)
+    columns = arrow_schema(handle) if schema is None else schema
+    commit_snapshot(tables, handle, manifest, columns, files.added, files.kept)
+    return manifest
 
 
 def commit_snapshot(
@@ -126,46 +179,3 @@ def outrun(tables: PipelineTables, epoch: int, planned_at: str) -> Refused:
         f"epoch {epoch} of {tables.pipeline}: another driver committed to table state after this epoch was planned at "
         f"{planned_at}. The epoch was not committed; run it again when the other driver has ended"
     )
-
-
-def manifest_without_input(
-    state_of: Manifest,
-    kind: Kind,
-    publish: Mapping[str, Publish],
-    now: Millis,
-    *,
-    epoch: int | None = None,
-    timeline: int | None = None,
-    line: Line | None = None,
-) -> Manifest:
-    """Return the manifest of an epoch that keeps the state, position and watermark of a snapshot, which is its parent.
-
-    By default it is the next epoch on the same timeline. `line` has the ancestors and the epoch itself.
-    """
-    epoch = state_of.epoch + 1 if epoch is None else epoch
-    ranges = tuple(map(_uncounted, state_of.shards))
-    nothing = dict.fromkeys([counter.name for counter in KEPT], 0)
-    update: dict[str, Any] = {
-        "timeline": state_of.timeline if timeline is None else timeline,
-        "epoch": epoch,
-        "parent": state_of.epoch,
-        "line": line_after(state_of, epoch) if line is None else line,
-        "kind": kind,
-        "interval": None,
-        "counters": nothing | {"open_windows": sum(shard.counters.get("open_windows", 0) for shard in ranges)},
-        "shards": ranges,
-        "publish": dict(publish),
-        "phases": {},
-        "run_id": uuid.uuid4().hex,
-        "started_at": now,
-        "library_version": library_version(),
-        "engine": None,
-        "recomputed_by": None,
-    }
-    return state_of.model_copy(update=update)
-
-
-def _uncounted(shard: Shard) -> Shard:
-    """Return a shard with all counters at 0 except open windows, for an epoch without new rows."""
-    counters = {name: count if name == "open_windows" else 0 for name, count in shard.counters.items()}
-    return shard.model_copy(update={"counters": counters})

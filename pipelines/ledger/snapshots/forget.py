@@ -11,7 +11,7 @@ still there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, Shard
-from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, manifest_without_input
+from tidegate.pipelines.ledger.snapshots.commit import StateFiles, commit_epoch
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, newest_record, require_snapshot, required
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.recovery import recover, trusted_head
@@ -36,6 +36,7 @@ from tidegate.pipelines.ledger.snapshots.savepoint import (
     read_savepoint,
     remove_rests,
 )
+from tidegate.pipelines.ledger.snapshots.stages import NewEpoch
 from tidegate.pipelines.ledger.snapshots.table_copies import FOLDER as COPIES
 from tidegate.pipelines.ledger.snapshots.table_copies import copied_tables
 from tidegate.pipelines.ledger.tables.commits import commit
@@ -50,7 +51,7 @@ from tidegate.pipelines.ledger.tables.keys import (
     mark_of_forgotten,
     texts_of_key,
 )
-from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, REQUESTS, SAVEPOINTS, PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, REQUESTS, SAVEPOINTS, PipelineTables
 from tidegate.pipelines.ledger.tables.quality import forget_examples
 from tidegate.pipelines.ledger.tables.table_log import has_leftovers, leave_newest
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, path_of, read_table
@@ -102,10 +103,9 @@ def forget(tables: PipelineTables, pipeline: Pipeline, keys: Sequence[Sequence[s
         savepoints = [f"savepoint {entry.name}" for entry in list_savepoints(tables)]
         return Forgotten(None, {**rows, **dict.fromkeys((state.NAME, *savepoints), 0)})
     rest = _without(tables, head, values, f"state-{head.manifest.epoch + 1:06d}-forget")
-    forgotten = Publish(forgotten=tuple(map(mark_of_forgotten, values)))
-    erased = _erased(head.manifest, named_after, values, rest)
-    manifest = manifest_without_input(erased, "forget", dict.fromkeys(PUBLISHED, forgotten), now)
-    commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), rest.added, rest.kept)
+    quiet = NewEpoch.without_rows("forget", _erased(head.manifest, named_after, values, rest), now)
+    new = replace(quiet, withdrawn=replace(quiet.withdrawn, forgotten=tuple(map(mark_of_forgotten, values))))
+    manifest = commit_epoch(tables, head.handle, new, StateFiles(rest.added, rest.kept))
     publish(tables, manifest)
     rows[state.NAME] = len(rest.removed)
     forget_examples(tables, shown)

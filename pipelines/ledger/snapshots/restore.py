@@ -15,17 +15,14 @@ from tidegate.pipelines.definition import results, state
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots import recovery
-from tidegate.pipelines.ledger.snapshots.commit import (
-    check_files,
-    commit_snapshot,
-    remaining,
-)
+from tidegate.pipelines.ledger.snapshots.commit import StateFiles, commit_epoch, remaining
 from tidegate.pipelines.ledger.snapshots.foreign_changes import check_unchanged
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, kept_of, newest_epochs
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.published_head import Head
-from tidegate.pipelines.ledger.snapshots.restore_manifest import Turn, restore_manifest
+from tidegate.pipelines.ledger.snapshots.restore_manifest import Turn, restored_epoch
 from tidegate.pipelines.ledger.snapshots.savepoint import copy_files, origin_of
+from tidegate.pipelines.ledger.snapshots.stages import manifest_of
 from tidegate.pipelines.ledger.tables.damage import check_logs, has_damaged_log
 from tidegate.pipelines.ledger.tables.files import check_written, copied
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
@@ -65,20 +62,21 @@ def restore(tables: PipelineTables, target: Snapshot, now: Millis, keep_stale: b
     if head is not None and _is_there(head, target) and (not is_savepoint or _can_be_read(tables, handle)):
         return target.manifest
     _check_columns(tables, handle, target)
-    manifest = restore_manifest(Turn.of(tables, head, target, unpublished), now, keep_stale)
-    check_files(tables, manifest)
-    at_head = {file["path"] for file in active_files(handle)}
-    written, whole = remaining(tables, target, f"state-{manifest.epoch:06d}-restore")
-    target = replace(target, files=tuple(whole))
-    files = [copied(file, file["path"]) for file in target.files]
-    if target.path == path_of(handle):
-        kept = {file.path for file in files if file.path in at_head}
-        returning = [file for file in files if file.path not in at_head]
-    else:
-        kept, returning = set(), copy_files(tables, target, tables.path(state.NAME), f"restored-{manifest.epoch:06d}")
-    commit_snapshot(tables, handle, manifest, arrow_schema(handle), [*written, *returning], kept)
+    new = restored_epoch(Turn.of(tables, head, target, unpublished), now, keep_stale)
+    manifest = commit_epoch(tables, handle, new, _state(tables, handle, target, new.epoch))
     publish(tables, manifest)
     return manifest
+
+
+def _state(tables: PipelineTables, handle: DeltaTable, target: Snapshot, epoch: int) -> StateFiles:
+    """Return the state files of the target: those that the table has had before, or copies of a savepoint's files."""
+    written, whole = remaining(tables, target, f"{state.NAME}-{epoch:06d}-restore")
+    if target.path != path_of(handle):
+        target = replace(target, files=tuple(whole))
+        return StateFiles([*written, *copy_files(tables, target, tables.path(state.NAME), f"restored-{epoch:06d}")])
+    at_head = {file["path"] for file in active_files(handle)}
+    returning = [copied(file, file["path"]) for file in whole if file["path"] not in at_head]
+    return StateFiles([*written, *returning], {file["path"] for file in whole if file["path"] in at_head})
 
 
 def _remove_damaged_state(tables: PipelineTables, savepoint: Snapshot) -> None:
@@ -160,6 +158,6 @@ def _check_columns(tables: PipelineTables, handle: DeltaTable, target: Snapshot)
         )
 
 
-def manifest_of(tables: PipelineTables, head: Head, target: Snapshot, now: Millis) -> Manifest:
+def planned_restore(tables: PipelineTables, head: Head, target: Snapshot, now: Millis) -> Manifest:
     """Return the manifest that a restore to a snapshot would commit, without committing anything."""
-    return restore_manifest(Turn.of(tables, head, target, 0), now, keep_stale=False)
+    return manifest_of(restored_epoch(Turn.of(tables, head, target, 0), now, keep_stale=False))

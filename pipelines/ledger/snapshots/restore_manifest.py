@@ -9,7 +9,7 @@ A restore turns from the lineage of the head to that of its target. Both have th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition import epochs, late, rejects
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Publish, is_on
-from tidegate.pipelines.ledger.snapshots.commit import manifest_without_input
 from tidegate.pipelines.ledger.snapshots.erased import erasing_epochs, is_kept, pruned_epochs
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, newest_epochs, snapshots_by_epoch
 from tidegate.pipelines.ledger.snapshots.lineages import fork_from, returning_manifests
 from tidegate.pipelines.ledger.snapshots.publish import epoch_row
 from tidegate.pipelines.ledger.snapshots.published_head import Head, readable_snapshot, recorded_epochs
+from tidegate.pipelines.ledger.snapshots.stages import NewEpoch, Published
 from tidegate.pipelines.ledger.tables.files import epoch_of, write_rows
 from tidegate.pipelines.ledger.tables.late_rows import with_marks
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
@@ -82,8 +82,8 @@ class Turn:
         return max(0 if self.head is None else self.head.timeline, self.target.timeline) + 1
 
 
-def restore_manifest(turn: Turn, now: Millis, keep_stale: bool) -> Manifest:
-    """Return the manifest of the restore, after writing the rows that it adds.
+def restored_epoch(turn: Turn, now: Millis, keep_stale: bool) -> NewEpoch:
+    """Return the epoch of the restore, after writing the rows that it adds.
 
     With `keep_stale`, leaving rows are marked as stale instead of being removed.
 
@@ -97,7 +97,22 @@ def restore_manifest(turn: Turn, now: Millis, keep_stale: bool) -> Manifest:
         stale = leaving if keep_stale else set()
         work = work.model_copy(update={"remove_epochs": tuple(sorted(removed)), "stale_epochs": tuple(sorted(stale))})
         works[table] = work.model_copy(update={"files": returning_files(turn, table, work)})
-    return manifest_without_input(turn.target, "restore", works, now, epoch=turn.epoch, timeline=turn.timeline)
+    quiet = NewEpoch.without_rows("restore", turn.target, now)
+    return replace(
+        quiet,
+        epoch=turn.epoch,
+        timeline=turn.timeline,
+        published=Published(
+            files={table: work.files for table, work in works.items()}, reopened=works[late.NAME].reopened
+        ),
+        withdrawn=replace(
+            quiet.withdrawn,
+            epochs={table: work.remove_epochs for table, work in works.items()},
+            stale_epochs={table: work.stale_epochs for table, work in works.items()},
+            deleted={table: work.departed for table, work in works.items()},
+            forgotten=works[late.NAME].forgotten,
+        ),
+    )
 
 
 def leaving_epochs(turn: Turn, table: str) -> set[int]:

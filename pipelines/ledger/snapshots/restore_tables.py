@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from tidegate.pipelines.definition import results, state
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.manifest import Manifest, Publish
-from tidegate.pipelines.ledger.snapshots.commit import check_files, commit_snapshot, manifest_without_input, remaining
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.commit import StateFiles, commit_epoch, remaining
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, newest_epochs, read_snapshot, snapshots_by_epoch
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.savepoint import copy_files
+from tidegate.pipelines.ledger.snapshots.stages import NewEpoch, Published
 from tidegate.pipelines.ledger.snapshots.table_copies import TableContent, bring
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.storage.warehouse import arrow_schema
@@ -77,20 +78,22 @@ def restore_tables(
     newest = max([*newest_epochs(tables).values(), *snapshots_by_epoch(tables)], default=0)
     timeline = max([then.timeline, *(entry.manifest["timeline"] for entry in snapshots_by_epoch(tables).values())]) + 1
     epoch = max(newest, then.epoch) + 1
-    gone = tuple(range(1, newest + 1))
-    work = {
-        table: Publish(files=bring(tables, table, contents[table], epoch), remove_epochs=gone) for table in PUBLISHED
-    }
-    manifest = manifest_without_input(then, "restore", work, now, epoch=epoch, timeline=timeline).model_copy(
-        update={"pipeline": tables.pipeline, **({} if newest else {"run_id": _run_of(tables, then)})}
+    quiet = NewEpoch.without_rows("restore", then, now)
+    new = replace(
+        quiet,
+        pipeline=tables.pipeline,
+        epoch=epoch,
+        timeline=timeline,
+        published=Published(files={table: bring(tables, table, contents[table], epoch) for table in PUBLISHED}),
+        withdrawn=replace(quiet.withdrawn, epochs=dict.fromkeys(PUBLISHED, tuple(range(1, newest + 1)))),
+        run_id=quiet.run_id if newest else _run_of(tables, then),
     )
     written, whole = remaining(tables, target, f"{state.NAME}-{epoch:06d}-restore")
     copies = copy_files(
         tables, replace(target, files=tuple(whole)), tables.path(state.NAME), f"restored-{epoch:06d}", share=True
     )
-    check_files(tables, manifest)
     check()
-    commit_snapshot(tables, handle, manifest, arrow_schema(handle), [*written, *copies])
+    manifest = commit_epoch(tables, handle, new, StateFiles([*written, *copies]))
     publish(tables, manifest)
     return manifest
 

@@ -9,7 +9,7 @@ that reads no new rows and lists the old ones, like a restore.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import takewhile
 from typing import Self
@@ -21,8 +21,8 @@ from tidegate.pipelines.definition import epochs, late, rejects, state, windows
 from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.definition.config import PipelineEntry
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.ledger.manifest import QUIET, Publish
-from tidegate.pipelines.ledger.snapshots.commit import commit_snapshot, manifest_without_input, remaining
+from tidegate.pipelines.ledger.manifest import QUIET
+from tidegate.pipelines.ledger.snapshots.commit import StateFiles, commit_epoch
 from tidegate.pipelines.ledger.snapshots.head import (
     FENCE,
     KEPT,
@@ -35,13 +35,14 @@ from tidegate.pipelines.ledger.snapshots.head import (
 )
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.recovery import recover, trusted_head
+from tidegate.pipelines.ledger.snapshots.stages import NewEpoch
 from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.commits import commit
 from tidegate.pipelines.ledger.tables.compaction import drop_old_epochs
 from tidegate.pipelines.ledger.tables.files import epoch_of
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogMemory, TableLog, leave_newest, not_ahead
-from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
+from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import Duration, Millis, from_millis, non_negative_millis
 
 _GOOD_PART = 1.1
@@ -303,7 +304,7 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
     """
     head = required(tables, recover(tables))
     old, oldest, last = _epochs_before(tables, before, head.manifest.epoch)
-    gone, counts = {}, {}
+    removed, counts = {}, {}
     for table in PRUNED:
         held = read_table(tables.warehouse, tables.newest(table), ["epoch"])["epoch"]
         spared = _ahead_epochs(tables) if table == rejects.NAME else frozenset[int]()
@@ -313,13 +314,12 @@ def prune(tables: PipelineTables, before: Millis, now: Millis) -> dict[str, int]
         counts[table] = len(expired)
         # The newest old epoch is listed even if it has no rows here: files of an abandoned lineage may hold older rows.
         newest = next((epoch for epoch in range(last, 0, -1) if epoch not in spared), None)
-        gone[table] = Publish(remove_epochs=tuple(sorted({*expired.to_pylist(), *((newest,) if newest else ())})))
+        removed[table] = tuple(sorted({*expired.to_pylist(), *((newest,) if newest else ())}))
     if any(counts.values()):
-        manifest = manifest_without_input(head.manifest, "prune", {**dict.fromkeys(PUBLISHED, Publish()), **gone}, now)
-        added, files = remaining(tables, head, f"state-{manifest.epoch:06d}-prune")
-        kept = {file["path"] for file in files}
-        commit_snapshot(tables, head.handle, manifest, arrow_schema(head.handle), added, kept)
-        publish(tables, manifest)
+        quiet = NewEpoch.without_rows("prune", head.manifest, now)
+        new = replace(quiet, withdrawn=replace(quiet.withdrawn, epochs=removed))
+        files = StateFiles.without_shards(tables, head, new.epoch, new.kind)
+        publish(tables, commit_epoch(tables, head.handle, new, files))
     return counts
 
 

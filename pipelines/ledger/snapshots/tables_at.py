@@ -16,7 +16,7 @@ from tidegate.pipelines.ledger.snapshots.publish import files_after
 from tidegate.pipelines.ledger.snapshots.published import require_published
 from tidegate.pipelines.ledger.snapshots.published_head import Head
 from tidegate.pipelines.ledger.snapshots.recovery import trusted_head
-from tidegate.pipelines.ledger.snapshots.restore import manifest_of
+from tidegate.pipelines.ledger.snapshots.restore import planned_restore
 from tidegate.pipelines.ledger.snapshots.table_copies import TableContent, data_files
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.windowing.time import Millis
@@ -79,7 +79,7 @@ def _contents(tables: PipelineTables, target: Snapshot, now: Millis) -> dict[str
                     "pipeline has published it, or name an older snapshot"
                 )
             raise Moved(f"epoch {newest.epoch} of {tables.pipeline} is no longer the newest")
-        manifest = manifest_of(tables, head, target, now)
+        manifest = planned_restore(tables, head, target, now)
         contents = {}
         for table, handle in handles.items():
             files, written = files_after(tables, manifest, table, handle, data_files(tables.warehouse, handle))

@@ -184,7 +184,7 @@ def test_after_a_crash_the_reset_is_published_and_counts_once(
     assert project.data(*RESET)["epoch"] is None, "the commit was there already"
     assert project.data("runs", "sessions")[0]["kind"] == "reset"
     with monkeypatch.context() as planted:
-        planted.setattr(reset_module, "commit_snapshot", crash)
+        planted.setattr(reset_module, "commit_epoch", crash)
         assert project.tidegate(*RESET, "--force", "--from", "now")[0] == 3
     assert project.data(*RESET, "--force", "--from", "now")["epoch"] is not None
 
