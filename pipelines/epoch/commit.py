@@ -115,6 +115,7 @@ def _computed(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         rows_out=sum(file.rows for file in _written(outcomes, results.NAME)),
         slices=is_sliced or (before is not None and before.slices),
         raised=any(outcome.counters.get("rejected") for outcome in outcomes) or (before is not None and before.raised),
+        skipped=plan.skipped > 0 or (before is not None and before.skipped),
         phases={**phases, **_slowest(outcomes)},
         engine=engine,
     )

@@ -109,6 +109,7 @@ class Code:
     shape: Shape | None
     accumulation: str | None
     merges: bool | None
+    placed_by: Mapping[str, str] | None
     ends_by_clock: bool
 
     @classmethod
@@ -120,7 +121,7 @@ class Code:
             schemas=bound.schemas,
             max_parallelism=bound.pipeline.max_parallelism,
             shape=kept_shape(bound.pipeline, stagger_offset),
-            **{"accumulation": None, "merges": None, **kept_facts(bound.pipeline)},
+            **{"accumulation": None, "merges": None, "placed_by": None, **kept_facts(bound.pipeline)},
             ends_by_clock=isinstance(compute, Windows) and compute.ends_by_clock,
         )
 
@@ -134,6 +135,7 @@ class Code:
             shape=parent.shape,
             accumulation=parent.accumulation,
             merges=parent.merges,
+            placed_by=parent.placed_by,
             ends_by_clock=parent.ends_by_clock,
         )
 
@@ -141,7 +143,14 @@ class Code:
         """Return the facts after a correction by a pipeline's code, which changes only some windows of the state."""
         now = Code.of(bound, stagger_offset)
         by = None if now.fingerprint == self.fingerprint else now.fingerprint
-        return replace(self, recomputed_by=by, shape=now.shape, accumulation=now.accumulation, merges=now.merges)
+        return replace(
+            self,
+            recomputed_by=by,
+            shape=now.shape,
+            accumulation=now.accumulation,
+            merges=now.merges,
+            placed_by=now.placed_by,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +164,7 @@ class Computed:
         rows_out: number of rows for table results.
         slices: True if the state may hold slices of windows.
         raised: True if this epoch or an ancestor rejected rows because user code raised an error.
+        skipped: True if this epoch or an ancestor skipped a version of the source that changed rows.
         phases: seconds by phase.
         engine: name of the engine; None if none ran.
     """
@@ -162,9 +172,10 @@ class Computed:
     shards: tuple[Shard, ...]
     code: Code
     order: Literal["event", "arrival"]
+    slices: bool
+    raised: bool
+    skipped: bool
     rows_out: int = 0
-    slices: bool = False
-    raised: bool = False
     phases: Mapping[str, float] = field(default_factory=dict)
     engine: str | None = None
 
@@ -177,6 +188,7 @@ class Computed:
             order=parent.order,
             slices=parent.slices,
             raised=parent.raised,
+            skipped=parent.skipped,
         )
 
 
@@ -295,7 +307,9 @@ def manifest_of(new: NewEpoch) -> Manifest:
         slices=computed.slices,
         accumulation=code.accumulation,
         merges=code.merges,
+        placed_by=None if code.placed_by is None else dict(code.placed_by),
         raised=computed.raised,
+        skipped=computed.skipped,
         recomputed_by=code.recomputed_by,
     )
 
