@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,12 +12,13 @@ from tests.lake import at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.errors import FilesMissing, Refused, UsageError
-from tidegate.pipelines.ledger.manifest import Manifest, Publish, fork_of, line_after
+from tidegate.pipelines.ledger.manifest import Manifest, fork_of, line_after
 from tidegate.pipelines.ledger.snapshots import lineages
 from tidegate.pipelines.ledger.snapshots import restore as step
 from tidegate.pipelines.ledger.snapshots.publish import publish, publish_table
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
+from tidegate.pipelines.ledger.snapshots.stages import NewEpoch, Published, Withdrawn
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
 from tidegate.windowing import Max, Sum, TumblingEventTimeWindows, Windows
 
@@ -139,13 +141,13 @@ def test_removals_that_the_manifest_does_not_list_are_forgotten_in_a_crash(
 ) -> None:
     """The planted bug: rows would be removed after the commit, whoever made it."""
     by_hand.hours(8, 9, 10)
-    manifest = step.restore_manifest
+    restored = step.restored_epoch
 
-    def unlisted(*arguments: object) -> Manifest:
-        made = manifest(*arguments)  # type: ignore[arg-type]
-        return made.model_copy(update={"publish": {table: Publish() for table in made.publish}})
+    def unlisted(*arguments: object) -> NewEpoch:
+        made = restored(*arguments)  # type: ignore[arg-type]
+        return replace(made, published=Published(), withdrawn=Withdrawn())
 
-    monkeypatch.setattr(step, "restore_manifest", unlisted)
+    monkeypatch.setattr(step, "restored_epoch", unlisted)
     back_to(by_hand, "1")
     publish(by_hand.tables, by_hand.head().manifest)
     assert sessions(by_hand) != {}
