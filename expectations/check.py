@@ -36,6 +36,8 @@ from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables import quality as outcomes
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.reasons.rendering import spelt
 from tidegate.pipelines.run.work_folder import DAY, clean
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.storage.artifacts import docs_folder
@@ -116,8 +118,8 @@ class Quality(Answer):
             ]
             yield Grid("", ("", "severity", "rows", "expectation", "observed"), failed)
             if shape is not None and shape.is_event_time:
-                named = f"{run.pipeline} KEY" if pinned.key else run.pipeline
-                yield f"`tidegate trace {named} --window START` shows how a window was computed"
+                trace = Remedy(Act.TRACE_WINDOW, run.pipeline, key=None if pinned.key else ())
+                yield f"{spelt(trace)} shows how a window was computed"
         if self.changed is not None:
             yield f"changed partitions: {self.changed}"
         yield f"Data Docs: {run.docs}"
@@ -208,7 +210,8 @@ def acknowledge(config: Config, pipeline: str, where: str, reason: str) -> Ackno
     else:
         raise UsageError(
             f"--where {where!r}: none of the {len(fresh)} final windows of {pipeline} that are not acknowledged yet "
-            f"satisfies it. `tidegate quality {pipeline} --all` names those that fail"
+            "satisfies it",
+            Remedy(Act.CHECK_ALL, pipeline),
         )
     outcomes.acknowledge(tables, pinned.manifest, where, reason, count, datetime.now(UTC))
     return Acknowledged(pipeline, pinned.manifest.epoch, where, reason, count)

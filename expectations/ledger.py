@@ -26,7 +26,7 @@ from tidegate.windowing.columnar.slices import open_windows, windows_of_rows
 from tidegate.windowing.state.rows import SLICE, WINDOW
 
 _PRUNED = ("late", "rejected")
-"""Counters of rows that `tidegate late prune` may remove; it always removes all rows of an epoch."""
+"""Counters of rows that pruning may remove; it always removes all rows of an epoch."""
 
 ELEMENTS = "elements in windows"
 

@@ -9,13 +9,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from tidegate.pipelines.reasons.remedy import Remedy
+from tidegate.pipelines.reasons.rendering import with_remedies
+
 OTHER, USAGE, REFUSED, LEASE_HELD, QUALITY = 1, 2, 3, 4, 5
 
 
 class TidegateError(Exception):
-    """The base of every error that a command reports as one message, without a traceback."""
+    """The base of every error that a command reports as one message, without a traceback.
+
+    Its text has both arguments, with the remedies as this process spells them.
+
+    Args:
+        message: what happened, with the field and its value.
+        remedies: what the user can do; any one of them helps.
+    """
 
     exit_code: ClassVar[int] = OTHER
+
+    def __init__(self, message: str = "", *remedies: Remedy) -> None:
+        super().__init__(message, *remedies)
+        self.message = message
+        self.remedies = remedies
+
+    def __str__(self) -> str:
+        return with_remedies(self.message, self.remedies)
 
 
 class UsageError(TidegateError):
@@ -44,15 +62,16 @@ class NotReopenable(Refused):
     Each subclass is one reason, and `kind` names it.
 
     Args:
-        message: the error, with the remedy.
+        message: what happened.
+        remedies: what the user can do.
         concerns: the spans `[first, end)` of window starts that the reason concerns, int64 epoch milliseconds, if they
             are known. They say where to divide a selection of late rows; windows inside may still be reopenable.
     """
 
     kind: ClassVar[str]
 
-    def __init__(self, message: str, concerns: Sequence[tuple[int, int]] = ()) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *remedies: Remedy, concerns: Sequence[tuple[int, int]] = ()) -> None:
+        super().__init__(message, *remedies)
         self.concerns = tuple(concerns)
 
 

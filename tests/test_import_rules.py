@@ -276,6 +276,8 @@ def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
         "tidegate.pipelines.observe.inspect.summary",
         "tidegate.pipelines.observe.inspect.unread",
         "tidegate.pipelines.observe.report.plain_text",
+        "tidegate.pipelines.reasons.remedy",
+        "tidegate.pipelines.reasons.rendering",
         "tidegate.pipelines.run.stopping",
         "tidegate.pipelines.definition.environment",
         "tidegate.pipelines.storage.artifacts",

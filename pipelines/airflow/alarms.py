@@ -25,6 +25,8 @@ from tidegate.pipelines.airflow.tasks import StreamsFailed
 from tidegate.pipelines.definition.config import Config, Notifier, load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError
+from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.reasons.rendering import command, with_remedies
 from tidegate.pipelines.storage.artifacts import ALARMS
 from tidegate.pipelines.storage.credentials import masked
 
@@ -41,7 +43,7 @@ _TO_DO = {
     OTHER: "Read the log, remove the cause, and clear the task.",
     USAGE: "Correct the Param, option, setting or code that the reason names, and clear the task.",
     REFUSED: "The tables or the source do not allow the run: do what the reason says, and clear the task.",
-    LEASE_HELD: "Another driver is running: wait for it or stop it (`tidegate stop {of}`), and clear the task.",
+    LEASE_HELD: "Another driver is running: wait for it or stop it, and clear the task.",
     QUALITY: (
         "Look at the failing rows in the run report or the Data Docs, and correct the source or the suite. The asset, "
         "or its partitions with failing windows, is held back until a check passes."
@@ -50,10 +52,7 @@ _TO_DO = {
 _BY_SIGNAL = (
     "{signal} ended the command: if memory ran out, give it more, or give the pool fewer slots. Clear the task."
 )
-_OF_WATERMARK = (
-    "Check that the stream is running and that the source gets rows: `tidegate why {of}` says what windows are waiting "
-    "for."
-)
+_OF_WATERMARK = "Check that the stream is running and that the source gets rows."
 _OF_DEADLINE = "Check whether the run is waiting for a slot, for the run before it or for another driver. It continues."
 
 _OF_CHECK = (
@@ -173,16 +172,19 @@ def _notify(config: Config, pipeline: str, notifier: Notifier, alarm: Mapping[st
     return None
 
 
-def what_to_do(task: str, exit_code: int | None, of: str) -> str:
-    """Return what somebody should do about a failed task. `of` are the arguments of commands for its pipeline."""
+def what_to_do(task: str, exit_code: int | None, pipeline: str, file: str) -> str:
+    """Return what somebody should do about a failed task of a pipeline. `file` is its tidegate.toml."""
     if task == _DEADLINE:
         return _OF_DEADLINE
-    if task == _WATERMARK:
-        return _OF_WATERMARK.format(of=of)
     number = (exit_code or 0) - _SIGNALS
-    if number in set(signal.Signals):
-        return _BY_SIGNAL.format(signal=signal.Signals(number).name)
-    return _TO_DO.get(OTHER if exit_code is None else exit_code, _TO_DO[OTHER]).format(of=of)
+    if task == _WATERMARK:
+        text, remedies = _OF_WATERMARK, [Remedy(Act.WHY, pipeline)]
+    elif number in set(signal.Signals):
+        text, remedies = _BY_SIGNAL.format(signal=signal.Signals(number).name), []
+    else:
+        text = _TO_DO.get(OTHER if exit_code is None else exit_code, _TO_DO[OTHER])
+        remedies = [Remedy(Act.STOP, pipeline)] if exit_code == LEASE_HELD else []
+    return with_remedies(text, remedies, lambda remedy: f"{command(remedy)} --config {file}")
 
 
 def describe(context: Any, config: Config, pipeline: str, owner: str, prefix: str = "") -> dict[str, Any]:
@@ -195,7 +197,7 @@ def describe(context: Any, config: Config, pipeline: str, owner: str, prefix: st
     reason = getattr(error, "reason", None) or (
         "Airflow lost the task: its process or its worker was killed" if error is None else str(error)
     )
-    to_do = what_to_do(instance.task_id, code, f"{pipeline} --config {config.file}")
+    to_do = what_to_do(instance.task_id, code, pipeline, str(config.file))
     about = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         # Wrong results are critical; a watermark that is too far behind is a warning.

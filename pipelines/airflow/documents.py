@@ -1,9 +1,13 @@
 """The texts of the DAGs in Airflow: a one-line description, and a page of Markdown.
 
-In them, `{name}` is the prefix of the DAG ids, `{pipeline}` the name for commands, and `{limit}` a number of minutes.
+In them, `{name}` is the prefix of the DAG ids, `{pipeline}` the pipeline's name, `{limit}` a number of minutes, and
+`{explain}` or the like a command for the pipeline.
 """
 
 from __future__ import annotations
+
+from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.reasons.rendering import command
 
 _BACKFILL = """
 ### Backfill of `{name}`
@@ -25,8 +29,8 @@ Exit codes 2 (usage), 3 (refused) and 5 (quality) are never retried.
 
 **Backfill or stream.** One of the two drives the pipeline. The first run of `{name}__stream` continues after the newest
 interval and takes over for good; from then on runs here are refused (exit code 3), so pause this DAG. To go back: pause
-the stream and run `tidegate restore {pipeline} EPOCH` with the epoch that the refused run, or
-`tidegate explain {pipeline}`, names.
+the stream and run `{restore}` with the epoch that the refused run, or
+`{explain}`, names.
 """
 
 _STREAM = """
@@ -40,7 +44,7 @@ a running one.
 A pipeline never has two drivers: the second one ends with exit code 4, which is retried.
 
 **Backfill or stream.** From its first run on, the stream drives the pipeline, and runs of `{name}__backfill` are
-refused: pause that DAG first. `tidegate explain {pipeline}` says which of the two drives it, and how to switch.
+refused: pause that DAG first. `{explain}` says which of the two drives it, and how to switch.
 """
 
 _STREAMS = """
@@ -67,8 +71,8 @@ If the new stream is continuous, `first_epoch` confirms its first epoch.
 _MAINTENANCE = """
 ### Maintenance of `{name}`
 
-Merges the small files of the tables (`tidegate optimize {pipeline}`), then removes files that no retained snapshot and
-no reader needs (`tidegate vacuum {pipeline}`). With `maintenance_savepoints` in tidegate.toml it first creates a
+Merges the small files of the tables (`{optimize}`), then removes files that no retained snapshot and
+no reader needs (`{vacuum}`). With `maintenance_savepoints` in tidegate.toml it first creates a
 savepoint, and deletes the oldest of its earlier ones. While a driver is running, scheduled runs are skipped: a
 stream maintains its tables itself (`upkeep_epochs`).
 """
@@ -76,13 +80,13 @@ stream maintains its tables itself (`upkeep_epochs`).
 _LATE = """
 ### Late rows of `{name}`
 
-Reprocesses late rows into the windows that they missed, as `tidegate late reopen {pipeline}` does, and then checks the
+Reprocesses late rows into the windows that they missed, as `{reopen}` does, and then checks the
 windows that it corrected; if no critical expectation fails, the asset `{name}__final_windows` changes, for the
 partitions of these windows. A continuous stream holds the lease and does this itself, on its `reopen_schedule`;
 scheduled runs are then skipped. If no late row is waiting, there is nothing to check. `start` and `end` choose windows
 by their start.
 
-Rows are never reopened twice. Reopen them before `tidegate late prune` removes them.
+Rows are never reopened twice. Reopen them before pruning removes them.
 """
 
 _QUALITY = """
@@ -94,14 +98,14 @@ became final against the pipeline's own suite. Runs after every run of the strea
 `{name}__final_windows` is held back; a warning marks the run. The log names the run report and the Data Docs; table
 `quality` keeps every result. With `hold = "partitions"` in tidegate.toml, only partitions with failing windows are held
 back, and task `held` fails instead of `quality`. With `verify_sample` in tidegate.toml, task `verify` recomputes the
-windows of sampled keys from the source, as `tidegate verify {pipeline}` does, and fails with exit code 5 if one
+windows of sampled keys from the source, as `{verify}` does, and fails with exit code 5 if one
 differs; it holds nothing back.
 """
 
 _FULL_CHECK = """
 ### Full check of `{name}`
 
-Checks every current window, and reads every file that a table lists, as `tidegate quality {pipeline} --all` does.
+Checks every current window, and reads every file that a table lists, as `{check_all}` does.
 The checks between epochs only cover what is new. If a critical expectation fails, the task fails; the
 asset `{name}__final_windows` does not change.
 """
@@ -111,7 +115,7 @@ _WATCH = """
 
 Fails when the watermark is more than {limit} minutes behind the clock: the source is idle, the stream is not running,
 or one source partition without idleness holds the others back. For windows that end by processing time it fails when
-the newest epoch is older than that. `tidegate why {pipeline}` says what windows are waiting for.
+the newest epoch is older than that. `{why}` says what windows are waiting for.
 """
 
 DOCUMENTS = {
@@ -126,3 +130,13 @@ DOCUMENTS = {
     "watch": ("Fails when the watermark of {name} is too far behind", _WATCH),
 }
 """Description and page by kind of DAG."""
+
+_NAMED = (Act.CHECK_ALL, Act.EXPLAIN, Act.OPTIMIZE, Act.REOPEN, Act.VACUUM, Act.VERIFY, Act.WHY)
+
+
+def commands(pipeline: str) -> dict[str, str]:
+    """Return the commands that the texts name, by placeholder."""
+    return {
+        "restore": command(Remedy(Act.RESTORE, pipeline, "EPOCH")),
+        **{act.value: command(Remedy(act, pipeline)) for act in _NAMED},
+    }

@@ -29,7 +29,7 @@ from tidegate.pipelines.airflow.assets import (
     snapshot_asset,
     source_assets,
 )
-from tidegate.pipelines.airflow.documents import DOCUMENTS
+from tidegate.pipelines.airflow.documents import DOCUMENTS, commands
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.airflow.params import (
     BY_ITSELF,
@@ -416,7 +416,7 @@ class PipelineDags:
         theirs = dict(self.options.dag_args)
         tags = ["tidegate", self.full_name, kind, *self.entry.tags, *theirs.pop("tags", ())]
         named = {"name": name or self.full_name, "pipeline": ", ".join(members) or self.name}
-        named["limit"] = f"{self.entry.max_lag_minutes}"
+        named |= {"limit": f"{self.entry.max_lag_minutes}", **commands(self.name)}
         line, page = DOCUMENTS[kind]
         shared: dict[str, Any] = {
             "start_date": self.entry.start,

@@ -24,6 +24,8 @@ from tidegate.pipelines.airflow.command import CommandOutcome, without_airflow
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.definition.config import ENVIRONMENT, load_config
 from tidegate.pipelines.errors import TidegateError, UsageError
+from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.reasons.rendering import command as command_of
 from tidegate.pipelines.storage.credentials import masked
 
 _CHECK = "quality"
@@ -104,6 +106,7 @@ class CommandLineage:
         with tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
             answer = Path(folder) / "lineage.json"
             command = ["lineage", pipeline, *options, "--output", str(answer)]
+            named = f"`{command_of(Remedy(Act.LINEAGE, pipeline))}`"
             given = {ENVIRONMENT: self.config, **environment_of(self.config)}
             variables = {**without_airflow(os.environ), **given}
             try:
@@ -118,13 +121,13 @@ class CommandLineage:
                 )
             except subprocess.TimeoutExpired as error:
                 raise TidegateError(
-                    f"`tidegate lineage {pipeline}` took longer than {error.timeout:g} s: give it more time with "
+                    f"{named} took longer than {error.timeout:g} s: give it more time with "
                     "execution_timeout in Airflow's section [openlineage]"
                 ) from None
             if done.returncode != 0:
                 lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
                 reason = lines[-1].removeprefix("tidegate: ") if lines else f"ended with code {done.returncode}"
-                raise TidegateError(f"`tidegate lineage {pipeline}`: {reason}")
+                raise TidegateError(f"{named}: {reason}")
             content: dict[str, Any] = json.loads(answer.read_text())
             return content
 

@@ -33,6 +33,8 @@ from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.observe.inspect.overview import docs_page, pipeline_names, pipeline_overview, stored_page
 from tidegate.pipelines.observe.inspect.summary import Summaries
 from tidegate.pipelines.observe.report.plain_text import look
+from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.reasons.rendering import command, with_remedies
 from tidegate.pipelines.storage.artifacts import page_name, report_name
 from tidegate.pipelines.storage.credentials import masked
 
@@ -65,7 +67,12 @@ app = FastAPI(title="Tidegate", dependencies=[Depends(get_user)], docs_url=None,
 @app.exception_handler(TidegateError)
 def not_readable(request: Request, error: TidegateError) -> JSONResponse:
     """Answer 503 if tidegate.toml, or the object store of reports and Data Docs, can't be read."""
-    return JSONResponse({"detail": masked(str(error))}, 503, headers=_NO_STORE)
+    return JSONResponse({"detail": _told(error)}, 503, headers=_NO_STORE)
+
+
+def _told(error: TidegateError) -> str:
+    """Return the message of an error, with its remedies as commands."""
+    return masked(with_remedies(error.message, error.remedies, command))
 
 
 def config_file() -> Path:
@@ -77,7 +84,7 @@ def config_file() -> Path:
     try:
         return find_config(None if ENVIRONMENT in os.environ else Path(conf.get("core", "dags_folder")))
     except UsageError as error:
-        raise HTTPException(503, str(error)) from error
+        raise HTTPException(503, _told(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +158,7 @@ def _places_here(names: Sequence[str]) -> dict[str, ShownPipeline | str]:
     except HTTPException as error:
         return dict.fromkeys(names, str(error.detail))
     except TidegateError as error:
-        return dict.fromkeys(names, masked(str(error)))
+        return dict.fromkeys(names, _told(error))
     return {name: ShownPipeline(name, file, name) if name in known else f"no pipeline {name}" for name in names}
 
 
@@ -248,7 +255,7 @@ def overview(request: Request, pipeline: Readable, user: GetUserDep) -> Response
         return answer({**pipeline_overview(pipeline.config, pipeline.pipeline), **shown})
     except UsageError as error:
         # The project's tidegate.toml is not on this host, or no longer names the pipeline.
-        return answer({"error": masked(str(error)), **shown})
+        return answer({"error": _told(error), **shown})
 
 
 class _Answer:
@@ -278,7 +285,7 @@ def report(pipeline: Readable, epoch: Annotated[int, PathParameter(ge=1)]) -> HT
     text = stored_page(pipeline.config, pipeline.pipeline, report_name(pipeline.pipeline, epoch))
     if text is None:
         raise HTTPException(
-            404, f"no report of epoch {epoch}: `tidegate report {pipeline.pipeline} --epoch {epoch}` writes it"
+            404, with_remedies(f"no report of epoch {epoch}", [Remedy(Act.REPORT, pipeline.pipeline, epoch)], command)
         )
     return HTMLResponse(text, headers=_NO_SCRIPT)
 
@@ -290,9 +297,7 @@ def show_stored_page(
     """Serve a page next to the run reports, such as the lateness curve."""
     text = stored_page(pipeline.config, pipeline.pipeline, page_name(pipeline.pipeline, page))
     if text is None:
-        raise HTTPException(
-            404, f"no such page: `tidegate advise {pipeline.pipeline} --page` writes the lateness curve"
-        )
+        raise HTTPException(404, with_remedies("no such page", [Remedy(Act.LATENESS_PAGE, pipeline.pipeline)], command))
     return HTMLResponse(text, headers=_NO_SCRIPT)
 
 
@@ -301,7 +306,7 @@ def checks(pipeline: Readable, page: Annotated[str, PathParameter(pattern=r"^[a-
     """Serve a page of the Data Docs: `index.html`, or the page of one check."""
     text = docs_page(pipeline.config, pipeline.pipeline, page)
     if text is None:
-        raise HTTPException(404, f"no such page: `tidegate quality {pipeline.pipeline}` writes one for each check")
+        raise HTTPException(404, with_remedies("no such page", [Remedy(Act.CHECK, pipeline.pipeline)], command))
     return HTMLResponse(text, headers=_NO_SCRIPT)
 
 

@@ -27,6 +27,7 @@ from tidegate.pipelines.epoch.open_input import OpenInput, choices_of
 from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commits, steps_of
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.sources.commits import in_order
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.columnar.key_codes import encode_keys
@@ -151,7 +152,8 @@ class Arrivals:
         if any((part.watermark or pipeline.watermark).reads_events for part in pipeline.inputs):
             raise Refused(
                 f"pipeline {pipeline.name!r}: its watermark generator sees every event, so only a run shows what it "
-                f"would do: `tidegate late summary {pipeline.name}` shows the late rows"
+                "would do",
+                Remedy(Act.SHOW_LATE, pipeline.name),
             )
         for choice in choices_of(config, pipeline):
             if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:

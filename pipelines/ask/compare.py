@@ -27,6 +27,8 @@ from tidegate.pipelines.ledger.snapshots.published import require_settled
 from tidegate.pipelines.ledger.tables.keys import key_columns, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, cells_apart, rows_of, span
+from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.reasons.rendering import spelt
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.assigners import EventTimeSessionWindows
 from tidegate.windowing.compute import Windows
@@ -112,7 +114,7 @@ class Comparison(Answer):
                 behind = self.other if read_by_other < read else self.pipeline
                 yield (
                     f"{self.pipeline} has read version {read} of {table}, and {self.other} version {read_by_other}: "
-                    f"`tidegate stream {behind} --available-now` makes them comparable"
+                    f"{spelt(Remedy(Act.CATCH_UP, behind))} makes them comparable"
                 )
         if self.windows:
             yield _grid(self)

@@ -21,7 +21,8 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain
-from tidegate.pipelines.run.backfill import way_back_to_backfill
+from tidegate.pipelines.reasons.rendering import sentence
+from tidegate.pipelines.run.backfill import ways_to_backfill
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.choose_reader import Choice, asks_for_spark
 from tidegate.pipelines.sources.open_source import missing_sources, open_source, sources_of_panes
@@ -43,7 +44,8 @@ _BY_BACKFILL = (
     "for good: pause {name}__backfill before you unpause {name}__stream"
 )
 _BY_STREAM = (
-    "a stream has taken over, at epoch {epoch}: intervals of a backfill are refused, so pause {name}__backfill. {way}"
+    "a stream has taken over, at epoch {epoch}: intervals of a backfill are refused, so pause {name}__backfill. To "
+    "backfill again, {ways}"
 )
 _DERIVED_TIME = (
     "each slice of a backfill, and each reopening, reads every file of {table}: event time {timestamp} is derived in "
@@ -155,7 +157,8 @@ def _driven_by(config: Config, pipeline: str) -> str | None:
         return None
     if head.manifest.driven_by == "backfill":
         return _BY_BACKFILL.format(name=pipeline, epoch=head.manifest.epoch)
-    return _BY_STREAM.format(name=pipeline, epoch=head.manifest.epoch, way=way_back_to_backfill(tables, head))
+    ways = sentence(ways_to_backfill(tables, head))
+    return _BY_STREAM.format(name=pipeline, epoch=head.manifest.epoch, ways=f"{ways[0].lower()}{ways[1:]}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ from tidegate.pipelines.ledger.tables.damaged_footers import check_footers
 from tidegate.pipelines.ledger.tables.keys import named_key
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cells_apart
+from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.reasons.rendering import spelt
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import from_millis, show_millis
 from tidegate.windowing.timestamps import epoch_millis
@@ -135,8 +137,8 @@ class Verified(Answer):
                 ],
             )
         if of_windows := [fault for fault in self.faults if fault.kind in ("value", "missing", "unexpected")]:
-            named = f"{self.pipeline} KEY" if of_windows[0].key else self.pipeline
-            yield f"`tidegate trace {named} --window START` shows how a window was computed"
+            trace = Remedy(Act.TRACE_WINDOW, self.pipeline, key=None if of_windows[0].key else ())
+            yield f"{spelt(trace)} shows how a window was computed"
         if self.sample < 1:
             yield (
                 f"each key was sampled with probability {self.sample:g} (seed {self.seed}): wrong windows of k keys "

@@ -29,6 +29,7 @@ from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.compatibility import migration_of, ready
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, required
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.windowing.time import Millis
@@ -56,14 +57,15 @@ def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
     head = ready(tables, source.bound, head) or head
     if migration_of(source.bound, head.manifest) is not None:
         raise Refused(
-            f"the code of pipeline {pipeline.name!r} has changed, and its state must be migrated first: run "
-            f"`tidegate stream {pipeline.name} --available-now`, then reopen"
+            f"the code of pipeline {pipeline.name!r} has changed, and its state must be migrated first",
+            Remedy(Act.READ_ON, pipeline.name),
         )
     position = head.manifest.position_in(pipeline.source.table)
     if position.version < 0 and not position.files:
         raise Refused(
             f"late rows of pipeline {pipeline.name!r} can't be reopened yet: its source was reset, and nothing of it "
-            f"has been read yet. Run `tidegate stream {pipeline.name} --available-now` first"
+            "has been read yet",
+            Remedy(Act.READ_ON, pipeline.name),
         )
     rows = SourceRows(driver.engine, source, head, tables)
     manifest = _recompute(driver, source, head, selection, rows, Moved())

@@ -36,6 +36,7 @@ from tidegate.pipelines.failures import reported_as
 from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.sources.commits import FilePart, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import EvaluatedRows
@@ -190,7 +191,7 @@ class SourceRows:
             parts += parts_of(source, replace(commit, files=commit.files[: position.files]), within.start, end)
         if position.version < 0 and not position.files:
             name = source.bound.pipeline.name
-            raise Refused(f"pipeline {name!r} has read nothing yet: first run `tidegate stream {name} --available-now`")
+            raise Refused(f"pipeline {name!r} has read nothing yet", Remedy(Act.STREAM, name))
         return source.files.of(parts)
 
     def files_of(self, plan: RecomputePlan) -> FileSlice:
@@ -209,10 +210,10 @@ class SourceRows:
             raise RowsRewritten(
                 f"late rows whose windows begin before {show_millis(run.start)}, where the first interval of "
                 f"{name} begins, can't be reopened: an UPDATE or OPTIMIZE of {self._source.table} rewrote files with "
-                "rows of that time, so tidegate can't tell which of them the backfill left out. Reopen the others, "
-                f"`tidegate late reopen {name} --start {show_millis(others)}`, and backfill the time before under "
-                "another name",
-                [(FIRST_TIME, others)],
+                "rows of that time, so tidegate can't tell which of them the backfill left out. Others can be reopened",
+                Remedy(Act.REOPEN_FROM, name, start=others),
+                Remedy(Act.NEW_NAME, name),
+                concerns=[(FIRST_TIME, others)],
             )
 
     @contextmanager
@@ -225,7 +226,8 @@ class SourceRows:
             ):
                 yield
         except SourceFileMissing as error:
-            raise SourceFileMissing(str(error), self._concerned(parts(), windows)) from error
+            concerns = self._concerned(parts(), windows)
+            raise SourceFileMissing(error.message, *error.remedies, concerns=concerns) from error
 
     def _concerned(self, parts: Sequence[FilePart], windows: Windows) -> list[tuple[Millis, Millis]]:
         """Return the spans of window starts that need files of parts that no longer exist, if they are recorded."""

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.event_columns import FIRST_TIME
 from tidegate.pipelines.definition.row_sets import distinct
 from tidegate.pipelines.errors import OtherWindows, Refused
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.compute import Windows
@@ -163,14 +164,16 @@ def check_shape(
     if is_change:
         raise Refused(
             f"rows of pipeline {pipeline!r} changed in its source, and their windows can't be corrected: {earlier}. "
-            "Undo the code change until the pipeline has read this version, backfill a pipeline with another name, or "
-            "skip this and all later changes, with changes='ignore' in its DeltaSource"
+            "Undo the code change until the pipeline has read this version, or skip this and all later changes, with "
+            "changes='ignore' in its DeltaSource",
+            Remedy(Act.NEW_NAME, pipeline),
         )
     raise OtherWindows(
         f"late rows of pipeline {pipeline!r} belong to windows of the current size, but {earlier}: its elements would "
-        f"count twice. Reopen the rows after it, `tidegate late reopen {pipeline} --start {show_millis(since)}`, undo "
-        f"the change, or backfill a pipeline with another name",
-        [(FIRST_TIME, since)],
+        "count twice. The rows after it can be reopened; or undo the change",
+        Remedy(Act.REOPEN_FROM, pipeline, start=since),
+        Remedy(Act.NEW_NAME, pipeline),
+        concerns=[(FIRST_TIME, since)],
     )
 
 

@@ -29,6 +29,10 @@ from tidegate.windowing.type_names import name_of
 class UnsuitableColumn(Refused, IllegalArgument):
     """A column of the source has a type that the computation does not support; see `IllegalArgument` for the fields."""
 
+    def __init__(self, field: str, value: object, remedy: str) -> None:
+        IllegalArgument.__init__(self, field, value, remedy)
+        self.message, self.remedies = str(self.args[0]), ()
+
 
 @dataclass(frozen=True)
 class BoundInput:

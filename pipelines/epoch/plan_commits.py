@@ -25,6 +25,7 @@ from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceRows
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.sources.commits import FilePart, SourceCommit, SourceFile
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, millis
@@ -178,8 +179,8 @@ def plan_end(basis: Basis) -> EpochPlan | None:
         if input_.position_of(manifest).files:
             raise Refused(
                 f"input of {manifest.pipeline} can't end within a commit of {input_.table!r}, which epoch "
-                f"{manifest.epoch} read only in part: run `tidegate stream {manifest.pipeline} --available-now`, then "
-                f"again"
+                f"{manifest.epoch} read only in part",
+                Remedy(Act.READ_ON, manifest.pipeline),
             )
     times, clock = times_of(basis.pipeline, manifest), max(basis.now, manifest.processing_time)
     plan = basis.plan("clock", manifest.positions, (CommitStep(clock, MAX_TIMESTAMP),), times)

@@ -23,9 +23,10 @@ from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceRows, clock_of
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, StaleInterval
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, lineage
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.windowing.time import MAX_TIMESTAMP, show_millis
+from tidegate.windowing.time import MAX_TIMESTAMP
 
 
 def plan_interval(
@@ -99,15 +100,15 @@ def plan_hand_over(basis: Basis) -> EpochPlan:
         before = next((earlier["epoch"] for earlier in line if earlier["watermark"] != MAX_TIMESTAMP), "EPOCH")
         raise Refused(
             f"pipeline {pipeline.name!r} can't continue as a stream: its input ended at epoch {manifest.epoch}, so all "
-            "further rows would be late. Go back to before the end with "
-            f"`tidegate restore {pipeline.name} {before}`, then start the stream"
+            "further rows would be late",
+            Remedy(Act.RESTORE, pipeline.name, before),
         )
     if manifest.stale:
         first = min(manifest.stale, key=lambda interval: interval.start)
-        again = f"--start {show_millis(first.start)} --end {show_millis(first.end)} --and-following"
         raise Refused(
-            f"pipeline {pipeline.name!r} has {len(manifest.stale)} interval(s) that a correction left stale: run them "
-            f"again before starting a stream, `tidegate backfill {pipeline.name} {again}`"
+            f"pipeline {pipeline.name!r} has {len(manifest.stale)} interval(s) that a correction left stale: they "
+            "have to run again before a stream starts",
+            Remedy(Act.RERUN_STALE, pipeline.name, start=first.start, end=first.end),
         )
     clock = manifest.processing_time
     times = restored_times(pipeline, manifest.watermark, clock, {}, {})

@@ -32,6 +32,7 @@ from tidegate.pipelines.ledger.step_log import log_start, log_step
 from tidegate.pipelines.ledger.tables.files import add_action, remove_action, write_rows
 from tidegate.pipelines.ledger.tables.newest import newest
 from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, PipelineTables
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.storage.delta_log import FOLDER, entry_name
 from tidegate.pipelines.storage.shared_folder import SharedFolder
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, is_local, read_table
@@ -158,9 +159,10 @@ class Lease:
                 self.row = replace(self.row, acquired_at=self._clock())
         if holder is not None:
             raise LeaseHeld(
-                f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it, or stop it first "
-                f"(`tidegate stop {self._tables.pipeline}`); if that process is dead, its lease expires on its own, or "
-                f"`tidegate unlock {self._tables.pipeline}` removes it"
+                f"pipeline {self._tables.pipeline!r} is being driven by {holder}. Wait for it; if that process is "
+                "dead, its lease expires on its own",
+                Remedy(Act.STOP, self._tables.pipeline),
+                Remedy(Act.UNLOCK, self._tables.pipeline),
             )
 
     def __exit__(
@@ -289,8 +291,9 @@ def unlock(tables: PipelineTables, now: Millis) -> str | None:
     def released(row: LeaseRow) -> LeaseRow:
         if row.host == this_host():
             raise Refused(
-                f"pipeline {tables.pipeline!r} is being driven by {row}, and that process is alive: stop it with "
-                f"`tidegate stop {tables.pipeline}`, or kill it; then its lease is free immediately"
+                f"pipeline {tables.pipeline!r} is being driven by {row}, and that process is alive: once it has ended, "
+                "its lease is free immediately",
+                Remedy(Act.STOP, tables.pipeline),
             )
         return replace(row, expires_at=0)
 
@@ -323,8 +326,8 @@ def _open(tables: PipelineTables) -> DeltaTable:
 
 def _unreadable(tables: PipelineTables, error: BaseException) -> Refused:
     return Refused(
-        f"the lease of pipeline {tables.pipeline!r}, {tables.path(LEASE)}, can't be read: {in_words(error)}. If no "
-        f"driver is running, `tidegate unlock {tables.pipeline}` removes it"
+        f"the lease of pipeline {tables.pipeline!r}, {tables.path(LEASE)}, can't be read: {in_words(error)}",
+        Remedy(Act.UNLOCK, tables.pipeline),
     )
 
 

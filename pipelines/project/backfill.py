@@ -27,6 +27,8 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.project.progress import Teller
+from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.reasons.rendering import spelt
 from tidegate.pipelines.run.backfill import IntervalRun, reason_to_run, rerun_stale
 from tidegate.pipelines.run.backfill import backfill as run
 from tidegate.pipelines.run.backfill import end_of_input as end_input
@@ -178,7 +180,9 @@ def backfill(
             runs.append(_reported(done, round(perf_counter() - began, 2), value, zone, teller))
             began = perf_counter()
         if (rerun := rerun_stale(driver)) is not None:
-            teller.say(f"the intervals that follow are stale, and their results hidden, until they run again: {rerun}")
+            teller.say(
+                f"the intervals that follow are stale, and their results hidden, until they run again: {spelt(rerun)}"
+            )
         if end_of_input:
             teller.say(_ended(pipeline, end_input(driver)))
     # An unchanged interval has an old epoch; the correction before it has a new one.
@@ -251,7 +255,7 @@ def check_first_run(config: Config, pipeline: Pipeline, teller: Teller) -> None:
         teller.say(
             f"{name} starts from scratch. The warehouse has tables of {old!r}, which reads the same source and which "
             f"{config.file_name} does not have. If {name} should continue from it, stop, "
-            f"remove the folder of {name}, and run `tidegate restore {name} --from {old}`"
+            f"remove the folder of {name}, and run {spelt(Remedy(Act.RESTORE_FROM, name, old))}"
         )
 
 

@@ -22,6 +22,8 @@ from tidegate.pipelines.ledger.tables.keys import NULL, key_of_texts, texts_of_k
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.project.keys_where import SelectedKeys, keys_where
+from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.reasons.rendering import spelt
 from tidegate.pipelines.run.work_folder import FilesOfRuns
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.open_source import open_source
@@ -70,8 +72,8 @@ class Erased(Answer):
         if self.keys and self.rows and not any(self.rows.values()):
             key = "; ".join(map(", ".join, self.keys))
             yield (
-                f"no row has the key {key} any longer, but older snapshots or files, or an interrupted `tidegate "
-                "forget`, may have left traces of it: these are removed"
+                f"no row has the key {key} any longer, but older snapshots or files, or an interrupted "
+                "erasure, may have left traces of it: these are removed"
                 if held
                 else f"no row has the key {key}: check that it is spelt as in the data (a null is {NULL})"
             )
@@ -81,7 +83,8 @@ class Erased(Answer):
             yield f"the savepoints are kept, without the key: {', '.join(self.savepoints)}"
         yield (
             "savepoints in other places, and pipelines that were restored from this one, may still contain the key: "
-            f"`tidegate savepoint delete {self.pipeline} NAME --at URI`, and `tidegate forget`"
+            f"{spelt(Remedy(Act.DELETE_SAVEPOINT, self.pipeline))} with its place, and "
+            f"{spelt(Remedy(Act.FORGET, key=None))}"
         )
         if self.shared:
             yield Grid(
@@ -173,7 +176,8 @@ def check_read_before_forgetting(tables: PipelineTables, pipeline: Pipeline) -> 
         raise Refused(
             f"stream {pipeline.name!r} has not read versions {unread[0]} to {unread[-1]} of source {table} yet, which "
             "changed rows. If an older one of them has the key, reading it would bring the key back, so nothing was "
-            f"erased. Read them first: `tidegate stream {pipeline.name} --available-now`, then run forget again"
+            "erased",
+            Remedy(Act.READ_ON, pipeline.name),
         )
 
 

@@ -27,7 +27,8 @@ from tidegate.pipelines.ledger.tables.damage import REMOVED, remove_tables
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Shown
 from tidegate.pipelines.project.progress import Teller
-from tidegate.pipelines.run.rerun import bounds
+from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.reasons.rendering import spelt
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import to_millis
@@ -61,8 +62,8 @@ class Restart(Answer):
         epoch: newest epoch of the removed lineage; None if no table can tell.
         timeline: its timeline.
         sources: the sources that are read again.
-        commands: the commands that compute everything again.
-        has_forgotten: True if `tidegate forget` erased keys. Their rows return if the source still has them.
+        runs: the runs that compute everything again, in order.
+        has_forgotten: True if keys were erased. Their rows return if the source still has them.
         dry_run: True if nothing was removed.
     """
 
@@ -71,7 +72,7 @@ class Restart(Answer):
     epoch: int | None
     timeline: int | None
     sources: tuple[RestartedSource, ...]
-    commands: tuple[str, ...]
+    runs: tuple[Remedy, ...]
     has_forgotten: bool
     dry_run: bool
 
@@ -81,8 +82,8 @@ class Restart(Answer):
         yield f"{self.pipeline}: tables {', '.join(self.tables)}{lineage} {done}; savepoints stay"
         yield f"the next run reads {'; '.join(map(str, self.sources))}"
         if self.has_forgotten:
-            yield "keys that `tidegate forget` erased return if the source still has their rows: forget them again"
-        yield f"to compute everything again: {', then '.join(f'`{command}`' for command in self.commands)}"
+            yield "keys that were erased return if the source still has their rows: forget them again"
+        yield f"to compute everything again: {', then '.join(map(spelt, self.runs))}"
 
 
 def restart(config: Config, pipeline: str, dry_run: bool, teller: Teller) -> Restart:
@@ -108,17 +109,52 @@ def _planned(tables: PipelineTables, pipeline: Pipeline) -> Restart:
         Refused: a source no longer has all the rows that the tables were computed from.
     """
     manifest, rows = _newest_manifest(tables), _epoch_rows(tables)
-    interval, name = _backfilled(tables, rows), tables.pipeline
-    is_backfill = interval is not None and (manifest is None or _position(manifest, pipeline, 0).frontier is not None)
-    stream = f"tidegate stream {name} --available-now"
-    commands = [] if interval is None else [f"tidegate backfill {name} {bounds(interval)}"]
-    commands += [] if is_backfill else [stream]
+    interval = _backfilled(tables, rows)
+    sources, faults = _sources(tables, pipeline, manifest, is_whole=interval is None)
     faults = [
-        f"epoch {row['epoch']} continued with another source table, and the rows of the earlier one are not in it"
-        for row in rows
-        if row["kind"] == "reset"
+        *(
+            f"epoch {row['epoch']} continued with another source table, and the rows of the earlier one are not in it"
+            for row in rows
+            if row["kind"] == "reset"
+        ),
+        *faults,
     ]
-    sources = []
+    if faults:
+        raise Refused(
+            f"pipeline {tables.pipeline!r} can't be computed again from its source without losing rows, so nothing was "
+            f"removed: {'; '.join(faults)}. To compute it from the rows that the source has now, move the folder "
+            f"{tables.warehouse.path(tables.pipeline)} away, which keeps all published rows, and backfill it",
+            *tables.savepoints(),
+            Remedy(Act.FIRST_BACKFILL, tables.pipeline),
+        )
+    newest = max(rows, key=lambda row: row["epoch"], default={"epoch": None, "timeline": None})
+    return Restart(
+        tables.pipeline,
+        tuple(table for table in REMOVED if tables.warehouse.exists(tables.path(table))),
+        newest["epoch"] if manifest is None else manifest.epoch,
+        newest["timeline"] if manifest is None else manifest.timeline,
+        tuple(sources),
+        tuple(_runs(tables, pipeline, manifest, interval)),
+        any(row["kind"] == "forget" for row in rows),
+        dry_run=True,
+    )
+
+
+def _runs(
+    tables: PipelineTables, pipeline: Pipeline, manifest: Manifest | None, interval: Interval | None
+) -> Iterator[Remedy]:
+    """Yield the runs that compute everything again: a backfill of its interval, and the stream that took over."""
+    if interval is not None:
+        yield Remedy(Act.BACKFILL, tables.pipeline, start=interval.start, end=interval.end)
+    if interval is None or (manifest is not None and _position(manifest, pipeline, 0).frontier is None):
+        yield Remedy(Act.STREAM, tables.pipeline)
+
+
+def _sources(
+    tables: PipelineTables, pipeline: Pipeline, manifest: Manifest | None, is_whole: bool
+) -> tuple[list[RestartedSource], list[str]]:
+    """Return the sources that a restart reads, and why one lacks rows. `is_whole` also looks for each version."""
+    sources, faults = list[RestartedSource](), list[str]()
     for number, part in enumerate(pipeline.inputs):
         source = open_source(part.source, tables.warehouse)
         position = None if manifest is None else _position(manifest, pipeline, number)
@@ -127,30 +163,12 @@ def _planned(tables: PipelineTables, pipeline: Pipeline) -> Restart:
         try:
             if position is not None:
                 source.check(position)
-            if interval is None:
+            if is_whole:
                 for _ in source.unread(-1, None if position is None else position.version + (position.files > 0)):
                     pass
         except Refused as error:
-            faults.append(str(error).rstrip("."))
-    if faults:
-        ways = " or ".join(tables.restores())
-        raise Refused(
-            f"pipeline {name!r} can't be computed again from its source without losing rows, so nothing was removed: "
-            f"{'; '.join(faults)}. {f'Restore a savepoint, {ways}. ' if ways else ''}To compute it from the rows that "
-            f"the source has now, move the folder {tables.warehouse.path(name)} away, which keeps all published rows, "
-            f"and run `tidegate backfill {name}` with --start and --end"
-        )
-    newest = max(rows, key=lambda row: row["epoch"], default=None)
-    return Restart(
-        name,
-        tuple(table for table in REMOVED if tables.warehouse.exists(tables.path(table))),
-        manifest.epoch if manifest is not None else None if newest is None else newest["epoch"],
-        manifest.timeline if manifest is not None else None if newest is None else newest["timeline"],
-        tuple(sources),
-        tuple(commands),
-        any(row["kind"] == "forget" for row in rows),
-        dry_run=True,
-    )
+            faults.append(error.message.rstrip("."))
+    return sources, faults
 
 
 def _position(manifest: Manifest, pipeline: Pipeline, number: int) -> Position:

@@ -94,10 +94,7 @@ def check_continues(config: Config, pipeline: str, manifest: Manifest) -> None:
     bound = bind_to_source(config, load_pipeline(config, pipeline))
     for part in bound.pipeline.inputs:
         manifest.position_in(part.source.table)
-    comparison = compare_code(bound, manifest)
-    if comparison.incompatibilities:
-        reasons = "; ".join(f"{difference}. {difference.remedy}" for difference in comparison.incompatibilities)
-        raise Refused(f"the code of {pipeline} can't continue from epoch {manifest.epoch}: {reasons}")
+    compare_code(bound, manifest).check(pipeline, manifest.epoch)
 
 
 def _source(config: Config, pipeline: str, source: str, target: str, at: str | None) -> PipelineTables:

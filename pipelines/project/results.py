@@ -25,7 +25,7 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.definition.row_sets import sorted_by
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.ledger.snapshots.foreign_changes import described, find_change
+from tidegate.pipelines.ledger.snapshots.foreign_changes import find_change, refusal_of
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, require_snapshot
 from tidegate.pipelines.ledger.snapshots.published import final_through, require_published
 from tidegate.pipelines.ledger.tables.keys import text_of_value
@@ -153,7 +153,7 @@ class _Stand:
         head = require_snapshot(tables)
         snapshot = require_published(tables, head)
         if (change := find_change(tables, results_table.NAME)) is not None:
-            _log.warning("%s", described(tables, change))
+            _log.warning("%s", refusal_of(tables, change))
         return cls(tables, head, snapshot, arrow_schema(tables.open(results_table.NAME)))
 
     @property

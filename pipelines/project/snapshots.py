@@ -16,7 +16,6 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.open_input import bind_to_source
-from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.manifest import Manifest
@@ -304,9 +303,7 @@ def snapshot_check(config: Config, pipeline: str, target: str) -> SnapshotCheck:
     if manifest is None:
         return SnapshotCheck(pipeline, None, True, False)
     comparison = compare_code(bound, manifest)
-    if comparison.incompatibilities:
-        reasons = "; ".join(f"{difference}. {difference.remedy}" for difference in comparison.incompatibilities)
-        raise Refused(f"the code of {pipeline} can't continue from epoch {manifest.epoch}: {reasons}")
+    comparison.check(pipeline, manifest.epoch)
     check_left_behind(tables, bound, manifest)
     same = bound.fingerprint == manifest.fingerprint
     return SnapshotCheck(

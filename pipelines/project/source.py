@@ -15,6 +15,7 @@ from tidegate.pipelines.ledger.snapshots.head import require_snapshot, required
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Shown
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.run.reset_source import Begin, NewPosition, new_positions
 from tidegate.pipelines.run.reset_source import reset_source as run
 
@@ -54,8 +55,9 @@ def source_reset(
     if not keep_results:
         raise UsageError(
             f"add --keep-results: state and results of {pipeline} are kept, and rows of the new table behind its "
-            f"watermark are late. To recompute everything instead, run `tidegate stream {pipeline} --restore none`, "
-            "or the first interval of a backfill with --again --and-following"
+            f"watermark are late; or compute everything again instead",
+            Remedy(Act.STREAM_FROM_SCRATCH, pipeline),
+            Remedy(Act.RERUN_ALL, pipeline),
         )
     value = load_pipeline(config, pipeline)
     tables = PipelineTables.of(config, pipeline)

@@ -26,9 +26,10 @@ from tidegate.pipelines.ledger.manifest import Interval, Manifest, StaleInterval
 from tidegate.pipelines.ledger.snapshots.compatibility import ready
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, lineage, read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.run.intervals import describe
 from tidegate.pipelines.run.next_commits import UNREAD, EpochLimits, next_commits
-from tidegate.pipelines.run.rerun import History, bounds
+from tidegate.pipelines.run.rerun import History
 from tidegate.pipelines.sources.base import ChangeFilesMissing
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.windowing.time import MAX_TIMESTAMP, show_millis
@@ -77,10 +78,14 @@ def backfill(
         yield _run(driver, stale[0])
 
 
-def rerun_stale(driver: Driver) -> str | None:
-    """Return the command that reruns the intervals that a correction left stale, None if there are none."""
+def rerun_stale(driver: Driver) -> Remedy | None:
+    """Return the remedy that reruns the intervals that a correction left stale, None if there are none."""
     stale = _stale(driver)
-    return f"`tidegate backfill {driver.pipeline.name} {bounds(stale[0])} --and-following`" if stale else None
+    return _over(Act.RERUN_STALE, driver.pipeline.name, stale[0]) if stale else None
+
+
+def _over(act: Act, pipeline: str, interval: Interval) -> Remedy:
+    return Remedy(act, pipeline, start=interval.start, end=interval.end)
 
 
 def _stale(driver: Driver) -> list[Interval]:
@@ -99,18 +104,16 @@ def end_of_input(driver: Driver) -> Manifest | None:
     head, name = driver.recover(), driver.pipeline.name
     driver.times.begin()
     if head is None:
-        raise Refused(f"pipeline {name!r} has no snapshot yet: run `tidegate backfill {name}` with --start and --end")
+        raise Refused(f"pipeline {name!r} has no snapshot yet", Remedy(Act.FIRST_BACKFILL, name))
     source = OpenInput.open(driver.engine, driver.tables, driver.pipeline)
     head = ready(driver.tables, source.bound, head) or head
     if head.manifest.position_in(driver.pipeline.source.table).frontier is None:
-        raise Refused(
-            f"pipeline {name!r} is a stream at epoch {head.manifest.epoch}: end its input with `tidegate stream {name} "
-            "--available-now --end-of-input`"
-        )
+        raise Refused(f"pipeline {name!r} is a stream at epoch {head.manifest.epoch}", Remedy(Act.END_INPUT, name))
     if (again := rerun_stale(driver)) is not None:
         raise Refused(
-            f"pipeline {name!r} has {len(head.manifest.stale)} interval(s) that a correction left stale: run them "
-            f"again before its input ends, {again}"
+            f"pipeline {name!r} has {len(head.manifest.stale)} interval(s) that a correction left stale: they have to "
+            "run again before its input ends",
+            again,
         )
     plan = plan_end(driver.basis(source, head))
     if plan is None:
@@ -137,7 +140,7 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
         try:
             corrected = correct_since(driver, source, head)
         except ChangeFilesMissing as gone:
-            raise Refused(f"{gone}. {_ways_on(source, head, History.of(driver.tables, head))}") from None
+            raise _without_changes(gone, source, head, History.of(driver.tables, head)) from None
         head = head if corrected is None else read_snapshot(driver.tables)
     parent = head
     replaced: tuple[StaleInterval, ...] = ()
@@ -188,21 +191,24 @@ def _rebuilt(source: OpenInput, history: History, interval: Interval) -> list[So
     return [came] if first >= interval.start else None
 
 
-def _ways_on(source: OpenInput, head: Snapshot, history: History) -> str:
-    """Describe how a backfill can recompute the windows that a change may affect if the changed files are missing."""
+def _without_changes(gone: ChangeFilesMissing, source: OpenInput, head: Snapshot, history: History) -> Refused:
+    """Return the error with the remedy that recomputes what a change may affect if the changed files are missing."""
     changed = first_changed(source, source.position_of(head.manifest))
     first = None if changed is None else changed[0]
     for run in history.ran:
         is_touched = first is not None and run.interval.start <= first < run.interval.end
         if is_touched and _rebuilt(source, history, run.interval) is not None:
-            return (
-                f"Or recompute what it may affect, according to the statistics of its files: from "
-                f"{show_millis(run.interval.start)} on, `tidegate backfill {history.tables.pipeline} "
-                f"{bounds(run.interval)} --again --and-following`"
+            return Refused(
+                f"{gone.message}. According to the statistics of its files, it affects nothing before "
+                f"{show_millis(run.interval.start)}",
+                *gone.remedies,
+                _over(Act.RERUN_FROM, history.tables.pipeline, run.interval),
             )
-    return (
-        f"Or run everything again from the first interval, {history.from_the_first()}: the statistics of its files and "
-        "the retained snapshots show no later interval that precedes all affected windows"
+    return Refused(
+        f"{gone.message}. The statistics of its files and the retained snapshots show no interval but the first that "
+        "precedes all affected windows",
+        *gone.remedies,
+        *history.rerun_all(),
     )
 
 
@@ -217,7 +223,15 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
     name = driver.pipeline.name
     frontier = head.manifest.position_in(driver.pipeline.source.table).frontier
     if frontier is None:
-        raise Refused(f"interval {describe(interval)} of {name}: {_streams(driver, head)}")
+        epoch, ways = head.manifest.epoch, ways_to_backfill(driver.tables, head)
+        has_none = (
+            "" if ways[0].act is Act.RESTORE_BACKFILL else ", and there is no snapshot of a backfill to go back to"
+        )
+        raise Refused(
+            f"interval {describe(interval)} of {name}: a stream has taken over at epoch {epoch}{has_none}",
+            Remedy(Act.KEEP_STREAM, name),
+            *ways,
+        )
     if frontier < interval.start:
         raise Refused(
             f"interval {describe(interval)} of {name} begins at {show_millis(interval.start)}, but the backfill has "
@@ -228,33 +242,20 @@ def _frontier(driver: Driver, head: Snapshot | None, interval: Interval) -> int 
         line = (entry.manifest for entry in lineage(driver.tables, head.manifest.epoch))
         before = next((fields["epoch"] for fields in line if fields["watermark"] != MAX_TIMESTAMP), "EPOCH")
         raise Refused(
-            f"interval {describe(interval)} of {name}: its input has ended, so all of its rows would be late. Go back "
-            f"to before the end with `tidegate restore {name} {before}`, then run it"
+            f"interval {describe(interval)} of {name}: its input has ended, so all of its rows would be late",
+            Remedy(Act.RESTORE, name, before),
         )
     return frontier
 
 
-def _streams(driver: Driver, head: Snapshot) -> str:
-    """Explain why a pipeline that runs as a stream can't run an interval, and how to backfill it anyway."""
-    epoch, name = head.manifest.epoch, driver.pipeline.name
-    way = way_back_to_backfill(driver.tables, head)
-    return f"a stream has taken over at epoch {epoch}. To keep the stream, pause the DAG {name}__backfill. {way}"
-
-
-def way_back_to_backfill(tables: PipelineTables, head: Snapshot) -> str:
-    """Return a sentence that says how to backfill a pipeline that runs as a stream."""
+def ways_to_backfill(tables: PipelineTables, head: Snapshot) -> list[Remedy]:
+    """Return the remedies that backfill a pipeline that runs as a stream."""
     name = tables.pipeline
     before = (entry.manifest for entry in lineage(tables, head.manifest.epoch) if entry.manifest["interval"])
     newest = next(before, None)
     if newest is not None:
-        return (
-            "To backfill again, pause or stop the stream, go back to the backfill's newest epoch with "
-            f"`tidegate restore {name} {newest['epoch']}`; or backfill a pipeline with another name"
-        )
-    return (
-        "It has no snapshot of a backfill to go back to: backfill a pipeline with another name, or recompute it from "
-        f"the source's first commit with `tidegate stream {name} --restore none`"
-    )
+        return [Remedy(Act.RESTORE_BACKFILL, name, newest["epoch"]), Remedy(Act.NEW_NAME, name)]
+    return [Remedy(Act.NEW_NAME, name), Remedy(Act.STREAM_FROM_SCRATCH, name)]
 
 
 def reason_to_run(source: OpenInput, snapshot: Snapshot, interval: Interval, corrected: int | None) -> str | None:
@@ -298,8 +299,8 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
             if commit.changes:
                 raise Refused(
                     f"pipeline {driver.pipeline.name!r} can't be replayed: version {commit.version} of its source "
-                    "changed rows. Run `tidegate stream` with --available-now, which corrects their windows, or "
-                    "backfill it in event order"
+                    "changed rows. Backfill it in event order, or as a stream, which corrects their windows",
+                    Remedy(Act.STREAM, driver.pipeline.name),
                 )
     # Only the number of commits limits an epoch, so commits are never read partially.
     limits = EpochLimits(files=sys.maxsize, commits=commits_per_epoch)
@@ -320,7 +321,7 @@ def _positions(driver: Driver, source: OpenInput) -> list[Position]:
     if any(position.frontier is not None for position in positions):
         raise Refused(
             f"pipeline {driver.pipeline.name!r} was backfilled in event order, up to epoch {head.manifest.epoch}: "
-            "--order arrival can't continue that. Replay a pipeline with another name, or run "
-            "`tidegate stream`, which continues from the backfill"
+            "--order arrival can't continue that. Replay a pipeline with another name, or continue as a stream",
+            Remedy(Act.STREAM, driver.pipeline.name),
         )
     return positions

@@ -17,9 +17,10 @@ from tidegate.pipelines.ledger.manifest import QUIET, Interval, StaleInterval
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot
 from tidegate.pipelines.ledger.snapshots.savepoint import list_savepoints
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.run.intervals import describe
 from tidegate.pipelines.storage.warehouse import read_table
-from tidegate.windowing.time import Millis, show_millis, to_millis
+from tidegate.windowing.time import Millis, to_millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,8 @@ class History:
         if run.parent not in self.versions:
             raise Refused(
                 f"interval {describe(run.interval)} of {self.tables.pipeline} can't be run again: it continues from "
-                f"the snapshot of epoch {run.parent}, which is no longer retained. {self._ways(run.interval.start)}"
+                f"the snapshot of epoch {run.parent}, which is no longer retained",
+                *self._remedies(run.interval.start),
             )
         return read_snapshot(self.tables, self.versions[run.parent])
 
@@ -125,22 +127,24 @@ class History:
         return Refused(
             f"interval {describe(run.interval)} of {self.tables.pipeline} can't be run again: it continues from the "
             f"snapshot of epoch {run.parent}, and rows of the source have changed since. Their windows have already "
-            "been corrected, without running an interval again; for new code, run everything again from the first "
-            f"interval, {self.from_the_first()}, or backfill a pipeline with another name"
+            "been corrected, without running an interval again; for new code, everything has to run again",
+            *self.rerun_all(),
+            Remedy(Act.NEW_NAME, self.tables.pipeline),
         )
 
-    def from_the_first(self) -> str:
-        """Return the command that runs everything again from the first interval."""
+    def rerun_all(self) -> list[Remedy]:
+        """Return the remedy that runs everything again from the first interval; none if that is not recorded."""
         if self.first is None:
-            return "which is no longer recorded"
-        return f"`tidegate backfill {self.tables.pipeline} {bounds(self.first.interval)} --again --and-following`"
+            return []
+        first = self.first.interval
+        return [Remedy(Act.RERUN_ALL, self.tables.pipeline, start=first.start, end=first.end)]
 
     def unknown(self, run: RanInterval) -> Refused:
         """Return the error for a run whose snapshot no longer exists, so that later changes to its rows are unknown."""
         return Refused(
             f"interval {describe(run.interval)} of {self.tables.pipeline} was run by epoch {run.epoch}, whose snapshot "
-            "is no longer retained, so tidegate can't tell whether its rows or the code changed. "
-            f"{self._ways(run.interval.start)}"
+            "is no longer retained, so tidegate can't tell whether its rows or the code changed",
+            *self._remedies(run.interval.start),
         )
 
     def check_source(self, run: RanInterval, head: Snapshot, snapshot: Snapshot | None) -> None:
@@ -154,27 +158,17 @@ class History:
             if position.own != head.manifest.position_in(table).own:
                 raise Refused(
                     f"interval {describe(run.interval)} of {self.tables.pipeline} was run over source {table!r} as it "
-                    "was before `tidegate source reset`, so the new rows of the new table can't be determined. "
-                    f"{self._ways(run.interval.start)}"
+                    "was before it was reset, so the new rows of the new table can't be determined",
+                    *self._remedies(run.interval.start),
                 )
 
-    def _ways(self, start: Millis) -> str:
-        """Describe how to recompute the windows after a time if the snapshot before it no longer exists."""
-        name, ways = self.tables.pipeline, []
+    def _remedies(self, start: Millis) -> list[Remedy]:
+        """Return the remedies that recompute the windows after a time if the snapshot before it no longer exists."""
+        name, ways = self.tables.pipeline, list[Remedy]()
         if (savepoint := self._savepoint(start)) is not None:
             saved, frontier = savepoint
-            ways.append(
-                f"go back to a savepoint, `tidegate restore {name} savepoint:{saved}`, and backfill from "
-                f"{show_millis(frontier)} on"
-            )
-        if self.first is not None:
-            ways.append(f"run everything again from the first interval, {self.from_the_first()}")
-        else:
-            ways.append("backfill a pipeline with another name")
-        return (
-            f"{ways[0][0].upper()}{ways[0][1:]}{''.join(f'; or {way}' for way in ways[1:])}. To correct older "
-            "intervals, retain more snapshots: `retain_snapshots` and `retain_days` in tidegate.toml"
-        )
+            ways.append(Remedy(Act.RESTORE_AND_BACKFILL, name, f"savepoint:{saved}", start=frontier))
+        return [*ways, *(self.rerun_all() or [Remedy(Act.NEW_NAME, name)]), Remedy(Act.RETAIN_MORE, name)]
 
     def _savepoint(self, start: Millis) -> tuple[str, Millis] | None:
         """Return the name and event time of the newest savepoint on this lineage before a time, if any."""
@@ -185,11 +179,6 @@ class History:
             if entry.manifest.epoch in line and (frontier := frontiers[0]) is not None and frontier <= start:
                 candidates.append((frontier, entry.name))
         return max(candidates)[::-1] if candidates else None
-
-
-def bounds(interval: Interval) -> str:
-    """Return an interval as options of `tidegate backfill`, which reads times without a zone in the pipeline's."""
-    return f"--start {show_millis(interval.start)} --end {show_millis(interval.end)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ from tidegate.pipelines.ledger.snapshots.retention import Retention, is_worthwhi
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogMemory
+from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.reasons.rendering import spelt
 from tidegate.pipelines.run.next_commits import UNREAD, Ends, EpochLimits, next_commits
 from tidegate.pipelines.storage.credentials import masked
 from tidegate.windowing.time import Millis, positive_millis
@@ -346,9 +348,10 @@ class Maintenance:
             # The stream continues if another process uses the tables or the disk is full: no epoch needs this.
             _log.warning(
                 "after epoch %d: %s. The stream tries again after %d more epochs; until then files and snapshots "
-                "accumulate. `tidegate optimize` and `tidegate vacuum` do the same work immediately",
+                "accumulate. %s does the same work immediately",
                 epoch,
                 masked(str(error)).rstrip("."),
                 self.epochs,
+                " and ".join(spelt(Remedy(act, tables.pipeline)) for act in (Act.OPTIMIZE, Act.VACUUM)),
             )
         return True

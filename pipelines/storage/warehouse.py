@@ -23,6 +23,7 @@ from pyarrow import fs
 
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.failures import in_words, is_of_store, remedy_for
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.storage.delta_log import (
     FOLDER,
     LAST_CHECKPOINT,
@@ -55,8 +56,8 @@ def _check_in_folder(path: str, name: str) -> None:
     """Raise Refused if a name from a log, which others may have written, leads outside the folder of its table."""
     if name.startswith("/") or "://" in name or ".." in name.split("/"):
         raise Refused(
-            f"the log of table {path} names a file outside the table's folder, {name!r}: somebody else wrote it. "
-            "Continue from an earlier snapshot: `tidegate snapshot list` shows them"
+            f"the log of table {path} names a file outside the table's folder, {name!r}: somebody else wrote it",
+            Remedy(Act.LIST_SNAPSHOTS),
         )
 
 
@@ -500,11 +501,11 @@ def unreadable(path: str, error: Exception) -> Refused:
     *_, pipeline, table = path.rstrip("/").split("/")
     if pipeline == "savepoints":
         return Refused(f"a file of savepoint {path} can't be read: {in_words(error)}. Delete the savepoint")
-    older = "Restore an older snapshot"
     return Refused(
-        f"a file of table {path} can't be read: {in_words(error)}. {older if table == 'state' else 'Restore'} or a "
-        f"savepoint that has the file, or compute everything again from the source, `tidegate restore {pipeline} "
-        "--restart`"
+        f"a file of table {path} can't be read: {in_words(error)}",
+        *([Remedy(Act.LIST_SNAPSHOTS, pipeline)] if table == "state" else ()),
+        Remedy(Act.LIST_SAVEPOINTS, pipeline),
+        Remedy(Act.RESTART, pipeline),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,18 +10,20 @@ import pytest
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.quiet import quiet_pipeline
 from tests.recovery.arrivals import copy_of
+from tests.remedies import remedy_of
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
+from tidegate.pipelines.reasons.remedy import Act
 from tidegate.pipelines.run.backfill import backfill as run_backfill
 from tidegate.pipelines.run.backfill import end_of_input
 from tidegate.pipelines.run.intervals import cut
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import Count, EventTimeTrigger, GlobalWindows, Windows
-from tidegate.windowing.time import MAX_TIMESTAMP
+from tidegate.windowing.time import MAX_TIMESTAMP, to_millis
 
 SESSIONS = session_pipeline(allowed_lateness=timedelta(hours=2))
 
@@ -108,8 +109,8 @@ def test_the_next_interval_is_refused_and_the_way_back_works(ended_lake: Lake) -
     lake = ended_lake
     with pytest.raises(Refused, match="its input has ended, so all of its rows would be late") as refused:
         lake.backfill(LOCAL, SESSIONS, at("24:00"), at("48:00"))
-    told = re.search(r"`tidegate restore sessions (\d+)`", str(refused.value))
-    restore(lake.tables(SESSIONS), find_snapshot(lake.tables(SESSIONS), told[1]), lake.clock())
+    before = str(remedy_of(refused, Act.RESTORE).at)
+    restore(lake.tables(SESSIONS), find_snapshot(lake.tables(SESSIONS), before), lake.clock())
     assert totals(lake) == [("ann", 1), ("bob", 2)]
     lake.append(("ann", at("24:05"), 8))
     lake.backfill(LOCAL, SESSIONS, at("24:00"), at("48:00"))
@@ -121,8 +122,8 @@ def test_a_stream_does_not_take_over_an_input_that_has_ended_and_the_way_back_wo
     lake.append(("ann", at("24:05"), 8))
     with pytest.raises(Refused, match="can't continue as a stream: its input ended at epoch 2") as refused:
         stream_to_the_end(lake)
-    told = re.search(r"`tidegate restore sessions (\d+)`", str(refused.value))
-    restore(lake.tables(SESSIONS), find_snapshot(lake.tables(SESSIONS), told[1]), lake.clock())
+    before = str(remedy_of(refused, Act.RESTORE).at)
+    restore(lake.tables(SESSIONS), find_snapshot(lake.tables(SESSIONS), before), lake.clock())
     stream_to_the_end(lake)
     assert totals(lake) == [("ann", 1), ("ann", 12), ("bob", 2)]
 
@@ -144,11 +145,13 @@ def ended_of(lake: Lake) -> Manifest | None:
 
 
 def test_before_anything_was_run_and_under_a_stream_it_is_refused_with_the_way(lake: Lake) -> None:
-    with pytest.raises(Refused, match="has no snapshot yet: run `tidegate backfill sessions`"):
+    with pytest.raises(Refused, match="has no snapshot yet") as refused:
         ended_of(lake)
+    assert remedy_of(refused, Act.FIRST_BACKFILL)
     lake.stream(LOCAL, SESSIONS)
-    with pytest.raises(Refused, match=r"`tidegate stream sessions --available-now --end-of-input`"):
+    with pytest.raises(Refused, match="is a stream at epoch 1") as refused:
         ended_of(lake)
+    assert remedy_of(refused, Act.END_INPUT)
 
 
 def test_stale_intervals_are_run_again_before(lake: Lake) -> None:
@@ -156,9 +159,10 @@ def test_stale_intervals_are_run_again_before(lake: Lake) -> None:
         lake.backfill(LOCAL, SESSIONS, DAY0 + timedelta(hours=first), DAY0 + timedelta(hours=last))
     lake.append(("bob", at("12:10"), 8))
     lake.backfill(LOCAL, SESSIONS, DAY0, at("24:00"))
-    told = r"`tidegate backfill sessions --start 2024-03-02T00:00:00Z --end 2024-03-03T00:00:00Z --and-following`"
-    with pytest.raises(Refused, match=told):
+    with pytest.raises(Refused, match="have to run again before its input ends") as refused:
         ended_of(lake)
+    again = remedy_of(refused, Act.RERUN_STALE)
+    assert (again.start, again.end) == (to_millis(at("24:00")), to_millis(at("48:00")))
     with lake.driver(LOCAL, SESSIONS) as driver:
         list(run_backfill(driver, cut(at("24:00"), at("48:00"), None), and_following=True))
     assert ended_of(lake) is not None

@@ -18,10 +18,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from tests.lake import Clock
+from tests.remedies import remedy_of
 from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
 from tidegate.pipelines.ledger.host import this_host
 from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease, request_stop, unlock
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.reasons.remedy import Act
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files
 
 
@@ -232,7 +234,7 @@ def test_a_clean_up_that_meets_a_renewal_ends_no_driver(
 def test_a_lease_of_a_clock_that_was_ahead_is_taken_away_by_name(tables: PipelineTables, clock: Clock) -> None:
     ahead = Clock(clock.now + 86_400_000)
     held_by(tables, ahead, host="elsewhere", process=7, expires_at=ahead.now)
-    is_refused(tables, clock, r"process 7 on elsewhere.*`tidegate unlock duty`")
+    is_refused(tables, clock, "process 7 on elsewhere.*remove the lease")
     assert "process 7 on elsewhere" in str(unlock(tables, clock.now))
     is_free(tables, clock)
     assert unlock(tables, clock.now) is None
@@ -270,15 +272,16 @@ def test_what_stands_at_the_next_entry_of_the_lease_ends_the_command_and_goes_by
     if f"{place}. Remove it" in str(refused.value):
         place.rmdir() if place.is_dir() else place.unlink()
     else:
-        assert "`tidegate unlock duty` removes it" in str(refused.value)
+        assert remedy_of(refused, Act.UNLOCK)
         assert unlock(tables, clock.now) is not None
     is_free(tables, clock)
 
 
 def test_a_driver_at_work_on_this_host_keeps_its_lease_from_an_unlock(tables: PipelineTables, clock: Clock) -> None:
     with Lease(tables, "stream", clock) as lease:
-        with pytest.raises(Refused, match=r"that process is alive.*tidegate stop duty"):
+        with pytest.raises(Refused, match="that process is alive") as refused:
             unlock(tables, clock.now)
+        assert remedy_of(refused, Act.STOP)
         lease.check()
 
 
@@ -356,8 +359,9 @@ def test_a_lease_that_can_not_be_read_is_removed_by_an_unlock(
     if damaged == "file":
         (newest,) = (path / file["path"] for file in active_files(tables.warehouse.open(str(path))))
     newest.write_bytes(newest.read_bytes()[:-9])
-    is_told = rf"the lease of pipeline 'duty', {path}, can't be read.*`tidegate unlock duty` removes it"
-    with pytest.raises(Refused, match=is_told), Lease(tables, "stream", clock):
+    is_told = rf"the lease of pipeline 'duty', {path}, can't be read"
+    with pytest.raises(Refused, match=is_told) as refused, Lease(tables, "stream", clock):
         pytest.fail("held")
+    assert remedy_of(refused, Act.UNLOCK)
     assert "was unreadable" in str(unlock(tables, clock.now))
     is_free(tables, clock)

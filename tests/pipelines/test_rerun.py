@@ -5,8 +5,6 @@ work.
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from deltalake import DeltaTable
 
 from tests.lake import DAY0, LOCAL, Lake, at, session_pipeline
 from tests.recovery.arrivals import copy_of
+from tests.remedies import remedy_of
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.epoch.plan_interval import rows_added_since
 from tidegate.pipelines.errors import Refused
@@ -26,9 +25,9 @@ from tidegate.pipelines.ledger.snapshots.head import list_snapshots
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
+from tidegate.pipelines.reasons.remedy import Act
 from tidegate.pipelines.run import backfill as backfill_module
 from tidegate.pipelines.run.backfill import IntervalRun, backfill
-from tidegate.pipelines.run.intervals import parse_moment
 from tidegate.windowing.time import from_millis, to_millis
 
 pytestmark = pytest.mark.slow
@@ -142,16 +141,8 @@ def test_everything_run_again_from_the_first_interval_as_the_message_says(
     keep(lake, 2)
     with pytest.raises(Refused) as refused:
         ran(lake, number)
-    told = re.search(r"`tidegate backfill (sessions .*?)`", str(refused.value))
-    name, *options = shlex.split(told[1])
-    assert (name, options[0], options[2], options[4:]) == (
-        "sessions",
-        "--start",
-        "--end",
-        ["--again", "--and-following"],
-    )
-    start, end = (to_millis(parse_moment(options[place], "--start")) for place in (1, 3))
-    assert (start, end) == (day(0), day(1))
+    first = remedy_of(refused, Act.RERUN_ALL)
+    assert (first.start, first.end) == (day(0), day(1))
     runs = ran(lake, 0, again=True, and_following=True)
     assert [run.interval.start for run in runs] == [day(number) for number in range(DAYS)]
     assert windows(lake) == expected
@@ -164,8 +155,9 @@ def test_a_savepoint_that_the_message_names_is_a_way_too(lake: Lake, expected: l
     create_savepoint(tables, find_snapshot(tables, "1"), "first", lake.clock())
     create_savepoint(tables, find_snapshot(tables, "4"), "last", lake.clock())
     keep(lake, 2)
-    with pytest.raises(Refused, match=r"`tidegate restore sessions savepoint:first`, and backfill from 2024-03-02"):
+    with pytest.raises(Refused, match="savepoint first, and backfill from 2024-03-02") as refused:
         ran(lake, 2)
+    assert remedy_of(refused, Act.RESTORE_AND_BACKFILL).at == "savepoint:first"
     restore(tables, find_snapshot(tables, "savepoint:first"), lake.clock())
     for number in range(1, DAYS):
         ran(lake, number)
@@ -182,11 +174,11 @@ def test_again_runs_an_interval_in_which_nothing_looks_changed(lake: Lake, monke
 def test_a_stream_that_never_had_a_backfill_is_not_sent_back_to_one(tmp_path: Path) -> None:
     lake = source(tmp_path / "streamed")
     lake.stream(LOCAL, PIPELINE)
-    with pytest.raises(
-        Refused, match=r"a stream has taken over.*no snapshot of a backfill.*`tidegate stream sessions --restore none`"
-    ) as refused:
+    with pytest.raises(Refused, match=r"a stream has taken over.*no snapshot of a backfill") as refused:
         ran(lake, 0)
-    assert "Go back" not in str(refused.value)
+    assert [remedy.act for remedy in refused.value.remedies] == [
+        *(Act.KEEP_STREAM, Act.NEW_NAME, Act.STREAM_FROM_SCRATCH)
+    ]
 
 
 def test_a_first_interval_run_again_rejects_what_it_rejected_before_optimize(tmp_path: Path) -> None:

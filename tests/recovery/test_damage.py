@@ -6,7 +6,6 @@ savepoint of the state after damage to table state.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,12 +19,13 @@ from tests.commit_times import vacuum_with_no_hours
 from tests.lake import Lake, at, hourly_pipeline
 from tidegate import Project
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.reasons.rendering import python
 
 pytestmark = pytest.mark.recovery
 
 PIPELINE = hourly_pipeline(allowed_lateness=timedelta(hours=1))
 TABLES = ("state", "results", "late", "epochs", "windows")
-_COMMAND = re.compile(r"`tidegate ([^`]+)`")
 
 
 def project_of(lake: Lake) -> Project:
@@ -135,31 +135,29 @@ def contents(lake: Lake) -> list[str]:
     return sorted(map(str, [*windows, *late]))
 
 
-def refusal(project: Project) -> str:
-    """Return what the first command says that does not continue on the damaged tables; empty if all do."""
+def refusal(project: Project) -> tuple[Remedy, ...]:
+    """Return the remedies of the first command that does not continue on the damaged tables; none if all do."""
     for command in (project.optimize, project.stream, lambda name: project.verify(name, sample="all")):
         try:
             command("hours")
         except Refused as error:
-            return str(error)
-    return ""
+            return error.remedies or pytest.fail(f"no way is named: {error}")
+    return ()
 
 
-def run(project: Project, command: str) -> None:
-    """Run a command that a refusal named."""
-    words = command.split()
-    if words[:2] == ["windows", "build"]:
-        project.windows_build("hours")
-    elif words[:2] == ["snapshot", "list"]:
-        newest = next(each for each in project.snapshot_list("hours").to_dict()[1:] if each["restorable"])
-        project.restore("hours", newest["epoch"])
-    else:
-        target = [word for word in words[2:] if not word.startswith("--")]
-        restart, tables = "--restart" in words, "--tables" in words
-        project.restore("hours", *target, restart=restart, tables=tables)
+def run(project: Project, remedy: Remedy) -> None:
+    """Do what a refusal named."""
+    found = eval(python(remedy), {"project": project}).to_dict()
+    if remedy.act is Act.LIST_SNAPSHOTS:
+        project.restore("hours", next(each for each in found[1:] if each["restorable"])["epoch"])
+    elif remedy.act is Act.LIST_SAVEPOINTS:
+        project.restore(
+            "hours", f"savepoint:{next(each['name'] for each in found if each['with_tables'])}", tables=True
+        )
 
 
-ALWAYS = ("restore hours --restart", "restore hours savepoint:all --tables")
+ALWAYS = (Remedy(Act.RESTART, "hours"), Remedy(Act.RESTORE_TABLES, "hours", "savepoint:all"))
+OF_STATE = Remedy(Act.RESTORE, "hours", "savepoint:good")
 
 
 @pytest.mark.first(12)
@@ -171,20 +169,18 @@ def test_every_named_way_loses_nothing(
     damaged = copy_of(whole, tmp_path / "damaged")
     kind(Path(damaged.tables(PIPELINE).path(table)))
     told = refusal(project_of(copy_of(damaged, tmp_path / "asked")))
-    ways = dict.fromkeys([*_COMMAND.findall(told), *ALWAYS])
-    if table == "state":
-        ways["restore hours savepoint:good"] = None
-    for number, command in enumerate(ways):
+    ways = dict.fromkeys([*told, *ALWAYS, *([OF_STATE] if table == "state" else [])])
+    for number, way in enumerate(ways):
         lake = copy_of(damaged, tmp_path / str(number))
         project = project_of(lake)
-        run(project, command)
+        run(project, way)
         add_hour(lake, "17:00")
         project.stream("hours")
-        assert contents(lake) == expected, command
-        if table == "state" and kind is rows_deleted_and_vacuumed and command.endswith("savepoint:good"):
+        assert contents(lake) == expected, way
+        if table == "state" and kind is rows_deleted_and_vacuumed and way == OF_STATE:
             # The manifests of epochs before the savepoint no longer exist, and `verify` reads them.
             continue
-        assert project.verify("hours", sample="all").to_dict()["faults"] == [], command
+        assert project.verify("hours", sample="all").to_dict()["faults"] == [], way
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -202,8 +198,8 @@ def test_damage_is_refused_with_both_ways(
         assert contents(lake) == expected
     elif kind in (file_missing, file_truncated):
         # Who reads a file knows the folder of its table, but not the savepoints.
-        assert ALWAYS[0] in _COMMAND.findall(told), told
+        assert ALWAYS[0] in told
     else:
-        assert {*ALWAYS} <= {*_COMMAND.findall(told)}, told
+        assert {*ALWAYS} <= {*told}
     if table == "state" and told and kind not in (file_missing, file_truncated):
-        assert "restore hours savepoint:good" in _COMMAND.findall(told), told
+        assert OF_STATE in told

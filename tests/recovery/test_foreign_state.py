@@ -19,7 +19,7 @@ from tidegate.pipelines.run.stream import Stream
 pytestmark = pytest.mark.recovery
 
 PIPELINE = hourly_pipeline(allowed_lateness=timedelta(hours=3))
-REFUSED = r"changed rows of table .*/state: tidegate did not make its version .*`tidegate restore hours latest`"
+REFUSED = r"changed rows of table .*/state: tidegate did not make its version .*Go back to the newest snapshot"
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_all_is_computed_again_if_the_files_of_the_newest_snapshot_are_gone(lake
     HARMS["UPDATE"](lake)
     vacuum_with_no_hours(lake.tables(PIPELINE).path("state"))
     lake.append(("ann", at("11:20"), 1), ("zoe", at("20:00"), 0))
-    with pytest.raises(Refused, match="`tidegate restore hours --restart`"):
+    with pytest.raises(Refused, match="Compute everything again from the source"):
         lake.stream(LOCAL, PIPELINE)
     project = lake.project(PIPELINE)
     with pytest.raises(Refused):

@@ -6,7 +6,6 @@ it names a remedy, which is then applied as a user would apply it.
 from __future__ import annotations
 
 import random
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -41,12 +40,12 @@ from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.damage import remove_tables
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED
 from tidegate.pipelines.ledger.tables.table_log import TableLog
+from tidegate.pipelines.reasons.remedy import Act
 from tidegate.windowing.time import to_millis
 
 GAP = timedelta(minutes=30)
 NOW = 1_800_000_000_000
 FORGOTTEN = "zed"
-_WAY = re.compile(r"tidegate restore sessions (\S+?)`")
 
 
 def rows_of(number: int) -> list[Row]:
@@ -285,17 +284,17 @@ class Walk:
                 step()
                 recover(self.by_hand.tables)
             except Refused as refused:
-                step = self._way_on(str(refused))
+                step = self._way_on(refused)
             else:
                 return
         raise AssertionError("the ways on lead nowhere")
 
-    def _way_on(self, told: str) -> Callable[[], None]:
-        """Return the first command that a refusal names."""
-        way = _WAY.search(told)
-        assert way is not None, f"no way on: {told}"
-        self.told.append(f"(restore {way[1]})")
-        return self._start_again if way[1] == "--restart" else _bound(self._back_to, way[1])
+    def _way_on(self, refused: Refused) -> Callable[[], None]:
+        """Return the first restore that a refusal names."""
+        ways = [way for way in refused.remedies if way.act in (Act.RESTORE, Act.RESTORE_TABLES, Act.RESTART)]
+        assert ways, f"no way on: {refused}"
+        self.told.append(f"({ways[0].act} {ways[0].at})")
+        return self._start_again if ways[0].act is Act.RESTART else _bound(self._back_to, str(ways[0].at))
 
     # --- what must hold ------------------------------------------------------------------------
 

@@ -222,7 +222,7 @@ def _may_be_shown(place: tuple[str, ...], value: object) -> bool:
 
 
 SCHEMA_FILE = "tidegate.schema.json"
-"""Name of the schema's file in a project that `tidegate init` makes."""
+"""Name of the schema's file in a project that a new project gets."""
 
 
 def json_schema() -> dict[str, Any]:

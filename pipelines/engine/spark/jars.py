@@ -13,6 +13,7 @@ from pathlib import Path
 from tidegate.pipelines.engine.spark.connect import without_remote
 from tidegate.pipelines.engine.spark.versions import check_spark, delta_coordinates
 from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 
 JARS_ENVIRONMENT = "TIDEGATE_JARS"
 LOCAL_ADDRESS_ENVIRONMENT = "SPARK_LOCAL_IP"
@@ -36,7 +37,7 @@ def find_jars() -> list[Path]:
     """
     jars = sorted(jars_folder().glob("*.jar"))
     if not jars:
-        raise UsageError(f"no Delta jars in {jars_folder()}: run `tidegate setup` once, with access to Maven Central")
+        raise UsageError(f"no Delta jars in {jars_folder()}", Remedy(Act.SET_UP))
     return jars
 
 

@@ -18,6 +18,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
@@ -29,6 +30,10 @@ from tidegate.windowing.type_names import name_of
 _DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
 _NEW_NAME = "Give the pipeline another name and backfill it, or undo the change"
 _OTHERWISE = f"{_NEW_NAME[0].lower()}{_NEW_NAME[1:]}"
+_COMPUTED_AGAIN = (
+    "Windows are computed again from the rows of the source, so their rows keep their event times and keys: "
+    f"{_OTHERWISE}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class Incompatibility:
     then: object
     now: object
     remedy: str = _NEW_NAME
+    remedies: tuple[Remedy, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.field} is {_shown(self.then)} in the snapshot and {_shown(self.now)} in the code"
@@ -58,6 +64,15 @@ class Compatibility:
     migrations: tuple[str, ...]
     incompatibilities: tuple[Incompatibility, ...]
     notes: tuple[str, ...] = ()
+
+    def check(self, pipeline: str, epoch: int) -> None:
+        """Refuse the snapshot if there are incompatibilities. The message names fields, values and remedies."""
+        if self.incompatibilities:
+            reasons = "; ".join(f"{each}. {each.remedy}" for each in self.incompatibilities)
+            raise Refused(
+                f"the code of pipeline {pipeline!r} can't continue from epoch {epoch}: {reasons}",
+                *(remedy for each in self.incompatibilities for remedy in each.remedies),
+            )
 
 
 def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
@@ -78,10 +93,10 @@ def compare(bound: BoundPipeline, manifest: Manifest) -> Compatibility:
             whole.append((field, old, kept[name]))
     refused = [Incompatibility(field, old, new) for field, old, new in whole if old != new]
     if (placed := manifest.placed_by) is not None and (places := kept.get("placed_by")) is not None:
-        remedy = _computed_again(bound.pipeline.name)
+        restart = (Remedy(Act.RESTART, bound.pipeline.name),)
         named = {each.field for each in refused}
         refused += [
-            Incompatibility(field, placed.get(field), places.get(field), remedy)
+            Incompatibility(field, placed.get(field), places.get(field), _COMPUTED_AGAIN, restart)
             for field in {**placed, **places}
             if placed.get(field) != places.get(field) and field not in named
         ]
@@ -126,11 +141,7 @@ def check_restorable(bound: BoundPipeline, manifest: Manifest) -> None:
 
     The message names the field, both values and the remedy.
     """
-    for difference in compare(bound, manifest).incompatibilities:
-        raise Refused(
-            f"pipeline {manifest.pipeline!r} can't continue from epoch {manifest.epoch}: {difference}. "
-            f"{difference.remedy}"
-        )
+    compare(bound, manifest).check(manifest.pipeline, manifest.epoch)
 
 
 def check_left_behind(tables: PipelineTables, bound: BoundPipeline, manifest: Manifest) -> None:
@@ -203,14 +214,6 @@ def _remedy(bound: BoundPipeline, difference: Difference) -> str:
             f"under its name, {side}columns={{...}}. Or: {_OTHERWISE}"
         )
     return _NEW_NAME
-
-
-def _computed_again(name: str) -> str:
-    return (
-        "Windows are computed again from the rows of the source, so their rows keep their event times and keys: undo "
-        "the change, give the pipeline another name and backfill it, or remove its tables to compute everything again, "
-        f"`tidegate restore {name} --restart`"
-    )
 
 
 def _dropped_as(difference: Difference) -> str:

@@ -14,6 +14,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.compaction import COMPACTION, is_unmarked
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import active_files
 
 
@@ -54,29 +55,29 @@ def find_change(tables: PipelineTables, table: str, newest: int | None = None) -
 def check_unchanged(tables: PipelineTables, table: str, newest: int | None = None) -> None:
     """Refuse a table whose rows somebody else changed. For the arguments, see `find_change`."""
     if (change := find_change(tables, table, newest)) is not None:
-        raise Refused(f"{described(tables, change)}; then run again")
+        raise refusal_of(tables, change)
 
 
-def described(tables: PipelineTables, change: Change) -> str:
-    """Describe a change, with the commands that replace the table."""
+def refusal_of(tables: PipelineTables, change: Change) -> Refused:
+    """Return the error about a change, with the remedies that replace the table."""
     entry = TableLog(tables, change.table).entry(change.version)
     info = {} if entry is None else entry.info
     by = f"{info.get('operation', 'a commit')} by {info.get('engineInfo', 'somebody')}"
-    return (
+    return Refused(
         f"somebody else changed rows of table {tables.path(change.table)}: tidegate did not make its version "
-        f"{change.version} ({by}). {_before(tables, change)}{tables.ways_on(change.table)}"
+        f"{change.version} ({by})",
+        *([Remedy(Act.RESTORE, tables.pipeline, "latest")] if _has_snapshot_before(tables, change) else ()),
+        *tables.remedies(change.table),
     )
 
 
-def _before(tables: PipelineTables, change: Change) -> str:
-    """Return the sentence about the snapshot before a change of table `state`, or nothing if its files are gone."""
+def _has_snapshot_before(tables: PipelineTables, change: Change) -> bool:
+    """Return True if the snapshot before a change of table `state` is still complete."""
     if change.table != state.NAME:
-        return ""
+        return False
     files = active_files(tables.open(state.NAME, change.good))
     sizes = tables.warehouse.sizes(tables.path(state.NAME), [file["path"] for file in files])
-    if any(sizes[file["path"]] != file["size_bytes"] for file in files):
-        return ""
-    return f"`tidegate restore {tables.pipeline} latest` continues from the snapshot before it. "
+    return all(sizes[file["path"]] == file["size_bytes"] for file in files)
 
 
 def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) -> list[LogEntry]:

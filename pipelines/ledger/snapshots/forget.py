@@ -54,6 +54,7 @@ from tidegate.pipelines.ledger.tables.keys import (
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, REQUESTS, SAVEPOINTS, PipelineTables
 from tidegate.pipelines.ledger.tables.quality import forget_examples
 from tidegate.pipelines.ledger.tables.table_log import has_leftovers, leave_newest
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, path_of, read_table
 from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.keys import KeySchema
@@ -86,8 +87,9 @@ def forget(tables: PipelineTables, pipeline: Pipeline, keys: Sequence[Sequence[s
     shown = [texts_of_key(value, key) for value, key in zip(values, keys, strict=True)]
     if broken := broken_savepoints(tables):
         raise Refused(
-            f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Delete it "
-            f"(`tidegate savepoint delete {tables.pipeline} {broken[0].name}`) or repair it; nothing was erased"
+            f"savepoint {broken[0].name!r} can't be read, so it may hold the key: {broken[0].reason}. Nothing was "
+            "erased",
+            Remedy(Act.DELETE_SAVEPOINT, tables.pipeline, broken[0].name),
         )
     _check_copied_tables(tables, pipeline, head)
     # Copies left by an interrupted command belong to no savepoint, and may hold the key.
@@ -139,8 +141,9 @@ def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapsho
             derived = ", ".join(sorted(pipeline.derived_key)) or "of this pipeline"
             raise Refused(
                 f"table {tables.path(table)} holds source rows without the derived key column(s) {derived}, so "
-                "tidegate can't find the key: nothing was erased. Remove these rows with `tidegate late prune "
-                f"{tables.pipeline} --days 0`, restore a snapshot from before them, or use a key of source columns"
+                "tidegate can't find the key: nothing was erased. Restore a snapshot from before them, or use a key of "
+                "source columns",
+                Remedy(Act.PRUNE_LATE, tables.pipeline),
             )
 
 
@@ -154,8 +157,8 @@ def _check_copied_tables(tables: PipelineTables, pipeline: Pipeline, head: Snaps
             if not key and len(read_table(tables.warehouse, handle, ["epoch"])):
                 raise Refused(
                     f"savepoint {entry.name!r} has source rows without the derived key columns in its copy of table "
-                    f"{table}, so tidegate can't find the key: nothing was erased. Delete it: `tidegate savepoint "
-                    f"delete {tables.pipeline} {entry.name}`"
+                    f"{table}, so tidegate can't find the key: nothing was erased",
+                    Remedy(Act.DELETE_SAVEPOINT, tables.pipeline, entry.name),
                 )
 
 

@@ -19,6 +19,7 @@ from tidegate.pipelines.ledger.tables.keys import key_schema
 from tidegate.pipelines.ledger.tables.newest import is_moved
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.storage.delta_log import commit_info
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, path_of
 from tidegate.windowing.keys import KeySchema
@@ -71,7 +72,7 @@ def read_snapshot(tables: PipelineTables, version: int | None = None) -> Snapsho
     if not tables.exist:
         return None
     snapshot = snapshot_in(
-        tables.warehouse, tables.path(state.NAME), tables.open(state.NAME, version), tables.ways_on(state.NAME)
+        tables.warehouse, tables.path(state.NAME), tables.open(state.NAME, version), tables.remedies(state.NAME)
     )
     if snapshot is not None and snapshot.manifest.pipeline != tables.pipeline:
         raise OtherPipeline(
@@ -156,20 +157,21 @@ def no_snapshot_yet(tables: PipelineTables) -> Refused:
     left = [table for table in PUBLISHED if tables.warehouse.exists(tables.path(table))]
     if left and not tables.exist:
         return Refused(
-            f"table {tables.path(state.NAME)} is gone, and {', '.join(left)} still exist: pipeline {name!r} has run. "
-            f"{tables.ways_on(state.NAME)}"
+            f"table {tables.path(state.NAME)} is gone, and {', '.join(left)} still exist: pipeline {name!r} has run",
+            *tables.remedies(state.NAME),
         )
     return Refused(
-        f"pipeline {name!r} has no snapshot yet in warehouse {tables.warehouse.uri}: first run `tidegate backfill "
-        f"{name}` with --start and --end, or `tidegate stream {name} --available-now`. If its tables are in another "
-        "place, correct `warehouse` in tidegate.toml"
+        f"pipeline {name!r} has no snapshot yet in warehouse {tables.warehouse.uri}. If its tables are in another "
+        "place, correct `warehouse` in tidegate.toml",
+        Remedy(Act.FIRST_BACKFILL, name),
+        Remedy(Act.STREAM, name),
     )
 
 
-def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable, ways: str) -> Snapshot | None:
+def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable, remedies: Sequence[Remedy]) -> Snapshot | None:
     """Return the snapshot in a table of state rows at the handle's version, or None if the table is empty.
 
-    `ways` is the last sentence of an error: what to do about a table that others changed.
+    `remedies` are those for a table that others changed.
 
     Raises:
         Refused: the table holds state rows but no manifest, or several manifests.
@@ -178,7 +180,7 @@ def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable, ways: str) 
     manifest_files = [file for file in files if file["min.key_group"] == state.MANIFEST_KEY_GROUP]
     if not manifest_files:
         if files:
-            raise Refused(f"table {path} at version {handle.version()} has state but no manifest. {ways}")
+            raise Refused(f"table {path} at version {handle.version()} has state but no manifest", *remedies)
         return None
     rows = warehouse.read_files(
         path,
@@ -188,7 +190,7 @@ def snapshot_in(warehouse: Warehouse, path: str, handle: DeltaTable, ways: str) 
         pc.field("key_group") == state.MANIFEST_KEY_GROUP,
     )
     if len(rows) != 1:
-        raise Refused(f"table {path} at version {handle.version()} has {len(rows)} manifests, not one. {ways}")
+        raise Refused(f"table {path} at version {handle.version()} has {len(rows)} manifests, not one", *remedies)
     return _snapshot(Manifest.parse(rows["manifest"][0].as_py()), handle, files, manifest_files)
 
 

@@ -15,6 +15,7 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot, SnapshotEntry, sn
 from tidegate.pipelines.ledger.snapshots.published_head import Head, readable_snapshot
 from tidegate.pipelines.ledger.snapshots.savepoint import origin_of
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 
 
 def fork_from(tables: PipelineTables, head: Head, target: Snapshot) -> int:
@@ -35,7 +36,8 @@ def fork_from(tables: PipelineTables, head: Head, target: Snapshot) -> int:
     elif head.snapshot is None and not shared:
         raise Refused(
             f"the newest epoch of {tables.pipeline}, {head.epoch}, can't be read, so tidegate can't tell where the "
-            f"timeline of epoch {then.epoch} branched off. {tables.ways_on(results.NAME)}"
+            f"timeline of epoch {then.epoch} branched off",
+            *tables.remedies(results.NAME),
         )
     return shared
 
@@ -62,10 +64,11 @@ def returning_manifests(tables: PipelineTables, head: Head, target: Snapshot, fo
     if gone := [epoch for epoch in wanted if epoch not in manifests]:
         named = f"epoch {gone[0]}" if len(gone) == 1 else f"epochs {gone[0]} to {gone[-1]}"
         back = max((epoch for epoch in entries if epoch <= fork and is_on(head.line, epoch)), default=None)
-        instead = "" if back is None else f"`tidegate restore {tables.pipeline} {back}` loses nothing. "
         raise Refused(
             f"epoch {then.epoch} of {tables.pipeline} is on a timeline that was abandoned at epoch {fork}, and the "
-            f"rows that its {named} published are no longer retained. {instead}{tables.ways_on(results.NAME)}"
+            f"rows that its {named} published are no longer retained",
+            *([] if back is None else [Remedy(Act.RESTORE, tables.pipeline, back)]),
+            *tables.remedies(results.NAME),
         )
     return [manifests[epoch] for epoch in wanted]
 

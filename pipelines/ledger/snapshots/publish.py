@@ -30,6 +30,7 @@ from tidegate.pipelines.ledger.tables.files import add_action, check_written, re
 from tidegate.pipelines.ledger.tables.keys import are_forgotten, key_columns
 from tidegate.pipelines.ledger.tables.late_rows import Departing, marks_of, read_departed, with_marks
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, Handles, PipelineTables
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 from tidegate.windowing.timestamps import timestamps_of
@@ -90,15 +91,16 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
     if (wrong := manifest.outside_range) is not None:
         raise Refused(
             f"epoch {manifest.epoch} of {tables.pipeline} can't be published: its {wrong} is outside the years 1 to "
-            f"9999. A setting or generator of its watermark is wrong: correct the code, {_way_back(tables, manifest)}, "
-            "and run again"
+            "9999. A setting or generator of its watermark is wrong: correct the code first",
+            _way_back(tables, manifest),
         )
     try:
         check_written(tables.warehouse, tables.path(table), (*work.files, *(each.file for each in work.departed)))
     except FilesMissing as error:
         raise FilesMissing(
             f"publishing epoch {manifest.epoch} is impossible: {error} Its state is committed, but its results are "
-            f"lost: {_way_back(tables, manifest)}, and run again"
+            "lost",
+            _way_back(tables, manifest),
         ) from error
     departing = Departing(table, read_departed(tables, table, work.departed)) if work.departed else None
     files = _returning(tables, manifest, table, handle, departing)
@@ -114,10 +116,11 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
     )
 
 
-def _way_back(tables: PipelineTables, manifest: Manifest) -> str:
-    """Return the command after which a run reads again the source rows of an epoch that can't be published."""
-    parent_exists = manifest.parent is not None and manifest.parent in snapshots_by_epoch(tables)
-    return f"`tidegate restore {tables.pipeline} {manifest.parent if parent_exists else '--restart'}`"
+def _way_back(tables: PipelineTables, manifest: Manifest) -> Remedy:
+    """Return the remedy after which a run reads again the source rows of an epoch that can't be published."""
+    if manifest.parent is not None and manifest.parent in snapshots_by_epoch(tables):
+        return Remedy(Act.RESTORE, tables.pipeline, manifest.parent)
+    return Remedy(Act.RESTART, tables.pipeline)
 
 
 def check_removable(tables: PipelineTables, manifest: Manifest) -> None:
@@ -153,7 +156,8 @@ def _not_committed(tables: PipelineTables, manifest: Manifest, table: str, file:
     return Refused(
         f"epoch {manifest.epoch} of {tables.pipeline} ({manifest.kind}) has to remove or mark rows, or to select "
         f"windows again, but a file can't be read, so nothing was committed: {file} of table {tables.path(table)}: "
-        f"{reason}. {tables.ways_on(table)}; then run again"
+        f"{reason}",
+        *tables.remedies(table),
     )
 
 

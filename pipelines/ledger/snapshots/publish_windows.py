@@ -38,6 +38,7 @@ from tidegate.pipelines.ledger.tables.files import (
 from tidegate.pipelines.ledger.tables.keys import are_forgotten
 from tidegate.pipelines.ledger.tables.pipeline_tables import FEED, Handles, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, stored_schema
 
 SHOWN = "tidegate_shown"
@@ -63,18 +64,15 @@ def make_windows(tables: PipelineTables, key: Sequence[str], wanted: WindowsTabl
             if value != getattr(wanted, name):
                 raise Refused(
                     f"{field}.{name} = {getattr(wanted, name)!r}, but table {path} was created with {value!r}. Change "
-                    f"the setting back, or {_remedy(tables, wanted)}"
+                    "the setting back",
+                    Remedy(Act.BUILD_WINDOWS, tables.pipeline)
+                    if wanted.enabled
+                    else Remedy(Act.MOVE_AWAY, tables.pipeline, windows.NAME),
                 )
         return
     if not wanted.enabled:
         return
     _create(tables, key, wanted)
-
-
-def _remedy(tables: PipelineTables, wanted: WindowsTable) -> str:
-    if wanted.enabled:
-        return f"run `tidegate windows build {tables.pipeline}`, which rebuilds the table from table results"
-    return "remove the folder of the table"
 
 
 def build_windows(tables: PipelineTables, manifest: Manifest, wanted: WindowsTable) -> int:
@@ -223,8 +221,8 @@ def _opened(tables: PipelineTables, handles: Handles | None = None) -> DeltaTabl
         return (handles or Handles()).open(tables, windows.NAME)
     except Refused as error:
         raise Refused(
-            f"table {tables.path(windows.NAME)} can't be used: {error.__cause__ or error}. `tidegate windows build "
-            f"{tables.pipeline}` rebuilds it from table results"
+            f"table {tables.path(windows.NAME)} can't be used: {error.__cause__ or error.message}",
+            *tables.remedies(windows.NAME),
         ) from error
 
 
@@ -356,8 +354,8 @@ class _Step:
             except Refused as error:
                 reason = in_words(error.__cause__ or error).rstrip(".")
                 raise Refused(
-                    f"a file of table {path} can't be read, so its windows can't be published: {reason}. "
-                    f"{self.tables.ways_on(results.NAME)}; then run again"
+                    f"a file of table {path} can't be read, so its windows can't be published: {reason}",
+                    *self.tables.remedies(results.NAME),
                 ) from error
 
     def _divided(self, rows: pa.Table) -> Iterator[AddAction]:

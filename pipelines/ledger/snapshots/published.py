@@ -18,6 +18,7 @@ from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.manifest import Manifest, is_on, of_line
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot, require_snapshot, snapshots_by_epoch
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, path_of, read_table
 from tidegate.windowing.time import Millis
 
@@ -181,7 +182,8 @@ def pin_epoch(tables: PipelineTables, epoch: int | None = None) -> PinnedEpoch:
         if is_on(head.manifest.line, manifest.epoch):
             raise Refused(
                 f"table epochs of {manifest.pipeline} lacks the row of epoch {manifest.epoch}, which was published: "
-                f"another program removed it. `tidegate restore {manifest.pipeline} latest` undoes its commit"
+                "another program removed it",
+                Remedy(Act.RESTORE, manifest.pipeline, "latest"),
             )
         raise Refused(
             f"epoch {manifest.epoch} of {manifest.pipeline} was replaced: a later restore or re-run began at an "

@@ -29,6 +29,7 @@ from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.damage import check_logs
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 
 
 def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | None = None) -> Snapshot | None:
@@ -74,24 +75,24 @@ def _trusted(tables: PipelineTables) -> tuple[Snapshot | None, dict[str, int]]:
 def check_agreement(tables: PipelineTables, head: Snapshot | None, newest: dict[str, int]) -> None:
     """Refuse a head behind a table, a pipeline that lost a table, and a table whose rows somebody else changed."""
     epoch = 0 if head is None else head.manifest.epoch
-    name, committed = tables.pipeline, max(newest.values(), default=0)
+    committed = max(newest.values(), default=0)
     gone = [table for table in ALL if table not in newest]
     if state.NAME in gone and committed:
         raise Refused(
-            f"table {tables.path(state.NAME)} is gone, but the rows that it published up to epoch {committed} exist. "
-            f"{tables.ways_on(state.NAME)}"
+            f"table {tables.path(state.NAME)} is gone, but the rows that it published up to epoch {committed} exist",
+            *tables.remedies(state.NAME),
         )
     if head is not None and gone:
         raise tables.gone(gone[0])
     ahead = [table for table, at in newest.items() if at > epoch]
     if ahead:
         back = _newest_readable(tables)
-        way = "" if back is None else f"Continue from the newest existing snapshot, `tidegate restore {name} {back}`. "
         raise Refused(
             f"table {tables.path(state.NAME)} ends at epoch {epoch}, but epoch {committed} was committed to "
             f"{', '.join(ahead)}: somebody restored an older version of it, or its log lost its end. No run continues "
-            f"from there, because its new epochs would be considered published already. {way}"
-            f"{tables.ways_on(state.NAME)}"
+            "from there, because its new epochs would be considered published already",
+            *([] if back is None else [Remedy(Act.RESTORE, tables.pipeline, back)]),
+            *tables.remedies(state.NAME),
         )
     for table in newest:
         check_unchanged(tables, table)
@@ -121,7 +122,8 @@ def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> S
     ends = ", ".join(f"{tables.path(table)} ends at epoch {at[table]}" for table in lacking)
     raise Refused(
         f"{ends}, but epoch {max(lacking.values())} was published: its log lost its end, and the snapshots that could "
-        f"publish it again are no longer retained. {tables.ways_on(min(lacking))}"
+        "publish it again are no longer retained",
+        *tables.remedies(min(lacking)),
     )
 
 

@@ -27,6 +27,7 @@ from tidegate.pipelines.ledger.tables.damage import check_logs, has_damaged_log
 from tidegate.pipelines.ledger.tables.files import check_written, copied
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, path_of
 from tidegate.windowing.time import Millis
 
@@ -92,8 +93,8 @@ def _check_listed(tables: PipelineTables, target: Snapshot) -> None:
     in_state = target.path == tables.path(state.NAME)
     if in_state and target.version not in kept_of(TableLog(tables, state.NAME)):
         raise Refused(
-            f"epoch {target.manifest.epoch} of {tables.pipeline} can't be restored: a cleanup is removing its "
-            f"snapshot. `tidegate snapshot list {tables.pipeline}` lists those that remain"
+            f"epoch {target.manifest.epoch} of {tables.pipeline} can't be restored: a cleanup is removing its snapshot",
+            Remedy(Act.LIST_SNAPSHOTS, tables.pipeline),
         )
 
 

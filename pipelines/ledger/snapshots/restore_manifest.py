@@ -168,7 +168,8 @@ def _present(tables: PipelineTables, table: str, files: Sequence[DataFile]) -> t
     if lost := [file for file in files if sizes[file.path] != file.size]:
         raise Refused(
             f"{sum(file.rows for file in lost)} rows of table {path} are lost with file {lost[0].path} ({len(lost)} "
-            f"such), so the snapshot can't be restored. {tables.ways_on(table)}"
+            "such), so the snapshot can't be restored",
+            *tables.remedies(table),
         )
     return tuple(files)
 
@@ -232,7 +233,8 @@ def _leaving_changes(turn: Turn) -> list[Manifest]:
         elif row.get(epochs.DEPARTED):
             raise Refused(
                 f"rows that epoch {epoch} removed from tables late and rejects of {tables.pipeline}, because they were "
-                f"deleted from the source, are no longer retained. {tables.ways_on(late.NAME)}"
+                "deleted from the source, are no longer retained",
+                *tables.remedies(late.NAME),
             )
     return manifests
 

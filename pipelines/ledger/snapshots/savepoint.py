@@ -36,6 +36,7 @@ from tidegate.pipelines.ledger.snapshots.table_copies import TableContent, conte
 from tidegate.pipelines.ledger.tables.commits import Outrun, create
 from tidegate.pipelines.ledger.tables.files import add_action, check_written, copied, with_footers
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, SAVEPOINTS, PipelineTables
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.storage.delta_log import FOLDER as LOG
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, path_of
 from tidegate.windowing.time import Millis
@@ -342,8 +343,8 @@ def _open(tables: PipelineTables, path: str) -> Snapshot:
         handle = tables.warehouse.open(path)
     except DeltaError as error:
         reason = str(error).partition("\n")[0]
-        raise Refused(f"savepoint {path} can't be opened: {reason}. Copy its folder again, or delete it") from error
-    snapshot = snapshot_in(tables.warehouse, path, handle, "Copy its folder again, or delete it")
+        raise Refused(f"savepoint {path} can't be opened: {reason}", Remedy(Act.COPY_AGAIN)) from error
+    snapshot = snapshot_in(tables.warehouse, path, handle, [Remedy(Act.COPY_AGAIN)])
     if snapshot is None:
         raise Refused(f"savepoint {path} has no manifest: only tidegate may change it. Remove that folder")
     return snapshot
@@ -354,8 +355,8 @@ def _record(warehouse: Warehouse, handle: DeltaTable) -> dict[str, Any]:
     record: dict[str, Any] = newest_record(warehouse, handle).get("tidegate", {})
     if not {"created_at", "table_id", "schemas"} <= record.keys():
         raise Refused(
-            f"savepoint {path_of(handle)} does not record where it was created: its log was changed. Copy the whole "
-            f"folder again, or delete it"
+            f"savepoint {path_of(handle)} does not record where it was created: its log was changed",
+            Remedy(Act.COPY_AGAIN),
         )
     return record
 

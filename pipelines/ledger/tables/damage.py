@@ -62,6 +62,6 @@ def check_logs(tables: PipelineTables, names: tuple[str, ...]) -> None:
     for table in names:
         if tables.warehouse.exists(tables.path(table)) and (name := truncated_entry(tables, table)) is not None:
             raise Refused(
-                f"entry {name} in the log of table {tables.path(table)} is truncated: it lacks the end of its commit. "
-                f"{tables.ways_on(table)}"
+                f"entry {name} in the log of table {tables.path(table)} is truncated: it lacks the end of its commit",
+                *tables.remedies(table),
             )

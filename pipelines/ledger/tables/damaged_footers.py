@@ -73,6 +73,6 @@ def check_footers(tables: PipelineTables, since: int | None = None) -> None:
         handle = tables.newest(table)
         if damaged := sorted(damaged_footers(tables, table, handle, written_since(handle, since))):
             raise Refused(
-                f"the footer of file {damaged[0]} of table {tables.path(table)} is damaged ({len(damaged)} such). "
-                f"{tables.ways_on(table)}"
+                f"the footer of file {damaged[0]} of table {tables.path(table)} is damaged ({len(damaged)} such)",
+                *tables.remedies(table),
             )

@@ -23,6 +23,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.migrations import check_table, table_properties
 from tidegate.pipelines.ledger.tables.commits import commit_by
 from tidegate.pipelines.ledger.tables.newest import ends_at, is_moved, newest
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import Warehouse
 
 ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)
@@ -125,10 +126,7 @@ class PipelineTables:
     def newest_windows(self) -> DeltaTable:
         """Return table `windows` as `look` does; raise Refused if the pipeline has none."""
         if not self.warehouse.exists(self.path(windows.NAME)):
-            raise Refused(
-                f"pipeline {self.pipeline!r} has no table windows: `tidegate windows build {self.pipeline}` creates "
-                "it, or says why the pipeline can't have one"
-            )
+            raise Refused(f"pipeline {self.pipeline!r} has no table windows", *self.remedies(windows.NAME))
         return self.newest(windows.NAME)
 
     def _checked(self, table: str, opened: Callable[[str], DeltaTable]) -> DeltaTable:
@@ -139,8 +137,8 @@ class PipelineTables:
             if self._is_gone(table):
                 raise self.gone(table) from error
             raise Refused(
-                f"table {self.path(table)} can't be opened: {reason}. Only tidegate may change it. "
-                f"{self.ways_on(table)}"
+                f"table {self.path(table)} can't be opened: {reason}. Only tidegate may change it",
+                *self.remedies(table),
             ) from error
         protocol = handle.protocol()
         features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
@@ -155,39 +153,40 @@ class PipelineTables:
         if unsafe:
             raise Refused(
                 f"table {self.path(table)} has {', '.join(sorted(unsafe))}: with it, files that tidegate commits "
-                f"would be misread. Only tidegate may change its tables. {self.ways_on(table)}"
+                "would be misread. Only tidegate may change its tables",
+                *self.remedies(table),
             )
         return handle
 
     def gone(self, table: str) -> Refused:
         """Return the error for a table that is missing."""
-        return Refused(f"table {self.path(table)} is gone. {self.ways_on(table)}")
+        return Refused(f"table {self.path(table)} is gone", *self.remedies(table))
 
-    def ways_on(self, table: str) -> str:
-        """Return a sentence with the commands that replace a damaged table without losing anything.
+    def remedies(self, table: str) -> list[Remedy]:
+        """Return the remedies that replace a damaged table without losing anything.
 
         A savepoint of the state is named only for table `state`, because it has no rows of the other tables.
         """
         if table == QUALITY:
-            return "Move the folder of the table away: the next check creates it again"
+            return [Remedy(Act.MOVE_AWAY, self.pipeline, table)]
         if table == windows.NAME:
-            return f"`tidegate windows build {self.pipeline}` builds it again from table results"
-        anew = f"ompute everything again from the source, `tidegate restore {self.pipeline} --restart`"
-        commands = self.restores(with_state=table == state.NAME)
-        return f"Restore a savepoint, {' or '.join(commands)}; or c{anew}" if commands else f"C{anew}"
+            return [Remedy(Act.BUILD_WINDOWS, self.pipeline)]
+        return [*self.savepoints(with_state=table == state.NAME), Remedy(Act.RESTART, self.pipeline)]
 
-    def restores(self, with_state: bool = False) -> list[str]:
-        """Return the commands that restore a savepoint with tables, and one of the state if `with_state`.
+    def savepoints(self, with_state: bool = False) -> list[Remedy]:
+        """Return the remedies that restore a savepoint with tables, and one of the state if `with_state`.
 
         Only savepoints in the warehouse are known; of those with equal content the one with the last name is named.
         """
-        folder, found = self.warehouse.path(self.pipeline, SAVEPOINTS), list[str]()
+        folder, found = self.warehouse.path(self.pipeline, SAVEPOINTS), list[Remedy]()
         with suppress(DeltaError, OSError):
             names = [name for name in self.warehouse.folders(folder) if self.warehouse.exists(f"{folder}/{name}")]
             complete = [name for name in names if self.warehouse.folders(f"{folder}/{name}/{COPIED}")]
-            found += [f"savepoint:{names[-1]}"] if names and with_state else []
-            found += [f"savepoint:{complete[-1]} --tables"] if complete else []
-        return [f"`tidegate restore {self.pipeline} {target}`" for target in found]
+            if names and with_state:
+                found.append(Remedy(Act.RESTORE, self.pipeline, f"savepoint:{names[-1]}"))
+            if complete:
+                found.append(Remedy(Act.RESTORE_TABLES, self.pipeline, f"savepoint:{complete[-1]}"))
+        return found
 
     def _is_gone(self, table: str) -> bool:
         try:

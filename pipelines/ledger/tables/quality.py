@@ -52,7 +52,7 @@ ACKNOWLEDGED = "acknowledged"
 `observed`, where `forget` finds keys that they name."""
 
 VERIFIED = "verified"
-"""Value of `suite` in another row that is not an outcome: `tidegate verify --new` ran as of this epoch."""
+"""Value of `suite` in another row that is not an outcome: its windows were verified as of this epoch."""
 
 _SAMPLED = "sampled epoch"
 """Value of `about` in the row of a verification if only one epoch was verified."""

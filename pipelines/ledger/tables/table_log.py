@@ -111,7 +111,8 @@ class TableLog:
         except ValueError as error:
             raise Refused(
                 f"entry {delta_log.entry_name(version)} in the log of table {self.tables.path(self.table)} is "
-                f"damaged ({error}). Only tidegate may change it. {self.tables.ways_on(self.table)}"
+                f"damaged ({error}). Only tidegate may change it",
+                *self.tables.remedies(self.table),
             ) from error
 
     def version_at(self, moment: Millis, now: Millis) -> int:

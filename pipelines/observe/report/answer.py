@@ -16,6 +16,8 @@ from pydantic import BaseModel
 
 from tidegate.extras import require
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
+from tidegate.pipelines.reasons.remedy import Remedy
+from tidegate.pipelines.reasons.rendering import fields as fields_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,6 +120,8 @@ def as_plain(value: Any) -> Any:
     """Return a value with dataclasses as dicts and tuples as lists, at any depth."""
     if isinstance(value, BaseModel):
         return value.model_dump()
+    if isinstance(value, Remedy):
+        return fields_of(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: as_plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):

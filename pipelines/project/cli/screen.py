@@ -20,8 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.pipelines.definition.config import Config, EngineName, load_config
+from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.failures import reported_as
-from tidegate.pipelines.observe.report.answer import Answer, Grid, json_text, text_of
+from tidegate.pipelines.observe.report.answer import Answer, Grid, as_plain, json_text, text_of
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
 from tidegate.pipelines.project.progress import OnProgress, Progress
 from tidegate.pipelines.project.project import Project
@@ -126,7 +127,8 @@ def error_as_json(error: Exception, message: str, exit_code: int) -> str:
     """Return an error as one JSON document, together with what the command showed before it failed."""
     shown = getattr(error, _DOCUMENT, {})
     answer = {**shown, "error": type(error).__name__, "message": message, "exit_code": exit_code}
-    return json_text(answer)
+    remedies = error.remedies if isinstance(error, TidegateError) else ()
+    return json_text({**answer, "remedies": as_plain(remedies)} if remedies else answer)
 
 
 engine_option = click.option(

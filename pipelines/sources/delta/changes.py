@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.sources.commits import ChangedFiles, SourceFile
 from tidegate.pipelines.sources.delta.reader import CAME, DELETED, DELETED_BESIDE, GONE, PARTITION, SIDE
 from tidegate.pipelines.sources.delta.table_facts import details_of
@@ -57,8 +58,9 @@ def refusal_of(path: str, version: int, actions: Sequence[Action]) -> Refused:
         f"source table {path} is not append-only: version {version} ({operation or 'unknown operation'}) removed or "
         "changed rows that may have been read. Give the pipeline's DeltaSource changes='correct', which corrects the "
         "windows of these rows (joins and functions don't support it), or changes='ignore', which skips such "
-        "versions. Or compute from the table as it is now: run all intervals of a backfill again, from the first one, "
-        "with `tidegate backfill --again --and-following`, or start a new pipeline with a backfill"
+        "versions. Or compute from the table as it is now",
+        Remedy(Act.RERUN_ALL),
+        Remedy(Act.NEW_NAME),
     )
 
 

@@ -23,6 +23,7 @@ from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import in_words
+from tidegate.pipelines.reasons.remedy import Act, Remedy
 from tidegate.pipelines.sources.base import ChangeFilesMissing, ReplacedSource, SparkTable
 from tidegate.pipelines.sources.commits import ChangedFiles, SourceCommit, SourceFile
 from tidegate.pipelines.sources.delta.changes import (
@@ -140,15 +141,11 @@ class SourceLog:
                     f"source table {self.path} can't be opened at version {version}: "
                     f"{why_closed(self.warehouse, self.path, error, version)}"
                 ) from error
-            way_on = "Start a new pipeline with a backfill of the table as it is now"
-            if {*range(version + 1, self.head + 1)} <= {*self._logged()}:
-                way_on = (
-                    "Newer versions still exist: first read on, with `tidegate stream` or the backfill of the next "
-                    "interval, then run this again"
-                )
+            has_newer = {*range(version + 1, self.head + 1)} <= {*self._logged()}
             raise Refused(
                 f"source table {self.path} can no longer be read at version {version} ({in_words(error)}): its log was "
-                f"cleaned up. {way_on}"
+                f"cleaned up{', but newer versions still exist' if has_newer else ''}",
+                Remedy(Act.READ_ON if has_newer else Act.NEW_NAME),
             ) from error
 
     def check(self, position: Position) -> None:
@@ -180,20 +177,19 @@ class SourceLog:
         at_version = self._id_at(version)
         if table_id == at_version or any(table_id == later for later in self._ids_after(version)):
             return
-        ways = (
-            "continue with this one, `tidegate source reset PIPELINE --keep-results`; or start a new pipeline with a "
-            "backfill of this one"
-        )
+        ways = (Remedy(Act.RESET_SOURCE), Remedy(Act.NEW_NAME))
         if at_version is None and 0 <= version <= self.head:
             raise ReplacedSource(
                 f"source table {self.path} may have been replaced: its id ({self.identity}) differs from that of the "
                 f"table that was read up to version {version} ({table_id}), and its log can no longer be read at that "
                 "version, so it is unknown whether the log is the same. Put the log entries and checkpoints up to "
-                f"version {version} back from a copy, and run again; or {ways}"
+                f"version {version} back from a copy, and run again",
+                *ways,
             )
         raise ReplacedSource(
             f"source table {self.path} was replaced: its id ({self.identity}) differs from that of the table that was "
-            f"read up to version {version} ({table_id}). Restore the old table; or {ways}"
+            f"read up to version {version} ({table_id}). Restore the old table, or continue without it",
+            *ways,
         )
 
     def _id_at(self, version: int) -> str | None:
@@ -292,8 +288,9 @@ class SourceLog:
             self._check_present(
                 table.version(),
                 tuple(SourceFile(path, 0) for path in paths),
-                "they were compacted and vacuumed since it was read. First read on, with `tidegate stream` or the "
-                "backfill of the next interval, then run this again",
+                "they were compacted and vacuumed since it was read",
+                Refused,
+                Remedy(Act.READ_ON),
             )
         # deltalake's list of files does not include the number of rows that a deletion vector removes.
         is_whole = _DELETION_VECTORS not in (table.protocol().reader_features or ())
@@ -388,12 +385,13 @@ class SourceLog:
         return self._changes == "ignore" and removes_data(actions)
 
     def _check_present(
-        self, version: int, files: tuple[SourceFile, ...], why: str, kind: type[Refused] = Refused
+        self, version: int, files: tuple[SourceFile, ...], why: str, kind: type[Refused] = Refused, *remedies: Remedy
     ) -> None:
         sizes = self.warehouse.sizes(self.path, [file.path for file in files])
         if gone := [path for path, size in sizes.items() if size is None]:
             raise kind(
-                f"source table {self.path}: {len(gone)} file(s) of version {version} are missing ({gone[0]}): {why}"
+                f"source table {self.path}: {len(gone)} file(s) of version {version} are missing ({gone[0]}): {why}",
+                *remedies,
             )
 
     def _actions(self, version: int) -> list[Action]:

@@ -22,8 +22,8 @@ from tidegate.pipelines.storage.warehouse import Warehouse
 
 AS_IT_IS_NOW = (
     "The rows that remain are in the table as it is now. To compute from them, move the pipeline's folder in the "
-    "warehouse away, and run `tidegate backfill PIPELINE` with --start and --end around all event times; a stream "
-    "continues from there. Or start a new pipeline with such a backfill. Keep the source's files for longer than a "
+    "warehouse away, and backfill the pipeline with a start and an end around all event times; a stream continues "
+    "from there. Or start a new pipeline with such a backfill. Keep the source's files for longer than a "
     "pipeline may pause"
 )
 """Remedy for files of a source that were vacuumed before they were read."""

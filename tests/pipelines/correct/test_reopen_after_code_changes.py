@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -15,11 +14,12 @@ import pytest
 from tests.lake import at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.correct.arrivals import Arrivals
+from tests.remedies import remedy_of
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.correct.recompute_plan import Selection
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.run.intervals import parse_moment
+from tidegate.pipelines.reasons.remedy import Act
 from tidegate.windowing import (
     CalendarEventTimeWindows,
     Count,
@@ -112,8 +112,7 @@ def test_late_rows_from_after_the_change_are_reopened_as_the_message_says(
     arrivals.commit(("ann", at("10:20"), 1), watermark=at("18:00"))
     with pytest.raises(Refused) as refused:
         arrivals.reopen()
-    told = re.search(r"`tidegate late reopen hours --start (\S+)`", str(refused.value))
-    made = arrivals.reopen(Selection(start=to_millis(parse_moment(told[1], "--start"))))
+    made = arrivals.reopen(Selection(start=remedy_of(refused, Act.REOPEN_FROM).start))
     assert made.counters["reopened"] == 1
 
 
@@ -124,8 +123,7 @@ def test_late_rows_in_a_chain_of_windows_are_refused_together(tmp_path: Path) ->
     arrivals.commit(*chain, ("ann", at("15:00"), 1), watermark=at("18:00"))
     with pytest.raises(Refused) as refused:
         arrivals.reopen(Selection(start=to_millis(at("05:00"))))
-    told = re.search(r"`tidegate late reopen hours --start (\S+)`", str(refused.value))
-    made = arrivals.reopen(Selection(start=to_millis(parse_moment(told[1], "--start"))))
+    made = arrivals.reopen(Selection(start=remedy_of(refused, Act.REOPEN_FROM).start))
     assert made.counters["reopened"] == 1
 
 

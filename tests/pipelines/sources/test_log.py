@@ -15,9 +15,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.commit_times import date_commit, vacuum_with_no_hours
 from tests.lake import EVENTS, LOCAL, Lake, assert_same_windows, at, hourly_pipeline
+from tests.remedies import remedy_of
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.reasons.remedy import Act
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.errors import IllegalArgument
@@ -251,11 +253,12 @@ def test_a_version_that_can_not_be_opened_any_more_is_told_with_the_way_on(tmp_p
     DeltaTable(str(tmp_path / "events")).create_checkpoint()
     entry(tmp_path, 0).unlink()
     entry(tmp_path, 1).unlink()
-    with pytest.raises(Refused, match=r"at version 1 .*first read on, with `tidegate stream`"):
+    with pytest.raises(Refused, match=r"at version 1 .*newer versions still exist") as refused:
         log(tmp_path).active("at", 1)
+    assert remedy_of(refused, Act.READ_ON)
     assert [commit.version for commit in log(tmp_path).unread(1)] == [2, 3], "which works"
     entry(tmp_path, 2).unlink()
-    with pytest.raises(Refused, match=r"no longer be read at version 1 .*Start a new pipeline with a backfill"):
+    with pytest.raises(Refused, match=r"no longer be read at version 1 .*Backfill a pipeline with another name"):
         log(tmp_path).active("at", 1)
 
 

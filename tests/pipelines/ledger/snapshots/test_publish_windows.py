@@ -18,6 +18,7 @@ from deltalake import DeltaTable, QueryBuilder
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.standing import check_windows, counted, rows_of
 from tests.recovery.arrivals import FILE_BY_FILE, WITH_WINDOWS, Crash, copy_of
+from tests.remedies import remedy_of
 from tidegate import Project
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import results, windows
@@ -32,6 +33,7 @@ from tidegate.pipelines.ledger.tables.commits import Outrun, commit
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
+from tidegate.pipelines.reasons.remedy import Act
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing import Accumulation, Count, Sum, TumblingEventTimeWindows, Windows
@@ -306,8 +308,9 @@ def project(lake: Lake, wanted: WindowsTable, pipeline: Pipeline = PIPELINE) -> 
 def test_other_settings_are_refused_until_the_table_is_built_again(lake: Lake, tables: PipelineTables) -> None:
     for wanted in (WindowsTable(partition_by="month"), WindowsTable(partition_by="day", early=True)):
         commit_to(lake, 6)
-        with pytest.raises(Refused, match=r"pipelines\.hours\.windows\..* run `tidegate windows build hours`"):
+        with pytest.raises(Refused, match=r"pipelines\.hours\.windows\.") as refused:
             stream(lake, wanted)
+        assert remedy_of(refused, Act.BUILD_WINDOWS)
         handle = tables.open(windows.NAME)
         built = project(lake, wanted).windows_build("hours")
         assert built.windows == len(rows_of(tables))
@@ -318,7 +321,7 @@ def test_other_settings_are_refused_until_the_table_is_built_again(lake: Lake, t
             commit(tables.warehouse, handle, [], {})
         shutil.rmtree(tables.path(windows.NAME))
         stream(lake)
-    with pytest.raises(Refused, match=r"windows\.enabled = False.* remove the folder of the table"):
+    with pytest.raises(Refused, match=r"windows\.enabled = False.* move the folder of table windows away"):
         stream(lake, WindowsTable(enabled=False))
     shutil.rmtree(tables.path(windows.NAME))
     stream(lake, WindowsTable(enabled=False))
@@ -332,8 +335,9 @@ def test_other_settings_are_refused_until_the_table_is_built_again(lake: Lake, t
 def test_a_log_that_is_damaged_says_what_to_do(lake: Lake, tables: PipelineTables) -> None:
     newest = max(Path(tables.path(windows.NAME), "_delta_log").glob("*.json"))
     newest.write_text("{")
-    with pytest.raises(Refused, match="`tidegate windows build hours` rebuilds it"):
+    with pytest.raises(Refused, match="can't be used") as refused:
         stream(lake)
+    assert remedy_of(refused, Act.BUILD_WINDOWS)
     project(lake, BY_DAY).windows_build("hours")
     stream(lake)
     check_windows(tables)
@@ -368,8 +372,9 @@ def test_view_windows_is_the_table(lake: Lake, unit: str) -> None:
     assert ">windows of hours" in shown._repr_html_()
     assert {row["user"] for row in of_code.results("hours", view="windows", where="user = 'ann'").to_dict()} == {"ann"}
     shutil.rmtree(tables.path(windows.NAME))
-    with pytest.raises(Refused, match="has no table windows: `tidegate windows build hours` creates it"):
+    with pytest.raises(Refused, match="has no table windows") as refused:
         of_code.results("hours", view="windows")
+    assert remedy_of(refused, Act.BUILD_WINDOWS)
     of_code.windows_build("hours")
     assert counted(of_code.results("hours", view="windows").to_arrow()) == expected
 
@@ -456,8 +461,9 @@ def test_a_restore_names_the_remedy_if_it_selects_all_windows_again_and_a_file_o
         hours.stream("hours")
     (lost,) = Path(lake.path("hours/results")).glob("results-000002-*.parquet")
     damage(lost)
-    with pytest.raises(Refused, match=f"{told}.*`tidegate restore hours --restart`"):
+    with pytest.raises(Refused, match=told) as refused:
         hours.restore("hours", 2)
+    assert remedy_of(refused, Act.RESTART)
     committed = 3 if told.startswith("nothing was committed") else 4
     assert hours.snapshot_list("hours").snapshots[0]["epoch"] == committed
     hours.restore("hours", restart=True)

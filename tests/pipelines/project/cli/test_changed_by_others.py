@@ -155,7 +155,7 @@ def test_a_key_is_not_forgotten_while_rows_of_others_are_changed(project: Projec
         hour(number)(by_hand)
     good = by_hand.tables.open("late").version()
     late_deleted(by_hand)
-    with Lease(by_hand.tables, "forget", lambda: NOW), pytest.raises(Refused, match="restore sessions --restart"):
+    with Lease(by_hand.tables, "forget", lambda: NOW), pytest.raises(Refused, match="Compute everything again"):
         forget(by_hand.tables, by_hand.pipeline, [["ann"]], NOW)
     by_hand.tables.open("late").restore(good)
     with Lease(by_hand.tables, "forget", lambda: NOW):

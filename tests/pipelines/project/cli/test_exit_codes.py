@@ -88,7 +88,7 @@ USAGE: list[tuple[str, str, str]] = [
     ("stream sessions --dry-run", "'--dry-run'", "`tidegate stream --help` lists the commands and options"),
     ("restore sessions", "name the snapshot to restore", "latest, an epoch, or savepoint:NAME"),
     ("late sum sessions", "'sum'", "Did you mean 'summary'?"),
-    ("restore sessions 17", "'17'", "first run `tidegate backfill sessions` with --start and --end"),
+    ("restore sessions 17", "'17'", "`tidegate backfill sessions --start START --end END`"),
     ("restore sessions 17", "no snapshot yet", "For a savepoint, give savepoint:NAME"),
     ("restore sessions --from ../elsewhere", "--from: name '../elsewhere'", ""),
     ("savepoint create sessions first --to warehouse/copies", "is inside the warehouse", ""),

@@ -79,7 +79,7 @@ def test_a_pipeline_without_tables_is_told_in_one_way_with_the_setting(
     """An empty list is not an error, so it ends with 0; people still read the reason."""
     code, told = project.tidegate(*command, "sessions")
     assert code == (3 if command == ("results",) else 0)
-    assert f"has no snapshot yet in warehouse {project.folder}/warehouse: first run" in " ".join(told.split())
+    assert f"has no snapshot yet in warehouse {project.folder}/warehouse. " in " ".join(told.split())
     assert "correct `warehouse` in tidegate.toml" in " ".join(told.split())
     assert run([*command, "sessions", "--json", "--config", str(project.folder / "tidegate.toml")]) == code
     printed = project.printed.readouterr()

@@ -121,11 +121,7 @@ def test_stop_ends_the_driver_that_a_command_meets(project: Project, command: tu
 @pytest.mark.parametrize("verb", ["stream", "backfill"])
 def test_what_a_command_before_the_first_run_names_is_the_first_run(project: Project, verb: str) -> None:
     told = project.says(3, "", "results", "sessions")
-    if verb == "backfill":
-        assert "`tidegate backfill sessions` with --start and --end" in " ".join(told.split())
-        project.data("backfill", "sessions", *DAYS[0])
-    else:
-        heeded(project, told, verb)
+    heeded(project, told.replace("START", DAYS[0][1]).replace("END", DAYS[0][3]), verb)
     assert totals(project)
 
 
@@ -210,7 +206,7 @@ def test_rows_that_a_vacuum_left_are_computed_by_the_backfill_that_the_refusal_n
     source.optimize.compact()
     source.vacuum(0, dry_run=False, enforce_retention_duration=False)
     told = " ".join(project.says(3, "", *NOW).split())
-    assert "move the pipeline's folder in the warehouse away, and run `tidegate backfill PIPELINE` with" in told
+    assert "move the pipeline's folder in the warehouse away, and backfill the pipeline" in told
     folder = Path(lake.path("sessions"))
     folder.rename(folder.with_name("before"))
     project.data("backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-03", "--slice", "1d")

@@ -164,7 +164,7 @@ def test_a_savepoint_of_the_newest_snapshot_replaces_state_that_can_not_be_read(
     project.says(0, "is already the newest snapshot", "restore", "sessions", "savepoint:before")
     for file in Path(project.by_hand.tables.path("state")).glob("*-000003-*.parquet"):
         file.write_bytes(b"")
-    project.says(3, "or a savepoint that has the file", "snapshot", "show", "sessions")
+    project.says(3, "`tidegate savepoint list sessions`", "snapshot", "show", "sessions")
     project.says(0, "is back at the snapshot of epoch 3", "restore", "sessions", "savepoint:before")
     assert project.data("runs", "sessions")[0]["epoch"] == 4
     project.by_hand.hours(11)
