@@ -76,7 +76,7 @@ def test_a_comparison_says_which_windows_differ_by_how_much_and_why(lake: Lake) 
     unread = project.compare("hours", "wide")
     assert unread.read == {"events": (0, 2)}
     assert {each.why.partition(",")[0] for each in unread.windows} == {"not fired yet in hours"}
-    assert any("tidegate stream hours --available-now" in str(line) for line in unread.shown())
+    assert any('project.stream("hours")' in str(line) for line in unread.shown())
     stream(project, "hours")
     comparison = project.compare("hours", "wide")
     assert (comparison.since, comparison.settings) == (0, {"allowed_lateness": (0, 7_200_000)})
