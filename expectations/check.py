@@ -36,8 +36,8 @@ from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables import quality as outcomes
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
-from tidegate.pipelines.reasons.remedy import Act, Remedy
-from tidegate.pipelines.reasons.rendering import spelt
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.run.work_folder import DAY, clean
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.storage.artifacts import docs_folder

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tidegate.pipelines.reasons.remedy import Remedy
-from tidegate.pipelines.reasons.rendering import with_remedies
+from tidegate.pipelines.remedy import Remedy
+from tidegate.pipelines.rendering import with_remedies
 
 OTHER, USAGE, REFUSED, LEASE_HELD, QUALITY = 1, 2, 3, 4, 5
 

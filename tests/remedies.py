@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 
 
 def remedy_of(raised: pytest.ExceptionInfo[TidegateError], act: Act) -> Remedy:

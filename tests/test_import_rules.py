@@ -121,7 +121,7 @@ NEEDS_NO = {
 }
 """Packages that importing a module must not load: Airflow parses DAGs, and people wait for help."""
 
-LOOSE = 3
+LOOSE = 5
 """The largest number of files in `pipelines` itself; all others are in its packages."""
 
 
@@ -276,8 +276,8 @@ def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
         "tidegate.pipelines.observe.inspect.summary",
         "tidegate.pipelines.observe.inspect.unread",
         "tidegate.pipelines.observe.report.plain_text",
-        "tidegate.pipelines.reasons.remedy",
-        "tidegate.pipelines.reasons.rendering",
+        "tidegate.pipelines.remedy",
+        "tidegate.pipelines.rendering",
         "tidegate.pipelines.run.stopping",
         "tidegate.pipelines.definition.environment",
         "tidegate.pipelines.storage.artifacts",

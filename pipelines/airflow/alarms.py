@@ -25,8 +25,8 @@ from tidegate.pipelines.airflow.tasks import StreamsFailed
 from tidegate.pipelines.definition.config import Config, Notifier, load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError
-from tidegate.pipelines.reasons.remedy import Act, Remedy
-from tidegate.pipelines.reasons.rendering import command, with_remedies
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import command, with_remedies
 from tidegate.pipelines.storage.artifacts import ALARMS
 from tidegate.pipelines.storage.credentials import masked
 

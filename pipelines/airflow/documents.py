@@ -6,8 +6,8 @@ In them, `{name}` is the prefix of the DAG ids, `{pipeline}` the pipeline's name
 
 from __future__ import annotations
 
-from tidegate.pipelines.reasons.remedy import Act, Remedy
-from tidegate.pipelines.reasons.rendering import command
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import command
 
 _BACKFILL = """
 ### Backfill of `{name}`

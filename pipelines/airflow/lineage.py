@@ -24,8 +24,8 @@ from tidegate.pipelines.airflow.command import CommandOutcome, without_airflow
 from tidegate.pipelines.airflow.connections import environment_of
 from tidegate.pipelines.definition.config import ENVIRONMENT, load_config
 from tidegate.pipelines.errors import TidegateError, UsageError
-from tidegate.pipelines.reasons.remedy import Act, Remedy
-from tidegate.pipelines.reasons.rendering import command as command_of
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import command as command_of
 from tidegate.pipelines.storage.credentials import masked
 
 _CHECK = "quality"

@@ -33,8 +33,8 @@ from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.observe.inspect.overview import docs_page, pipeline_names, pipeline_overview, stored_page
 from tidegate.pipelines.observe.inspect.summary import Summaries
 from tidegate.pipelines.observe.report.plain_text import look
-from tidegate.pipelines.reasons.remedy import Act, Remedy
-from tidegate.pipelines.reasons.rendering import command, with_remedies
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import command, with_remedies
 from tidegate.pipelines.storage.artifacts import page_name, report_name
 from tidegate.pipelines.storage.credentials import masked
 

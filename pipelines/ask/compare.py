@@ -27,8 +27,8 @@ from tidegate.pipelines.ledger.snapshots.published import require_settled
 from tidegate.pipelines.ledger.tables.keys import key_columns, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, cells_apart, rows_of, span
-from tidegate.pipelines.reasons.remedy import Act, Remedy
-from tidegate.pipelines.reasons.rendering import spelt
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.assigners import EventTimeSessionWindows
 from tidegate.windowing.compute import Windows

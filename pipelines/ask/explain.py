@@ -21,7 +21,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain
-from tidegate.pipelines.reasons.rendering import sentence
+from tidegate.pipelines.rendering import sentence
 from tidegate.pipelines.run.backfill import ways_to_backfill
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.choose_reader import Choice, asks_for_spark

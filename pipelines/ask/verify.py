@@ -38,8 +38,8 @@ from tidegate.pipelines.ledger.tables.damaged_footers import check_footers
 from tidegate.pipelines.ledger.tables.keys import named_key
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cells_apart
-from tidegate.pipelines.reasons.remedy import Act, Remedy
-from tidegate.pipelines.reasons.rendering import spelt
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import from_millis, show_millis
 from tidegate.windowing.timestamps import epoch_millis

@@ -29,7 +29,7 @@ from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.compatibility import migration_of, ready
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, required
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.windowing.time import Millis

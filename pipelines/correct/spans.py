@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.event_columns import FIRST_TIME
 from tidegate.pipelines.definition.row_sets import distinct
 from tidegate.pipelines.errors import OtherWindows, Refused
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
 from tidegate.windowing.columnar.key_codes import KeyCodes, encode_keys
 from tidegate.windowing.compute import Windows

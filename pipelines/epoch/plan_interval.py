@@ -23,7 +23,7 @@ from tidegate.pipelines.epoch.plan import Basis, EpochPlan, SliceRows, clock_of
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Interval, Manifest, StaleInterval
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, lineage
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.time import MAX_TIMESTAMP

@@ -32,7 +32,7 @@ from tidegate.pipelines.ledger.step_log import log_start, log_step
 from tidegate.pipelines.ledger.tables.files import add_action, remove_action, write_rows
 from tidegate.pipelines.ledger.tables.newest import newest
 from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, PipelineTables
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.delta_log import FOLDER, entry_name
 from tidegate.pipelines.storage.shared_folder import SharedFolder
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, is_local, read_table

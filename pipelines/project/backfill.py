@@ -27,8 +27,8 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.project.progress import Teller
-from tidegate.pipelines.reasons.remedy import Act, Remedy
-from tidegate.pipelines.reasons.rendering import spelt
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.run.backfill import IntervalRun, reason_to_run, rerun_stale
 from tidegate.pipelines.run.backfill import backfill as run
 from tidegate.pipelines.run.backfill import end_of_input as end_input

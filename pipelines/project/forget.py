@@ -22,8 +22,8 @@ from tidegate.pipelines.ledger.tables.keys import NULL, key_of_texts, texts_of_k
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.project.keys_where import SelectedKeys, keys_where
-from tidegate.pipelines.reasons.remedy import Act, Remedy
-from tidegate.pipelines.reasons.rendering import spelt
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.run.work_folder import FilesOfRuns
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.open_source import open_source

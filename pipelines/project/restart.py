@@ -27,8 +27,8 @@ from tidegate.pipelines.ledger.tables.damage import REMOVED, remove_tables
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Shown
 from tidegate.pipelines.project.progress import Teller
-from tidegate.pipelines.reasons.remedy import Act, Remedy
-from tidegate.pipelines.reasons.rendering import spelt
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import to_millis

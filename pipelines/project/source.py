@@ -15,7 +15,7 @@ from tidegate.pipelines.ledger.snapshots.head import require_snapshot, required
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Shown
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.run.reset_source import Begin, NewPosition, new_positions
 from tidegate.pipelines.run.reset_source import reset_source as run
 

@@ -26,7 +26,7 @@ from tidegate.pipelines.ledger.manifest import Interval, Manifest, StaleInterval
 from tidegate.pipelines.ledger.snapshots.compatibility import ready
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, lineage, read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.run.intervals import describe
 from tidegate.pipelines.run.next_commits import UNREAD, EpochLimits, next_commits
 from tidegate.pipelines.run.rerun import History

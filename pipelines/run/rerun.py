@@ -17,7 +17,7 @@ from tidegate.pipelines.ledger.manifest import QUIET, Interval, StaleInterval
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot
 from tidegate.pipelines.ledger.snapshots.savepoint import list_savepoints
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.run.intervals import describe
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import Millis, to_millis

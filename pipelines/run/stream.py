@@ -36,8 +36,8 @@ from tidegate.pipelines.ledger.snapshots.retention import Retention, is_worthwhi
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogMemory
-from tidegate.pipelines.reasons.remedy import Act, Remedy
-from tidegate.pipelines.reasons.rendering import spelt
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.run.next_commits import UNREAD, Ends, EpochLimits, next_commits
 from tidegate.pipelines.storage.credentials import masked
 from tidegate.windowing.time import Millis, positive_millis

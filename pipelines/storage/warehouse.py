@@ -23,7 +23,7 @@ from pyarrow import fs
 
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.failures import in_words, is_of_store, remedy_for
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.delta_log import (
     FOLDER,
     LAST_CHECKPOINT,

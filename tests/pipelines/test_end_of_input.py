@@ -17,7 +17,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.reasons.remedy import Act
+from tidegate.pipelines.remedy import Act
 from tidegate.pipelines.run.backfill import backfill as run_backfill
 from tidegate.pipelines.run.backfill import end_of_input
 from tidegate.pipelines.run.intervals import cut

@@ -23,7 +23,7 @@ from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
 from tidegate.pipelines.ledger.host import this_host
 from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease, request_stop, unlock
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.reasons.remedy import Act
+from tidegate.pipelines.remedy import Act
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files
 
 

@@ -25,7 +25,7 @@ from tidegate.pipelines.ledger.snapshots.head import list_snapshots
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
-from tidegate.pipelines.reasons.remedy import Act
+from tidegate.pipelines.remedy import Act
 from tidegate.pipelines.run import backfill as backfill_module
 from tidegate.pipelines.run.backfill import IntervalRun, backfill
 from tidegate.windowing.time import from_millis, to_millis

@@ -19,8 +19,8 @@ from tests.commit_times import vacuum_with_no_hours
 from tests.lake import Lake, at, hourly_pipeline
 from tidegate import Project
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reasons.remedy import Act, Remedy
-from tidegate.pipelines.reasons.rendering import python
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import python
 
 pytestmark = pytest.mark.recovery
 

@@ -25,7 +25,7 @@ from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.retention import Retention, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint
 from tidegate.pipelines.ledger.tables.compaction import compact
-from tidegate.pipelines.reasons.remedy import Act
+from tidegate.pipelines.remedy import Act
 from tidegate.pipelines.storage.warehouse import active_files
 
 pytestmark = pytest.mark.recovery

@@ -18,6 +18,7 @@ from deltalake.schema import PrimitiveType
 
 from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import PIPELINE, STEPS, Runs, copy_of, differences, outcome, rows_of, run
+from tidegate.pipelines import remedy as remedies
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.errors import LEASE_HELD, REFUSED, LeaseHeld, Refused, TidegateError
@@ -28,7 +29,6 @@ from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables import commits
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
-from tidegate.pipelines.reasons import remedy as remedies
 from tidegate.pipelines.storage.warehouse import path_of
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.damage import remove_tables
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED
 from tidegate.pipelines.ledger.tables.table_log import TableLog
-from tidegate.pipelines.reasons.remedy import Act
+from tidegate.pipelines.remedy import Act
 from tidegate.windowing.time import to_millis
 
 GAP = timedelta(minutes=30)

@@ -13,7 +13,7 @@ from pathlib import Path
 from tidegate.pipelines.engine.spark.connect import without_remote
 from tidegate.pipelines.engine.spark.versions import check_spark, delta_coordinates
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 
 JARS_ENVIRONMENT = "TIDEGATE_JARS"
 LOCAL_ADDRESS_ENVIRONMENT = "SPARK_LOCAL_IP"

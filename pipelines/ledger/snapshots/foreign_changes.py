@@ -14,7 +14,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.compaction import COMPACTION, is_unmarked
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import active_files
 
 

@@ -54,7 +54,7 @@ from tidegate.pipelines.ledger.tables.keys import (
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, REQUESTS, SAVEPOINTS, PipelineTables
 from tidegate.pipelines.ledger.tables.quality import forget_examples
 from tidegate.pipelines.ledger.tables.table_log import has_leftovers, leave_newest
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, path_of, read_table
 from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.keys import KeySchema

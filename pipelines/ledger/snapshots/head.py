@@ -19,7 +19,7 @@ from tidegate.pipelines.ledger.tables.keys import key_schema
 from tidegate.pipelines.ledger.tables.newest import is_moved
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.delta_log import commit_info
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, path_of
 from tidegate.windowing.keys import KeySchema

@@ -15,7 +15,7 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot, SnapshotEntry, sn
 from tidegate.pipelines.ledger.snapshots.published_head import Head, readable_snapshot
 from tidegate.pipelines.ledger.snapshots.savepoint import origin_of
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 
 
 def fork_from(tables: PipelineTables, head: Head, target: Snapshot) -> int:

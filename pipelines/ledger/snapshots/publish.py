@@ -30,7 +30,7 @@ from tidegate.pipelines.ledger.tables.files import add_action, check_written, re
 from tidegate.pipelines.ledger.tables.keys import are_forgotten, key_columns
 from tidegate.pipelines.ledger.tables.late_rows import Departing, marks_of, read_departed, with_marks
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, Handles, PipelineTables
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 from tidegate.windowing.timestamps import timestamps_of

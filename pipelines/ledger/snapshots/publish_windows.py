@@ -38,7 +38,7 @@ from tidegate.pipelines.ledger.tables.files import (
 from tidegate.pipelines.ledger.tables.keys import are_forgotten
 from tidegate.pipelines.ledger.tables.pipeline_tables import FEED, Handles, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, stored_schema
 
 SHOWN = "tidegate_shown"

@@ -29,7 +29,7 @@ from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.damage import check_logs
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 
 
 def recover(tables: PipelineTables, publish_epoch: Callable[[Manifest], None] | None = None) -> Snapshot | None:

@@ -27,7 +27,7 @@ from tidegate.pipelines.ledger.tables.damage import check_logs, has_damaged_log
 from tidegate.pipelines.ledger.tables.files import check_written, copied
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, path_of
 from tidegate.windowing.time import Millis
 

@@ -36,7 +36,7 @@ from tidegate.pipelines.ledger.snapshots.table_copies import TableContent, conte
 from tidegate.pipelines.ledger.tables.commits import Outrun, create
 from tidegate.pipelines.ledger.tables.files import add_action, check_written, copied, with_footers
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, SAVEPOINTS, PipelineTables
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.delta_log import FOLDER as LOG
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, path_of
 from tidegate.windowing.time import Millis

@@ -23,7 +23,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.migrations import check_table, table_properties
 from tidegate.pipelines.ledger.tables.commits import commit_by
 from tidegate.pipelines.ledger.tables.newest import ends_at, is_moved, newest
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import Warehouse
 
 ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)

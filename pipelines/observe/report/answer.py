@@ -16,8 +16,8 @@ from pydantic import BaseModel
 
 from tidegate.extras import require
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
-from tidegate.pipelines.reasons.remedy import Remedy
-from tidegate.pipelines.reasons.rendering import fields as fields_of
+from tidegate.pipelines.remedy import Remedy
+from tidegate.pipelines.rendering import fields as fields_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,7 +19,7 @@ from tidegate.extras import missing_extra
 from tidegate.pipelines.errors import OTHER, USAGE, TidegateError
 from tidegate.pipelines.failures import in_words, is_of_store, is_system_failure, remedy_for, with_line, with_remedy
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
-from tidegate.pipelines.reasons.rendering import command, spelt_as
+from tidegate.pipelines.rendering import command, spelt_as
 from tidegate.pipelines.run.parent import end_with_parent
 from tidegate.pipelines.storage.credentials import masked
 

@@ -20,7 +20,7 @@ from tests.pipelines.correct.walks import operator
 from tests.remedies import remedy_of
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut
 from tidegate.pipelines.sources.delta.log import SourceLog

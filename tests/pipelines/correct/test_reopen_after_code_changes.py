@@ -19,7 +19,7 @@ from tidegate.pipelines import Pipeline
 from tidegate.pipelines.correct.recompute_plan import Selection
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reasons.remedy import Act
+from tidegate.pipelines.remedy import Act
 from tidegate.windowing import (
     CalendarEventTimeWindows,
     Count,

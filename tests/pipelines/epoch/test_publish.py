@@ -14,7 +14,7 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.snapshots.publish import publish, publish_table
 from tidegate.pipelines.ledger.tables.commits import Outrun
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
-from tidegate.pipelines.reasons.remedy import Act
+from tidegate.pipelines.remedy import Act
 
 
 def fired(by_hand: ByHand, parent: Snapshot | None = None) -> Manifest:

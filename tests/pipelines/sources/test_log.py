@@ -19,7 +19,7 @@ from tests.remedies import remedy_of
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.reasons.remedy import Act
+from tidegate.pipelines.remedy import Act
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.errors import IllegalArgument

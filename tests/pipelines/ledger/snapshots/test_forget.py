@@ -23,7 +23,7 @@ from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.keys import digest_of, key_of_texts
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.ledger.tables.quality import QualityRow
-from tidegate.pipelines.reasons.remedy import Act
+from tidegate.pipelines.remedy import Act
 
 pytestmark = pytest.mark.slow
 

@@ -33,7 +33,7 @@ from tidegate.pipelines.ledger.tables.commits import Outrun, commit
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
-from tidegate.pipelines.reasons.remedy import Act
+from tidegate.pipelines.remedy import Act
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 from tidegate.windowing import Accumulation, Count, Sum, TumblingEventTimeWindows, Windows

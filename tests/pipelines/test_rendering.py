@@ -15,8 +15,8 @@ import pytest
 from tidegate.pipelines.errors import Refused, RowsRewritten
 from tidegate.pipelines.project.cli import cli
 from tidegate.pipelines.project.project import Project
-from tidegate.pipelines.reasons.remedy import Act, Remedy
-from tidegate.pipelines.reasons.rendering import CALLS, command, fields, python, sentence, spelt_as, with_remedies
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import CALLS, command, fields, python, sentence, spelt_as, with_remedies
 
 DAY = 86_400_000
 TRACE = Remedy(Act.TRACE, "visits", key=("-5", "ann o"))

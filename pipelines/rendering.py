@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import NamedTuple, TypeAlias
 
-from tidegate.pipelines.reasons.remedy import Act, Remedy
+from tidegate.pipelines.remedy import Act, Remedy
 
 Spelling: TypeAlias = Callable[[Remedy], str]
 
