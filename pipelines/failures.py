@@ -72,9 +72,9 @@ _REMEDIES = (
     (
         re.compile(r"/latest/(?:api/token|meta-data)|169\.254\.|/v2/credentials|metadata\.google|CredentialsNotLoaded"),
         (
-            "No credentials for the object store were found, so this machine's role was tried: "
-            "docs/operations/object-stores.md lists where they may come from. Outside Airflow, `connection` in "
-            "tidegate.toml is ignored"
+            "No credentials for the object store were found, so this machine's role was tried. "
+            "Give them in [storage_options] of tidegate.toml, in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or as "
+            "AWS_PROFILE. Outside Airflow, `connection` in tidegate.toml is ignored"
         ),
     ),
     (
@@ -91,8 +91,8 @@ _REMEDIES = (
     (
         re.compile(r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidClientTokenId|401 Unauthorized"),
         (
-            "The store does not know the key, or the secret belongs to another key: docs/operations/object-stores.md "
-            "says which credentials count"
+            "The store does not know the key, or the secret belongs to another key. The first that are "
+            "found count: those of [storage_options], of AWS_ACCESS_KEY_ID, of AWS_PROFILE, of the platform"
         ),
     ),
     (
@@ -105,7 +105,10 @@ _REMEDIES = (
     ),
     (
         re.compile(r"AccessDenied|status code: 403|403 Forbidden|necessary privileges|AccountProblem"),
-        "The credentials don't allow this: docs/operations/object-stores.md lists the permissions that are needed",
+        (
+            "The credentials don't allow this. A run needs s3:ListBucket on the buckets, s3:GetObject on the source, "
+            "and s3:GetObject, s3:PutObject and s3:DeleteObject on the warehouse"
+        ),
     ),
     (
         re.compile(r"client error \(Connect\)|error sending request|dns error|tcp connect error"),

@@ -159,7 +159,7 @@ class Arrivals:
             if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:
                 raise Refused(
                     f"pipeline {pipeline.name!r}: {reason}, and rows are read without Spark here. Change that "
-                    "part of the pipeline: docs/guide/pipelines.md lists the SQL that needs no Spark"
+                    "part of the pipeline"
                 )
         source = OpenInput.open(LocalEngine.of(config), PipelineTables(warehouse_of(config), pipeline.name), pipeline)
         try:

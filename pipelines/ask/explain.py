@@ -37,7 +37,7 @@ from tidegate.windowing.time import show_length
 _CATCHUP = (
     "catchup = true lets Airflow backfill every interval since start. A stream takes over for good: from the first run "
     "of {name}__stream on, each later backfill run is refused (exit code 3). Use one of the two, or set catchup = "
-    "false: docs/guide/modes.md"
+    "false"
 )
 _BY_BACKFILL = (
     "a backfill has run, up to epoch {epoch}. The first run of a stream continues after that epoch and takes over "
@@ -106,7 +106,7 @@ class Explained(Answer):
         for name in self.of_panes:
             yield (
                 f"source {name} has a row for each pane of a window, and rows that retract panes: all of them count. "
-                'Read a copy of the final windows: docs/guide/consuming.md, "A second pipeline"'
+                "Read table windows of that pipeline with changes='correct' instead"
             )
         operator = explanation.operator
         yield f"{explanation.pipeline} uses the {operator.name} operator: {operator.reason}"

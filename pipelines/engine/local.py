@@ -218,7 +218,7 @@ def needs_spark(pipeline: Pipeline, source: str, choice: Choice) -> Refused:
     return Refused(
         f'pipeline {pipeline.name!r} can\'t read source {source} with engine = "local": {reason}, which '
         'needs Spark. Run it with --engine spark (engine = "spark" in tidegate.toml), or change that part of the '
-        "pipeline: docs/guide/pipelines.md lists the SQL that needs no Spark"
+        "pipeline"
     )
 
 

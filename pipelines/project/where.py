@@ -24,8 +24,8 @@ def meets(rows: pa.Table, where: str) -> pa.ChunkedArray:
         return pa.chunked_array([as_array(program.evaluate(each), each.num_rows) for each in batch], pa.bool_())
     except Unproven as error:
         raise UsageError(
-            f"{_reason(where, error)}. Give a condition of Spark SQL that needs no Spark (docs/guide/pipelines.md "
-            f"lists the operations), or use a query over the table; {columns}"
+            f"{_reason(where, error)}. Give a condition of Spark SQL that needs no Spark, such as "
+            f"clicks > 3 AND user = 'ann', or use a query over the table; {columns}"
         ) from error
     except (RowFailure, pa.ArrowInvalid) as error:
         raise UsageError(f"--where {where!r}: {error}. Give a condition that holds for every row; {columns}") from error

@@ -112,9 +112,7 @@ def check_correctable(pipeline: Pipeline, input_: Input, source: Source, choice:
     raise Refused(
         f"pipeline {pipeline.name!r} can't correct changes of source {input_.source.table}: "
         f"{choice.files_by_spark or choice.sql_by_spark}, and only rows that the tasks read can be compared. Change "
-        "that "
-        "(docs/guide/pipelines.md lists the SQL that the tasks evaluate), or give the source changes='refuse' or "
-        "changes='ignore'"
+        "that, or give the source changes='refuse' or changes='ignore'"
     )
 
 

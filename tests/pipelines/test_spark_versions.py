@@ -128,8 +128,8 @@ def test_too_old_a_spark_is_refused_before_anything_starts(
     with pytest.raises(UsageError) as refused:
         act(tmp_path)
     assert str(refused.value) == (
-        "pyspark 3.5.9 is too old: Tidegate needs Spark 4.0 or newer. Install a pair of versions from "
-        "docs/operations/versions.md, such as `pip install pyspark==4.2.0 delta-spark==4.4.0`"
+        "pyspark 3.5.9 is too old: Tidegate needs Spark 4.0 or newer. Install a matching pair, such "
+        "as `pip install pyspark==4.2.0 delta-spark==4.4.0`"
     )
     assert Pair("4.2.0", "4.4.0") in PAIRS, "the pair that the message names is tested"
 

@@ -256,7 +256,7 @@ def answering(status: int, code: str, message: str) -> Iterator[Warehouse]:
 @pytest.mark.parametrize(
     ("answer", "kind", "message"),
     [
-        ((403, "AccessDenied", "Access Denied"), StoreFailed, "docs/operations/object-stores.md lists the permissions"),
+        ((403, "AccessDenied", "Access Denied"), StoreFailed, "s3:PutObject and s3:DeleteObject on the warehouse"),
         ((404, "NoSuchBucket", "none"), BucketMissing, "there is no bucket 'lake', which s3://lake/here"),
     ],
 )

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tidegate.pipelines.engine.spark.connect import without_remote
-from tidegate.pipelines.engine.spark.versions import check_spark, delta_coordinates
+from tidegate.pipelines.engine.spark.versions import MATCHING_PAIR, check_spark, delta_coordinates
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.remedy import Act, Remedy
 
@@ -83,7 +83,7 @@ def resolve_jars() -> list[Path]:
         raise UsageError(
             f"Delta's jars ({coordinates}) can't be resolved: {_reason(resolver.stderr)}. Setting up needs access to "
             f"Maven Central once; or put the jars into {folder} yourself. If Delta {delta} has no jars for Spark "
-            f"{spark}, install matching versions of pyspark and delta-spark: see docs/operations/versions.md"
+            f"{spark}, install a matching pair, such as `{MATCHING_PAIR}`"
         )
     ours = ivy / "ours"
     ours.mkdir()

@@ -25,6 +25,8 @@ _OLDEST_SPARK = (4, 0)
 _FIRST_DELTA_BY_SPARK = (4, 1)
 """First Delta version with separate jars for each Spark version; earlier jars are for Spark 4.0."""
 _SCALA = "2.13"
+MATCHING_PAIR = "pip install pyspark==4.2.0 delta-spark==4.4.0"
+"""Command that installs a tested pair of versions."""
 
 _SEED = 42
 """Seed of the hash by which Spark partitions rows."""
@@ -41,8 +43,8 @@ def check_spark() -> str:
     if _numbers(spark) < _OLDEST_SPARK:
         oldest = ".".join(map(str, _OLDEST_SPARK))
         raise UsageError(
-            f"pyspark {spark} is too old: Tidegate needs Spark {oldest} or newer. Install a pair of versions from "
-            "docs/operations/versions.md, such as `pip install pyspark==4.2.0 delta-spark==4.4.0`"
+            f"pyspark {spark} is too old: Tidegate needs Spark {oldest} or newer. Install a matching pair, such "
+            f"as `{MATCHING_PAIR}`"
         )
     return spark
 
