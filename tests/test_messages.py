@@ -52,7 +52,11 @@ def test_no_help_names_a_page_of_the_documentation(name: tuple[str, ...]) -> Non
 
 
 def test_a_page_in_a_message_is_found() -> None:
-    code = (
-        '"""See docs/a.md."""\ndef f():\n    """See docs/b.md."""\n    raise E(f"{x}: docs/guide/modes.md says why")\n'
-    )
+    code = '"""See docs/a.md."""\ndef f():\n    """See docs/b.md."""\n    raise E(f"{x}: docs/guide/c.md says why")\n'
     assert pages_in(code) == [": docs/guide/c.md says why"]
+
+
+@pytest.mark.parametrize("file", PRODUCT, ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_message_counts_with_a_plural(file: Path) -> None:
+    found = [text for text in texts(file.read_text()) if re.search(r"[a-z]\((e?s)\)(?!\w)", text)]
+    assert found == [], "write count_of(number, noun)"

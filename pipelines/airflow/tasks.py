@@ -169,8 +169,9 @@ class StaleNote:
         # Runs are dated by the starts of their intervals, and Airflow treats both dates as inclusive.
         first, last, end = (datetime.fromtimestamp(millis / 1000, UTC).isoformat() for millis in moments)
         return (
-            f"results of {len(stale)} later interval(s), from {first} to {end}, are stale: they are based on windows "
-            f"that this run replaced. Rerun them with: airflow tasks clear {self.prefix}{self.pipeline}__backfill "
+            f"the results of {len(stale)} of the later intervals, from {first} to {end}, are stale: they are based on "
+            "windows that this run replaced. Rerun them with: "
+            f"airflow tasks clear {self.prefix}{self.pipeline}__backfill "
             f"--task-regex windows --downstream --start-date {first} --end-date {last} --yes"
         )
 

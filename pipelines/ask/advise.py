@@ -17,6 +17,7 @@ from tidegate.pipelines.ask.arrivals import Arrivals, Int64s
 from tidegate.pipelines.ask.lateness import Figures, Lateness, Setting
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.storage.artifacts import page_name
@@ -130,7 +131,7 @@ class Advice(Answer):
     def shown(self) -> Iterator[Shown]:
         yield f"{self.rows:,} rows of {self.commits:,} commits, read without a run"
         if self.changed:
-            yield f"{self.changed} commit(s) that changed rows are left out"
+            yield f"{count_of(self.changed, 'commit')} with changed rows left out"
         for varied in dict.fromkeys(advised.varied for advised in self.curve[1:]):
             points = self.points(varied)
             names = _varying(points)

@@ -19,6 +19,7 @@ from tidegate.pipelines.correct.correct import are_equal
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.row_sets import distinct, surplus
 from tidegate.pipelines.errors import Refused, UsageError
@@ -369,9 +370,9 @@ class _Reasons:
         """Return the reason why a window differs."""
         first, other = self.ours.manifest.pipeline, self.theirs.manifest.pipeline
         if number > 0:
-            return f"{number} row(s) that were late in {first}, and are not in {other}"
+            return f"{count_of(number, 'row')} late in {first} but not in {other}"
         if number < 0:
-            return f"{-number} row(s) that are late in {other}"
+            return f"{count_of(-number, 'row')} late in {other} but not in {first}"
         end = window[-1]
         if in_first and not in_other and not self.theirs.has_passed(end):
             return f"not fired yet in {other}, whose watermark is before its end"

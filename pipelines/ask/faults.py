@@ -21,6 +21,7 @@ from tidegate.pipelines.ask.history import History, NoHistory, Rows, late_rows_o
 from tidegate.pipelines.ask.lives import BASE, STEP, TIME, Bounds, Life
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition import state as state_table
+from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.ledger.manifest import Manifest, is_on, line_after
 from tidegate.pipelines.ledger.snapshots.compatibility import left_behind, migration_of
 from tidegate.pipelines.ledger.snapshots.head import (
@@ -261,7 +262,8 @@ class _Compared:
             expected, found = +(expected - old), +(found - old)
         for time in sorted({*expected, *found}):
             if expected[time] != found[time]:
-                fault = Fault("late", None, self.key, time, f"{expected[time]} row(s)", f"{found[time]} row(s)")
+                counts = count_of(expected[time], "row"), count_of(found[time], "row")
+                fault = Fault("late", None, self.key, time, *counts)
                 self._add(fault, (time, time), *(row["epoch"] for row in published if row[TIME] == time))
 
     def _add(self, fault: Fault, bounds: Bounds, *published: int) -> bool:
@@ -432,7 +434,9 @@ def faults_of_epochs(epoch_rows: pa.Table, late_rows: pa.Table, erased: bool) ->
             yield Fault("epoch", row["epoch"], {}, None, f"events_in {parts}", f"events_in {row['events_in']}")
         found = int(counted.get(row["epoch"], 0)) + gone.get(row["epoch"], 0)
         if not erased and row["kind"] != "change" and found != row["late"]:
-            yield Fault("late", row["epoch"], {}, None, f"{row['late']} row(s) in table late", f"{found} row(s)")
+            yield Fault(
+                "late", row["epoch"], {}, None, f"{count_of(row['late'], 'row')} in table late", count_of(found, "row")
+            )
 
 
 def faults_of_manifests(

@@ -18,6 +18,7 @@ from tidegate.pipelines.ask.history import History, Rows, late_rows_of, read_his
 from tidegate.pipelines.ask.lives import BASE, EMITTING, PART, PLACE, STEP, TIME, Event, Life
 from tidegate.pipelines.definition import late, results
 from tidegate.pipelines.definition.config import Config
+from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import are_in, key_columns, key_of_texts, named_key, rows_of_key
@@ -252,7 +253,7 @@ def _trace(config: Config, pipeline: str, key: tuple[str, ...], window: Millis |
     history = read_history(config, pipeline)
     names, schema = history.manifest.schemas.key, history.source.bound.key
     if len(key) != len(names):
-        raise UsageError(f"KEY: the key has {len(names)} column(s), {', '.join(names)}")
+        raise UsageError(f"KEY: the key has {count_of(len(names), 'column')}, {', '.join(names)}")
     value = key_of_texts(schema, key) if names else ()
     named = {name: part.as_py() for name, part in zip(schema.names, value, strict=True)}
     panes, late_rows = _published(history, key), _late(history, key)
@@ -376,7 +377,7 @@ def _reason(event: Event, kind: str, lateness: Millis, timers: tuple[Millis, ...
     if event.what == "in":
         return "on time" if event.end is None or event.end - 1 > event.watermark else "its window was still open"
     if event.what == "merged":
-        return f"it touches {len(event.merged)} window(s)" + _set(timers)
+        return f"it touches {count_of(len(event.merged), 'window')}" + _set(timers)
     if event.what == "fired":
         return f"the watermark reached {watermark}"
     if event.what == "fired late":

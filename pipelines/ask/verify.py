@@ -29,6 +29,7 @@ from tidegate.pipelines.ask.history import read_history
 from tidegate.pipelines.definition import epochs, late, results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FIRST_TIME
+from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.errors import QualityFailed, Refused
 from tidegate.pipelines.ledger.manifest import Manifest, is_on, of_line
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, list_snapshots, read_snapshot
@@ -103,7 +104,7 @@ class Verified(Answer):
         if self.success:
             return self
         kinds = ", ".join(sorted({fault.kind for fault in self.faults}))
-        raise QualityFailed(f"{self.pipeline}, epoch {self.epoch}: {len(self.faults)} difference(s): {kinds}")
+        raise QualityFailed(f"{self.pipeline}, epoch {self.epoch}: {count_of(len(self.faults), 'difference')}: {kinds}")
 
     def to_dict(self) -> dict[str, Any]:
         # In a class with slots, this is the only way to call the base class's method.

@@ -23,6 +23,7 @@ from tidegate.pipelines.correct.recompute_plan import check_reopenable
 from tidegate.pipelines.definition import late, rejects, results
 from tidegate.pipelines.definition.config import Config, PipelineEntry
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.host import system_clock
@@ -124,7 +125,7 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
     manifest, now = snapshot.manifest, system_clock()
     names = tuple(manifest.schemas.key)
     if key and len(key) != len(names):
-        raise UsageError(f"--key: the key has {len(names)} column(s), {', '.join(names)}")
+        raise UsageError(f"--key: the key has {count_of(len(names), 'column')}, {', '.join(names)}")
     value = load_pipeline(config, pipeline)
     compute = value.compute
     lateness = compute.lateness if isinstance(compute, Windows) else 0

@@ -17,6 +17,15 @@ _OTHER_MEANING = "%#?[]^|\\"
 """
 
 
+def count_of(number: int, noun: str) -> str:
+    """Return a number with a noun.
+
+    >>> count_of(1, "row"), count_of(2, "row")
+    ('1 row', '2 rows')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def listed(names: Collection[str], most: int = 12) -> str:
     """Return names for a message, separated by commas; if there are many, the first ones and how many more."""
     first = ", ".join(islice(names, most))

@@ -23,6 +23,7 @@ import pyarrow as pa
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION
 from tidegate.pipelines.definition.far_times import MICROS
+from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import OpenPart
@@ -129,7 +130,7 @@ def _measure_by_spark(engine: Engine, files: FileSlice, with_rejects: bool, meas
         total = sum(seen[place] for place in of_table)
         if with_rejects and of_table and None not in expected and sum(filter(None, expected)) != total:
             raise Refused(
-                f"source table {table.name}: {total} rows were read from {len(of_table)} file(s) that have "
+                f"source table {table.name}: {total} rows were read from {count_of(len(of_table), 'file')} with "
                 f"{sum(filter(None, expected))} according to the log; the first is {parts[of_table[0]].path}. "
                 "Nothing was committed. A file was replaced, or the statistics in the log are wrong: restore the "
                 "committed files"

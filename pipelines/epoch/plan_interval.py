@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder, SeenEvents, restored_times
 from tidegate.pipelines.epoch.file_measure import SliceCounts
 from tidegate.pipelines.epoch.file_slices import of_added, of_interval, of_version
@@ -106,8 +107,8 @@ def plan_hand_over(basis: Basis) -> EpochPlan:
     if manifest.stale:
         first = min(manifest.stale, key=lambda interval: interval.start)
         raise Refused(
-            f"pipeline {pipeline.name!r} has {len(manifest.stale)} interval(s) that a correction left stale: they "
-            "have to run again before a stream starts",
+            f"pipeline {pipeline.name!r} has {count_of(len(manifest.stale), 'interval')} that a correction left stale, "
+            "to run again before a stream starts",
             Remedy(Act.RERUN_STALE, pipeline.name, start=first.start, end=first.end),
         )
     clock = manifest.processing_time

@@ -18,7 +18,7 @@ from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.counters import RETRACTED
 from tidegate.pipelines.definition.load import load_pipeline
-from tidegate.pipelines.definition.names import listed
+from tidegate.pipelines.definition.names import count_of, listed
 from tidegate.pipelines.definition.row_sets import comparable, distinct
 from tidegate.pipelines.engine.choose import require_engine
 from tidegate.pipelines.errors import LeaseHeld, UsageError
@@ -168,7 +168,7 @@ def late_reopen(
 ) -> Reopened:
     value = load_pipeline(config, pipeline)
     if selection.key and len(selection.key) != len(value.key):
-        raise UsageError(f"--key: the key has {len(value.key)} column(s), {', '.join(value.key)}")
+        raise UsageError(f"--key: the key has {count_of(len(value.key), 'column')}, {', '.join(value.key)}")
     check_reopenable(value)
     head = require_snapshot(PipelineTables.of(config, pipeline))
     if selection.key:

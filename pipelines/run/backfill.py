@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tidegate.pipelines.correct.corrections import correct_since, first_changed, has_changes
+from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.epoch.open_input import OpenInput
@@ -111,7 +112,7 @@ def end_of_input(driver: Driver) -> Manifest | None:
         raise Refused(f"pipeline {name!r} is a stream at epoch {head.manifest.epoch}", Remedy(Act.END_INPUT, name))
     if (again := rerun_stale(driver)) is not None:
         raise Refused(
-            f"pipeline {name!r} has {len(head.manifest.stale)} interval(s) that a correction left stale: they have to "
+            f"pipeline {name!r} has {count_of(len(head.manifest.stale), 'interval')} that a correction left stale, to "
             "run again before its input ends",
             again,
         )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused, UsageError
@@ -43,7 +44,7 @@ class NewPosition:
     begin: Begin | None
 
     def __str__(self) -> str:
-        left = f", and {self.before.files} file(s) of the next" if self.before.files else ""
+        left = f", and {count_of(self.before.files, 'file')} of the next" if self.before.files else ""
         was = f"source {self.table!r} was read up to version {self.before.version}{left}"
         if self.begin is None:
             return (

@@ -72,7 +72,7 @@ def test_a_date_without_a_zone_is_utc(tmp_path: Path) -> None:
         (ENTRY + "retain_days = 1.5", "pipelines.hours.retain_days: give a whole number (given 1.5)"),
         (ENTRY + 'tags = "a"', 'pipelines.hours.tags: give a list, such as ["a", "b"] (given \'a\')'),
         (ENTRY + "stream_mode = 'x'", "pipelines.hours.stream_mode: give 'available-now' or 'continuous' (given 'x')"),
-        (ENTRY + "schedule = 'every day'", "pipelines.hours.schedule: 2 field(s): give a cron expression"),
+        (ENTRY + "schedule = 'every day'", "pipelines.hours.schedule: 2 fields: give a cron expression"),
         (ENTRY + "stream_schedule = '*/15 25 * * *'", "pipelines.hours.stream_schedule: '25' is not a valid hour"),
         (ENTRY + "full_check_schedule = '0 4 32 * *'", "pipelines.hours.full_check_schedule: '32' is not a valid day"),
         (ENTRY + "reopen_schedule = '0 4 * foo *'", "pipelines.hours.reopen_schedule: 'foo' is not a valid month"),

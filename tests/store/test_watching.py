@@ -92,7 +92,7 @@ def test_the_test_of_a_connection_writes_reads_and_leaves_nothing(
     hook = connect(monkeypatch, server, extra={"warehouse": f"s3://{bucket}/wh/"})
     assert hook.test_connection() == (
         True,
-        f"s3://{bucket}/wh can be read and written to; it has 0 folder(s) of pipelines and tables",
+        f"s3://{bucket}/wh can be read and written to; it has 0 folders of tables",
     )
     files, _ = hook.get_conn().objects(f"s3://{bucket}")
     assert set(files.below("")) == {"wh/_tidegate/store.json"}, "the probe of conditional writes is noted"

@@ -46,7 +46,7 @@ def check_cron(value: str) -> str:
         return value
     fields = value.split()
     if len(fields) not in (5, 6):
-        raise ValueError(f"{len(fields)} field(s): {_NO_CRON}")
+        raise ValueError(f"{len(fields)} {'field' if len(fields) == 1 else 'fields'}: {_NO_CRON}")
     for text, (name, low, high, words) in zip(fields, _FIELDS, strict=False):
         for item in text.lower().split(","):
             match = _ITEM.fullmatch(item)

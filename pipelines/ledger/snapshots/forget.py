@@ -140,7 +140,7 @@ def _check_key_columns(tables: PipelineTables, pipeline: Pipeline, head: Snapsho
         if not key and len(read_table(tables.warehouse, handle, ["epoch"])):
             derived = ", ".join(sorted(pipeline.derived_key)) or "of this pipeline"
             raise Refused(
-                f"table {tables.path(table)} holds source rows without the derived key column(s) {derived}, so "
+                f"table {tables.path(table)} holds source rows without the derived key columns {derived}, so "
                 "tidegate can't find the key: nothing was erased. Restore a snapshot from before them, or use a key of "
                 "source columns",
                 Remedy(Act.PRUNE_LATE, tables.pipeline),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def probe_warehouse(warehouse: Warehouse) -> str:
         _write_read_and_remove(warehouse)
         check_conditional_writes(warehouse)
     names = [name for name in warehouse.folders(warehouse.uri) if not name.startswith("_")]
-    return f"{warehouse.uri} can be read and written to; it has {len(names)} folder(s) of pipelines and tables"
+    return f"{warehouse.uri} can be read and written to; it has {count_of(len(names), 'folder')} of tables"
 
 
 def _write_read_and_remove(warehouse: Warehouse) -> None:

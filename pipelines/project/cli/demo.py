@@ -22,6 +22,7 @@ from tidegate.pipelines.definition.config import FILE_NAME, Config, load_config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.config.settings import EngineName
 from tidegate.pipelines.definition.counters import fired
+from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.examples.flights.source import DAYS, FIRST_DAY, load_flights
 from tidegate.pipelines.project.cli.demo_changes import (
@@ -78,7 +79,7 @@ def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
         _set_up(screen)
     config = _make_project(folder, screen.engine or "spark")
     console = screen.console
-    about = f": {days} day(s) of flights from New York, from {FIRST_DAY}, in {config.root}"
+    about = f": {count_of(days, 'day')} of flights from New York, from {FIRST_DAY}, in {config.root}"
     console.print(Text.assemble(("Tidegate demo", "bold"), about))
     airflow = EmbeddedAirflow(
         home=config.root / "airflow",

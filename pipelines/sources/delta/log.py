@@ -19,6 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.errors import Refused
@@ -390,7 +391,7 @@ class SourceLog:
         sizes = self.warehouse.sizes(self.path, [file.path for file in files])
         if gone := [path for path, size in sizes.items() if size is None]:
             raise kind(
-                f"source table {self.path}: {len(gone)} file(s) of version {version} are missing ({gone[0]}): {why}",
+                f"source table {self.path}: version {version} lacks {count_of(len(gone), 'file')} ({gone[0]}): {why}",
                 *remedies,
             )
 

@@ -81,7 +81,7 @@ def test_a_comparison_says_which_windows_differ_by_how_much_and_why(lake: Lake) 
     comparison = project.compare("hours", "wide")
     assert (comparison.since, comparison.settings) == (0, {"allowed_lateness": (0, 7_200_000)})
     assert (comparison.changed, comparison.added, comparison.missing, comparison.equal) == (1, 0, 0, 4)
-    assert compared(project) == {("ann", 5): (4, 20, 16, 1, "1 row(s) that were late in hours")}
+    assert compared(project) == {("ann", 5): (4, 20, 16, 1, "1 row late in hours but not in wide")}
     assert comparison.read == {"events": (2, 2)}
     assert "4 -&gt; 20" in comparison._repr_html_()
     assert "allowed_lateness is 2 h in wide, and 0 ms in hours" in str(comparison)
@@ -147,7 +147,7 @@ def test_windows_that_only_one_pipeline_has_are_compared_too(lake: Lake) -> None
     lake.append(("ann", at("03:00"), 16), ("bob", at("08:30"), 4))
     stream(project)
     assert compared(project) == {
-        ("ann", 3): (16, None, None, -1, "1 row(s) that are late in wide"),
+        ("ann", 3): (16, None, None, -1, "1 row late in wide but not in hours"),
         ("ann", 4): (8, None, None, 0, "not fired yet in wide"),
         ("ann", 5): (4, None, None, 0, "not fired yet in wide"),
         ("bob", 5): (4, None, None, 0, "not fired yet in wide"),

@@ -77,7 +77,7 @@ USAGE: list[tuple[str, str, str]] = [
     ("stream sessions --interval often", "--interval", ""),
     ("late reopen sessions --start soon", "--start", ""),
     ("late reopen sessions --start 2024-03-02 --end 2024-03-01", "--end is not after --start", ""),
-    ("late reopen sessions --key ann --key bob", "the key has 1 column(s), user", ""),
+    ("late reopen sessions --key ann --key bob", "the key has 1 column, user", ""),
     ("late reopen sessions --ask-stream", "reopen_schedule", ""),
     ("results sessions --limit -1", "--limit", ""),
     ("runs sessions --limit -1", "--limit", ""),

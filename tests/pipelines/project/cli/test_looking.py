@@ -163,7 +163,7 @@ def test_why_of_one_key_tells_its_windows_and_what_fired_last(project: Project) 
     assert [window["key"] for window in told["windows"]] == [{"user": "ann"}]
     assert told["last_fired"] == "2024-03-01T10:00:00Z to 2024-03-01T10:30:00Z, pane 0 (on_time), in epoch 1"
     assert project.data("why", "sessions", "--key", "nobody")["windows"] == []
-    project.says(2, "the key has 1 column(s), user", "why", "sessions", "--key", "ann", "--key", "JFK")
+    project.says(2, "the key has 1 column, user", "why", "sessions", "--key", "ann", "--key", "JFK")
 
 
 @pytest.mark.parametrize("command", [("why", "sessions"), ("late", "reopen", "sessions")], ids=" ".join)
