@@ -16,6 +16,7 @@ from tests.recovery.walks import FORGOTTEN, NOW, Walk
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines.definition import windows
 from tidegate.pipelines.definition.config import WindowsTable
+from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots import lineages, recovery
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots
 from tidegate.pipelines.ledger.snapshots.publish_windows import make_windows
@@ -23,6 +24,7 @@ from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.snapshots.retention import prune
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.table_log import TableLog
+from tidegate.pipelines.remedy import Act
 
 pytestmark = pytest.mark.recovery
 
@@ -113,6 +115,15 @@ class WindowsWalk(Walk):
         else:
             compact(tables, windows.NAME)
 
+    def _way_on(self, refused: Refused) -> Callable[[], None]:
+        if Act.BUILD_WINDOWS in {way.act for way in refused.remedies}:
+            self.told.append("(build windows)")
+            return self._build_windows
+        return super()._way_on(refused)
+
+    def _build_windows(self) -> None:
+        make_windows(self.by_hand.tables, self.by_hand.pipeline.key, WindowsTable(partition_by="day"))
+
     def _forget(self) -> None:
         super()._forget()
         tables = self.by_hand.tables
@@ -125,7 +136,7 @@ class WindowsWalk(Walk):
     def check(self) -> None:
         tables = self.by_hand.tables
         if not tables.warehouse.exists(tables.path(windows.NAME)):
-            make_windows(tables, self.by_hand.pipeline.key, WindowsTable(partition_by="day"))
+            self._build_windows()
         recover(tables)
         check_windows(tables)
         super().check()

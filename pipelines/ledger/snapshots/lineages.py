@@ -25,8 +25,6 @@ def fork_from(tables: PipelineTables, head: Head, target: Snapshot) -> int:
         Refused: the newest manifest can't be read, and nothing else tells where the lineages fork.
     """
     then = target.manifest
-    if not is_made_here(tables, head, target):
-        return 0
     shared = fork_of(head.line, then.line)
     theirs = _run_ids(tables, target)
     same = {epoch: run == head.run_ids[epoch] for epoch, run in theirs.items() if epoch in head.run_ids}
@@ -49,8 +47,6 @@ def returning_manifests(tables: PipelineTables, head: Head, target: Snapshot, fo
         Refused: the snapshot of such an epoch is no longer retained.
     """
     then = target.manifest
-    if not is_made_here(tables, head, target):
-        return []
     wanted = [epoch for first, last in then.line for epoch in range(first, last + 1) if epoch > fork]
     theirs = _run_ids(tables, target)
     entries = {
@@ -73,12 +69,22 @@ def returning_manifests(tables: PipelineTables, head: Head, target: Snapshot, fo
     return [manifests[epoch] for epoch in wanted]
 
 
-def is_made_here(tables: PipelineTables, head: Head, target: Snapshot) -> bool:
-    """Return True if this pipeline created the snapshot in this warehouse, or in the one that this is a copy of."""
-    then = target.manifest
-    if target.path == tables.path(state.NAME) or head.run_ids.get(then.epoch) == then.run_id:
-        return True
-    return origin_of(tables.warehouse, target).table_id == str(tables.newest(state.NAME).metadata().id)
+def check_made_here(tables: PipelineTables, head: Head, target: Snapshot) -> None:
+    """Refuse a savepoint whose results these tables never had: restoring it would remove all that they have.
+
+    Raises:
+        Refused: another pipeline made the savepoint, or this one before it was restarted.
+    """
+    if target.path == tables.path(state.NAME) or head.run_ids.get(target.manifest.epoch) == target.manifest.run_id:
+        return
+    ours = {} if state.NAME in tables.missing else {str(tables.newest(state.NAME).metadata().id)}
+    if origin_of(tables.warehouse, target).table_id not in ours:
+        raise Refused(
+            f"savepoint {target.path} was created before a restart, or for other tables: those of {tables.pipeline} "
+            f"don't have its results, and would lose the results of {head.epoch} epochs. Without its tables, it can be "
+            "restored only after a restart",
+            *tables.remedies(results.NAME),
+        )
 
 
 def restorable(tables: PipelineTables, entries: Collection[SnapshotEntry]) -> dict[int, bool]:

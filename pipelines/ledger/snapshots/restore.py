@@ -18,6 +18,7 @@ from tidegate.pipelines.ledger.snapshots import recovery
 from tidegate.pipelines.ledger.snapshots.commit import StateFiles, commit_epoch, remaining
 from tidegate.pipelines.ledger.snapshots.foreign_changes import check_unchanged
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, kept_of, newest_epochs
+from tidegate.pipelines.ledger.snapshots.lineages import check_made_here
 from tidegate.pipelines.ledger.snapshots.publish import publish
 from tidegate.pipelines.ledger.snapshots.published_head import Head
 from tidegate.pipelines.ledger.snapshots.restore_manifest import Turn, restored_epoch
@@ -35,16 +36,15 @@ from tidegate.windowing.time import Millis
 def restore(tables: PipelineTables, target: Snapshot, now: Millis, keep_stale: bool = False) -> Manifest:
     """Make an older snapshot the head. Return the manifest of the restore. The caller holds the lease.
 
-    A savepoint that was made elsewhere restores its state, not its results: the rows in the tables are removed. For a
-    savepoint, missing tables of a pipeline without any are created, and a table state that is missing or can't be
-    opened is created again. If table state was rolled back, or the log of a table lost its end, the restore starts from
-    the newest epoch that any table has. If the target is already the head, the restore does nothing and returns the
-    target's manifest. A savepoint of the head replaces state that can't be read. With `keep_stale`, the rows published
-    since the snapshot become stale instead of being removed.
+    A pipeline without tables begins with the state of a savepoint, and has none of the results before it. A table
+    state that is missing or can't be opened is created again for a savepoint. If table state was rolled back, or the
+    log of a table lost its end, the restore starts from the newest epoch that any table has. If the target is already
+    the head, the restore does nothing and returns the target's manifest. A savepoint of the head replaces state that
+    can't be read. With `keep_stale`, the rows published since the snapshot become stale instead of being removed.
 
     Raises:
-        Refused: results that belong to the snapshot are lost, somebody changed a published table, or another driver has
-            committed.
+        Refused: results that belong to the snapshot are lost or were never in these tables, somebody changed a
+            published table, or another driver has committed.
     """
     is_savepoint = target.path != tables.path(state.NAME)
     if is_savepoint:
@@ -55,6 +55,8 @@ def restore(tables: PipelineTables, target: Snapshot, now: Millis, keep_stale: b
     handle = tables.open(state.NAME) if tables.exist else None
     _check_listed(tables, target)
     head = Head.of(tables)
+    if head is not None:
+        check_made_here(tables, head, target)
     _make_missing(tables, head, target)
     handle = handle or tables.open(state.NAME)
     for table in PUBLISHED:

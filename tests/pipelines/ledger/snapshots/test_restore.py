@@ -8,19 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake import at, hourly_pipeline
+from tests.lake import EVENTS, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
+from tidegate.pipelines.definition import state
+from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.errors import FilesMissing, Refused, UsageError
 from tidegate.pipelines.ledger.manifest import Manifest, fork_of, line_after
 from tidegate.pipelines.ledger.snapshots import lineages
 from tidegate.pipelines.ledger.snapshots import restore as step
+from tidegate.pipelines.ledger.snapshots.compatibility import ready
 from tidegate.pipelines.ledger.snapshots.publish import publish, publish_table
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
 from tidegate.pipelines.ledger.snapshots.stages import NewEpoch, Published, Withdrawn
+from tidegate.pipelines.ledger.tables.damage import remove_tables
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
-from tidegate.windowing import Max, Sum, TumblingEventTimeWindows, Windows
+from tidegate.windowing import Aggregate, Max, Sum, TumblingEventTimeWindows, Windows
 
 NOW = 1_800_000_000_000
 
@@ -257,29 +261,49 @@ def test_a_savepoint_starts_the_pipeline_in_a_warehouse_that_has_nothing_of_it(b
     assert manifest.positions == by_hand.head().manifest.positions
 
 
-def test_a_savepoint_from_elsewhere_takes_the_place_of_what_is_here(by_hand: ByHand, tmp_path: Path) -> None:
+def test_a_savepoint_of_other_tables_removes_no_result(by_hand: ByHand, tmp_path: Path) -> None:
     by_hand.hours(8, 9)
     create_savepoint(by_hand.tables, by_hand.head(), "moving", NOW)
     elsewhere = copied(by_hand, tmp_path / "elsewhere", "moving")
     elsewhere.hours(1, 2)
+    with pytest.raises(Refused, match=r"would lose the results of 2 epochs.*restore sessions --restart"):
+        back_to(elsewhere, "savepoint:moving")
+    assert (open_sessions(elsewhere), sessions(elsewhere)) == ([2], {1: False})
+    remove_tables(elsewhere.tables)
     manifest = back_to(elsewhere, "savepoint:moving")
-    assert (manifest.epoch, manifest.parent) == (3, 2), "equal numbers of two warehouses are not one epoch"
-    assert (open_sessions(elsewhere), sessions(elsewhere)) == ([9], {})
+    assert (manifest.epoch, manifest.parent) == (3, 2)
     elsewhere.hours(10, 11)
     assert sessions(elsewhere) == {9: False, 10: False}
 
 
-def test_a_savepoint_with_state_that_the_table_can_not_hold_is_refused(by_hand: ByHand, tmp_path: Path) -> None:
-    by_hand.pipeline = hourly_pipeline(name="sessions", compute=SPREAD)
+def test_a_savepoint_from_before_a_restart_removes_no_result(by_hand: ByHand) -> None:
+    by_hand.hours(8, 9)
+    create_savepoint(by_hand.tables, by_hand.head(), "before", NOW)
+    remove_tables(by_hand.tables)
+    by_hand.hours(8, 9, 10)
+    with pytest.raises(Refused, match="before a restart"):
+        back_to(by_hand, "savepoint:before")
+    assert sessions(by_hand) == {8: False, 9: False}
+
+
+def test_a_savepoint_with_state_that_the_table_can_not_hold_is_refused(by_hand: ByHand) -> None:
+    """Table state was created again from a savepoint of older code; the epochs after it are still there as stale."""
+    older, newer = (
+        hourly_pipeline(name="sessions", compute=_hourly(**aggregate))
+        for aggregate in ({"total": Sum("value")}, {"total": Sum("value"), "most": Max("value")})
+    )
+    by_hand.pipeline = older
     by_hand.hours(8)
-    create_savepoint(by_hand.tables, by_hand.head(), "moving", NOW)
-    elsewhere = copied(by_hand, tmp_path / "elsewhere", "moving")
-    elsewhere.hours(1)
+    create_savepoint(by_hand.tables, by_hand.head(), "before", NOW)
+    by_hand.pipeline = newer
+    ready(by_hand.tables, bind(newer, EVENTS, EVENTS), by_hand.head())
+    by_hand.hours(9)
+    create_savepoint(by_hand.tables, by_hand.head(), "after", NOW)
+    shutil.rmtree(by_hand.tables.path(state.NAME))
+    back_to(by_hand, "savepoint:before", keep_stale=True)
     with pytest.raises(Refused, match=r"does not have: acc_most.*another warehouse"):
-        back_to(elsewhere, "savepoint:moving")
-    assert open_sessions(elsewhere) == [1]
+        back_to(by_hand, "savepoint:after")
 
 
-SPREAD = Windows(
-    TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate={"total": Sum("value"), "most": Max("value")}
-)
+def _hourly(**aggregate: Aggregate) -> Windows:
+    return Windows(TumblingEventTimeWindows.of(timedelta(hours=1)), aggregate=aggregate)
