@@ -85,7 +85,10 @@ ASSIGNERS = [
     CalendarEventTimeWindows.days("America/New_York"),
 ]
 WHERE = [None, None, "amount > 0 OR amount IS NULL", "part <> 1"]
-CHANGING = ["aggregates", "lateness", "bound", "parallelism", "where", "by", "idle", "assigner"]
+CHANGING = [
+    *["aggregates", "lateness", "bound", "parallelism", "where", "by", "idle", "assigner"],
+    *["null_keys", "not_before"],
+]
 """What the code of a drawn life may change."""
 COLUMNS = pa.schema(
     [
@@ -150,9 +153,9 @@ class Drawn(Life):
         self.kind, self.users = self.draw.choice(KEYS_OF)
         self.fixed: dict[str, Any] = {
             "key": self.key,
-            "null_keys": self.draw.choice(["reject", "keep"]),
             "source": DeltaSource("events", timestamp="at", changes=self.draw.choice(["correct", "correct", "ignore"])),
         }
+        self.null_keys, self.not_before = self.draw.choice(["reject", "keep"]), None
         self.where, self.by, self.idle = self.draw.choice(WHERE), self.draw.choice([None, "part", "state"]), None
         self.settings = {"windows": {"partition_by": self.draw.choice(["day", "none"]), "early": bool(seed % 2)}}
         self.assigner = self.draw.choice(ASSIGNERS)
@@ -173,7 +176,8 @@ class Drawn(Life):
             watermark_by=self.by,
             where=self.where,
             parallelism=self.parallelism,
-            **self.fixed,
+            null_keys=self.null_keys,
+            **self.fixed | {"source": replace(self.fixed["source"], not_before=self.not_before)},
         )
         self.project = self.lake.project(self.pipeline, settings={"hours": self.settings})
 
@@ -212,8 +216,9 @@ class Drawn(Life):
         def change() -> None:
             name = self.draw.choice(CHANGING)
             added = {**self.aggregates, f"more {len(self.aggregates)}": self.draw.choice([Count(), Sum("ratio")])}
-            drawn = {"lateness": [0, 10, 60, 200], "bound": [0, 30, 90], "parallelism": [1, 2, 7]}
+            drawn: dict[str, list[Any]] = {"lateness": [0, 10, 60, 200], "bound": [0, 30, 90], "parallelism": [1, 2, 7]}
             drawn |= {"assigner": ASSIGNERS, "where": WHERE, "by": [None, "part", "state"], "idle": [None, 20]}
+            drawn |= {"null_keys": ["reject", "keep"], "not_before": [None, at("09:00").replace(tzinfo=None)]}
             setattr(self, name, added if name == "aggregates" else self.draw.choice(drawn[name]))
 
         self.changed(change, lambda: self.draw.choice([self.project.stream, self.project.late_reopen])("hours"))
