@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.pipelines.observe.report.plain_text import templates_in
 from tidegate.pipelines.storage.artifacts import docs_folder
-from tidegate.windowing.time import show_millis, show_time
+from tidegate.windowing.time import show_time, show_watermark
 
 if TYPE_CHECKING:
     from tidegate.expectations.pinned import Pinned
@@ -54,7 +54,7 @@ def write_page(
     text = pages.get_template("docs_check.html").render(
         pipeline=manifest.pipeline,
         check=check,
-        watermark=show_millis(manifest.watermark),
+        watermark=show_watermark(manifest.watermark),
         from_epoch=None if proof is None else proof.epoch,
         suites=suites,
         acknowledged=pinned.acknowledged,

@@ -157,7 +157,7 @@ def suites(pinned: Pinned, *own: TableSuite | None) -> list[TableSuite]:
             tables.ExpectEventsToBeConserved(severity=CRITICAL),
             tables.ExpectWatermarkNeverToGoBack(severity=CRITICAL),
         ),
-        _whole("lines", pinned.lines, tables.ExpectEpochsToBeOfTheLine(severity=CRITICAL)),
+        _whole("lineage", pinned.lines, tables.ExpectEpochsToBeOfTheLineage(severity=CRITICAL)),
         _whole(
             "files",
             pinned.files,

@@ -115,7 +115,7 @@ class ExpectTableToHaveTheWindowsThatStand(Rule):
         return rows["fault"] != ""
 
 
-class ExpectEpochsToBeOfTheLine(Rule):
+class ExpectEpochsToBeOfTheLineage(Rule):
     """Each current row belongs to an epoch that led to the newest snapshot."""
 
     text: ClassVar[str] = "Each row belongs to an epoch that led to the newest snapshot."

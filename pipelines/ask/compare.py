@@ -33,7 +33,7 @@ from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.assigners import EventTimeSessionWindows
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.time import Millis, from_millis, show_duration, show_millis, to_millis
+from tidegate.windowing.time import Millis, from_millis, show_duration, show_watermark, to_millis
 
 Row = dict[str, Any]
 
@@ -100,7 +100,7 @@ class Comparison(Answer):
 
     def shown(self) -> Iterator[Shown]:
         total = self.changed + self.added + self.missing
-        ours, theirs = (show_millis(watermark) for watermark in self.watermarks)
+        ours, theirs = (show_watermark(watermark) for watermark in self.watermarks)
         since = f" since epoch {self.since}, which both share" if self.since else ""
         yield (
             f"{self.other} differs from {self.pipeline} in {total} of {total + self.equal} {_noun(self)}{since}: "

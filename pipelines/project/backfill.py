@@ -41,7 +41,7 @@ from tidegate.pipelines.run.rerun import History
 from tidegate.pipelines.sources.open_source import check_sources_exist
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.time import Millis, show_millis, to_millis
+from tidegate.windowing.time import Millis, show_millis, show_watermark, to_millis
 
 _SHOWN = 20
 """Largest number of intervals that a preview shows as text."""
@@ -200,10 +200,11 @@ def _reported(done: IntervalRun, seconds: float, pipeline: Pipeline, zone: tzinf
     epoch, counters = done.manifest.epoch, done.manifest.counters
     correction = None if done.corrected is None else done.corrected.epoch
     answer = BackfillRun(done.interval, done.state, epoch, correction, counters, seconds)
+    interval = describe(done.interval, zone)
     teller.say(
-        f"{describe(done.interval, zone)}  {answer.shown_state}  epoch {epoch}: {read(pipeline, counters)}, "
+        f"{interval}  {answer.shown_state}  epoch {epoch}: {read(pipeline, counters)}, "
         f"{counters['open_windows']} open, {seconds} s, {rate(counters['events_in'], seconds) or 0} rows/s",
-        line_of(done.manifest, {"interval": seconds}) | {"interval": describe(done.interval), "state": done.state},
+        line_of(done.manifest, {"interval": seconds}) | {"interval": interval, "state": done.state},
     )
     return answer
 
@@ -347,7 +348,7 @@ def replay(config: Config, pipeline: str, commits_per_epoch: int | None, teller:
             epochs.append(ReplayedEpoch(manifest.epoch, manifest.watermark, manifest.counters))
             teller.say(
                 f"epoch {manifest.epoch}: {read(value, manifest.counters)}, {manifest.counters['open_windows']} open, "
-                f"watermark {show_millis(manifest.watermark)}",
+                f"watermark {show_watermark(manifest.watermark)}",
                 line_of(manifest, driver.times.newest),
             )
     return Replayed(pipeline, tuple(epochs))

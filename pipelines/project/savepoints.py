@@ -33,7 +33,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
 from tidegate.pipelines.sources.open_source import place as source_place
 from tidegate.pipelines.storage.warehouse import Warehouse
-from tidegate.windowing.time import show_millis
+from tidegate.windowing.time import show_millis, show_watermark
 
 _OF_SAVEPOINTS = ("name", "epoch", "timeline", "watermark", "windows", "tables", "bytes", "created")
 
@@ -90,7 +90,7 @@ class Savepoints(Answer):
                 entry.name,
                 entry.manifest.epoch,
                 entry.manifest.timeline,
-                show_millis(entry.manifest.watermark),
+                show_watermark(entry.manifest.watermark),
                 sum(shard.rows for shard in entry.manifest.shards),
                 "yes" if entry.with_tables else "no",
                 entry.size,

@@ -12,8 +12,10 @@ from tidegate.pipelines.ask.contents import Change, Difference, key_group_counts
 from tidegate.pipelines.ask.contents import checksums as sums_of
 from tidegate.pipelines.ask.contents import compare as compare_snapshots
 from tidegate.pipelines.ask.waiting import unit_of
+from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
+from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.open_input import bind_to_source
 from tidegate.pipelines.ledger.host import system_clock
@@ -29,9 +31,10 @@ from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, rows_of, span
 from tidegate.pipelines.project.savepoints import place_of
+from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.operators.joins import WINDOW_JOIN
 from tidegate.windowing.state.rows import BUCKET, HELD
-from tidegate.windowing.time import show_millis
+from tidegate.windowing.time import show_millis, show_watermark
 
 _TIMERS = ("event_time_timers", "processing_time_timers")
 _WITHOUT_WINDOWS = ("user_state", "side", "left", "right")
@@ -60,7 +63,7 @@ class Snapshots(Answer):
         rows = [
             (
                 *(each[name] for name in columns[:5]),
-                show_millis(each["watermark"]),
+                show_watermark(each["watermark"]),
                 show_millis(each["committed_at"]),
                 "yes" if each["restorable"] else "no",
             )
@@ -131,7 +134,7 @@ class SnapshotContent(Answer):
             ("epoch", f"{manifest.epoch} (parent {manifest.parent}, timeline {manifest.timeline})"),
             ("table version", self.version),
             ("made by", f"{manifest.kind} in {manifest.order} order, tidegate {manifest.library_version}"),
-            ("watermark", show_millis(manifest.watermark)),
+            ("watermark", show_watermark(manifest.watermark)),
             ("processing time", show_millis(manifest.processing_time)),
             *((f"position in {source}", _position(at)) for source, at in manifest.positions.items()),
             ("shards", f"{len(manifest.shards)} over {manifest.max_parallelism} key groups"),
@@ -214,7 +217,7 @@ class SnapshotDiff(Answer):
             for kind, each in self._counts().items()
         }
         yield " to ".join(
-            f"epoch {each.epoch} (watermark {show_millis(each.watermark)})" for each in (self.before, self.after)
+            f"epoch {each.epoch} (watermark {show_watermark(each.watermark)})" for each in (self.before, self.after)
         )
         windows = [
             *(("came", row, "") for row in difference.came[:limit]),
@@ -373,20 +376,24 @@ class Restored(Answer):
 
     Args:
         manifest: manifest of the newest snapshot.
+        removed: number of rows of table results that were removed, because they were published after the snapshot.
     """
 
     manifest: Manifest
+    removed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        return self.manifest.short()
+        return {**self.manifest.short(), "removed": self.removed}
 
     def shown(self) -> Iterator[Shown]:
         manifest = self.manifest
         if manifest.kind == "restore" and manifest.parent is not None:
             yield (
                 f"{manifest.pipeline} is back at the snapshot of epoch {manifest.parent}, now epoch {manifest.epoch} "
-                f"on timeline {manifest.timeline}; watermark {show_millis(manifest.watermark)}"
+                f"on timeline {manifest.timeline}; watermark {show_watermark(manifest.watermark)}"
             )
+            if self.removed:
+                yield f"{count_of(self.removed, 'row')} of table results, published after that snapshot, removed"
         else:
             yield f"epoch {manifest.epoch} is already the newest snapshot of {manifest.pipeline}: nothing to do"
 
@@ -397,4 +404,13 @@ def restore(config: Config, pipeline: str, target: str, at: str | None, keep_sta
         # Without tables, the call can only fail, and it should fail before it creates a table for its lease.
         find_snapshot(place, target)
     with Lease(tables, "restore", system_clock):
-        return Restored(run(tables, find_snapshot(place, target), system_clock(), keep_stale))
+        snapshot, before = find_snapshot(place, target), _published(tables)
+        manifest = run(tables, snapshot, system_clock(), keep_stale)
+        return Restored(manifest, max(0, before - _published(tables)))
+
+
+def _published(tables: PipelineTables) -> int:
+    """Return the number of rows of table results, from the table's log."""
+    if results.NAME in tables.missing:
+        return 0
+    return sum(file["num_records"] for file in active_files(tables.open(results.NAME)))

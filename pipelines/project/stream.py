@@ -39,7 +39,7 @@ from tidegate.pipelines.run.stream import ENDS_BY_ITSELF, Maintenance, Stream
 from tidegate.pipelines.run.work_folder import HourlyCleaning
 from tidegate.pipelines.sources.watched import note_sources
 from tidegate.pipelines.storage.credentials import masked
-from tidegate.windowing.time import show_duration, show_millis
+from tidegate.windowing.time import show_duration, show_watermark
 
 _LOOK_AT_LEASE_SECONDS = 2.0
 _SECOND = 1.0
@@ -209,7 +209,7 @@ class StreamRun:
         line = self._log.write(manifest, driver.times.newest)
         self._teller.say(
             f"{self._prefix}epoch {manifest.epoch}: {_done(manifest, driver.pipeline)}, {line['open_windows']} open, "
-            f"watermark {show_millis(manifest.watermark)}, lag {show_duration(manifest.watermark_lag)}, "
+            f"watermark {show_watermark(manifest.watermark)}, lag {show_duration(manifest.watermark_lag)}, "
             f"took {line['seconds']:.1f} s, {line['rows_per_second'] or 0} rows/s",
             line,
         )

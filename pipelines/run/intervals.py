@@ -27,7 +27,9 @@ def parse_slice(text: str) -> relativedelta:
     """
     match = _SLICE.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
-        raise UsageError(f"--slice {text!r}: give a number and a unit of {', '.join(_UNITS)}, such as 1d or 1mo")
+        raise UsageError(
+            f"--slice {text!r}: give a number and a unit of {', '.join(_UNITS)}, such as 1d or 1mo{_minutes(text)}"
+        )
     return relativedelta(**{_UNITS[match[2]]: int(match[1])})  # type: ignore[arg-type]
 
 
@@ -42,7 +44,13 @@ def parse_duration(text: str, field: str, or_zero: bool = False) -> timedelta:
         with suppress(OverflowError):
             return timedelta(**{(_UNITS | {"ms": "milliseconds"})[match[2]]: int(match[1])})
     number = "a number" if or_zero else "a number above zero"
-    raise UsageError(f"{field} {text!r}: give {number} and a unit of ms, s, min, h, d, w, such as 5s")
+    raise UsageError(f"{field} {text!r}: give {number} and a unit of ms, s, min, h, d, w, such as 5s{_minutes(text)}")
+
+
+def _minutes(text: str) -> str:
+    """Return a hint for a number of minutes written as in other programs, otherwise an empty string."""
+    match = re.fullmatch(r"(\d+) *(?:m|mins|minutes?)", text.strip())
+    return f"; for minutes, {match[1]}min" if match else ""
 
 
 def cut(start: datetime, end: datetime, length: relativedelta | None) -> Iterator[Interval]:

@@ -17,7 +17,7 @@ from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapsh
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, delete_savepoint
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.project.cli import run
-from tidegate.windowing.time import show_millis
+from tidegate.windowing.time import show_watermark
 
 pytestmark = [pytest.mark.browser, pytest.mark.airflow]
 
@@ -92,7 +92,7 @@ def test_the_page_shows_the_true_numbers_of_the_tables(
     assert snapshot is not None
     manifest = snapshot.manifest
     card = embedded.locator("[data-pipeline=sessions]")
-    expect(card.locator("[data-fact=watermark]")).to_have_text(show_millis(manifest.watermark))
+    expect(card.locator("[data-fact=watermark]")).to_have_text(show_watermark(manifest.watermark))
     for fact, value in (
         ("epoch", manifest.epoch),
         ("timeline", manifest.timeline),

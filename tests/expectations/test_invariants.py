@@ -196,7 +196,7 @@ IN_PRODUCTS_TABLES = {
     REWRITTEN,
     ("panes", "expect_window_ids_to_name_their_windows"),
     ("panes", "expect_final_at_to_fit_the_bounds"),
-    ("lines", "expect_epochs_to_be_of_the_line"),
+    ("lineage", "expect_epochs_to_be_of_the_lineage"),
     ("state", "expect_keys_to_hash_to_their_group"),
 }
 

@@ -85,7 +85,7 @@ PLANTED: list[tuple[Callable[[ByHand], object], set[tuple[str, str]]]] = [
     (END_MOVED, {IDS}),
     (
         lambda by_hand: append(by_hand, results.NAME, [{**by_hand.rows(results.NAME).to_pylist()[0], "epoch": 99}]),
-        {("lines", "expect_epochs_to_be_of_the_line")},
+        {("lineage", "expect_epochs_to_be_of_the_lineage")},
     ),
     (changes(results.NAME, ANN, user="'xyz'"), {IDS}),
     (SUM_CHANGED, set()),

@@ -14,7 +14,15 @@ from tidegate.pipelines.definition.config.cron import check_cron, has_tick
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.project.given import size_of
-from tidegate.pipelines.run.intervals import cut, cut_gap, describe, interval_after, parse_moment, parse_slice
+from tidegate.pipelines.run.intervals import (
+    cut,
+    cut_gap,
+    describe,
+    interval_after,
+    parse_duration,
+    parse_moment,
+    parse_slice,
+)
 from tidegate.windowing.time import to_millis
 
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -187,6 +195,17 @@ def test_a_moment_without_a_zone_is_in_the_given_one_and_one_with_a_zone_keeps_i
     assert parse_moment("2024-04-01T00:00Z", "--start", BERLIN) == datetime(2024, 4, 1, tzinfo=UTC)
     assert parse_moment("2013-01-31", "--start", UTC) == day(1, 31)
     assert parse_moment("2013-01-31T07:00+01:00", "--start", UTC) == day(1, 31, 6)
+
+
+def test_a_duration_in_minutes_that_is_written_as_elsewhere_is_refused_with_its_spelling() -> None:
+    with pytest.raises(UsageError, match=r"--bound '5m': .*; for minutes, 5min$"):
+        parse_duration("5m", "--bound")
+    with pytest.raises(UsageError, match=r"--slice '90 minutes': .*; for minutes, 90min$"):
+        parse_slice("90 minutes")
+    assert (parse_duration("5min", "--bound"), parse_slice("90min")) == (
+        timedelta(minutes=5),
+        parse_slice("1h") + parse_slice("30min"),
+    )
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "31.01.2013", "2013-02-30", "2013-01-31T25:00"])

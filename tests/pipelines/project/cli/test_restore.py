@@ -67,13 +67,17 @@ def test_bad_names_of_savepoints_are_usage_errors(project: Project) -> None:
 def test_a_restore_says_where_the_pipeline_stands_now(project: Project) -> None:
     project.by_hand.hours(8, 9, 10)
     project.says(0, "nothing to do", "restore", "sessions", "latest")
-    project.says(
+    rows = len(project.data("results", "sessions", "--view", "all"))
+    told = project.says(
         0,
-        "is back at the snapshot of epoch 1, now epoch 4 on timeline 2; watermark 2024-03-01T08:00",
+        "is back at the snapshot of epoch 1, now epoch 4 on timeline 2; watermark before 2024-03-01T08:00",
         "restore",
         "sessions",
         "1",
     )
+    removed = rows - len(project.data("results", "sessions", "--view", "all"))
+    assert removed > 0
+    assert f"{removed} rows of table results, published after that snapshot, removed" in told
     assert [run["epoch"] for run in project.data("runs", "sessions")] == [4, 1]
 
 

@@ -60,7 +60,7 @@ def test_results_show_final_windows_unless_asked_for_more(project: Project) -> N
     project.by_hand.epoch(watermark=at("10:52"))
     assert [row["user"] for row in project.data("results", "sessions")] == ["ann"]
     assert len(project.data("results", "sessions", "--view", "all")) == 1
-    project.says(0, "10:00:00 to 10:50:00", "results", "sessions")
+    project.says(0, "10:00:00Z to 2024-03-01T10:50:00Z", "results", "sessions")
 
 
 def test_results_can_be_sorted_by_any_column_they_have(project: Project) -> None:
