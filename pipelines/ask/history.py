@@ -131,7 +131,7 @@ class History:
         `wanted` returns a flag for each row of a table with the key columns.
 
         Raises:
-            FileGone: a file no longer exists, except for those of a `BASE`, which are in `Rows.gone`.
+            SourceFileMissing: a file no longer exists, except for those of a `BASE`, which are in `Rows.gone`.
         """
         parts = [
             replace(part, commit=number)

@@ -167,8 +167,8 @@ class ChangedRows:
         came: usable rows that were added.
         files: the files that were compared.
         rejected: added rows that can't be used: number of the part, position in its file, and number of the reason.
-        gone_unusable: number of deleted rows that had been rejected or dropped.
-        gone_late: usable rows that were deleted, and that are in no window because they were late.
+        deleted_unusable: number of deleted rows that had been rejected or dropped.
+        deleted_late: usable rows that were deleted, and that are in no window because they were late.
         departed: the deleted rows of tables late and rejects, by table, with all columns of the table.
         dropped: number of added rows for which `where` is not true.
         largest: largest event time of added rows that move the watermark, by source partition.

@@ -247,7 +247,7 @@ class ChangingSource(Protocol):
 
         Raises:
             Refused: a version between them is no longer recorded.
-            ChangeGone: one of the files no longer exists.
+            ChangeFilesMissing: one of the files no longer exists.
         """
 
     def differing(self, after: int, timestamp: str) -> ChangedFiles:
