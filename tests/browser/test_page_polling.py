@@ -6,6 +6,7 @@ No server runs: the browser's requests are answered by the test, and its clock i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,12 @@ class Server:
         cpu: milliseconds of processor time that an answer says it took.
         held: answers to lines wait until `release`, once it is a list.
         errors: errors of pipelines.
+        backfills: the pipelines that a backfill drives; a stream drives the others.
     """
 
     def __init__(self, names: list[str]) -> None:
         self.names, self.cpu, self.errors = names, 1.0, dict[str, str]()
+        self.backfills = set[str]()
         self.asked: list[list[str]] = []
         self.held: list[Route] | None = None
 
@@ -58,7 +61,15 @@ class Server:
         if name in self.errors:
             return {**as_line(Summary(name, error=self.errors[name])), "may_restart": False}
         line = Summary(
-            name, epoch=7, epoch_at=0, watermark=0, has_lag=True, late=3, rejected=1, quality="never checked"
+            name,
+            epoch=7,
+            epoch_at=0,
+            watermark=0,
+            has_lag=True,
+            driven_by="backfill" if name in self.backfills else "stream",
+            late=3,
+            rejected=1,
+            quality="never checked",
         )
         return {**as_line(line), "may_restart": True}
 
@@ -171,6 +182,16 @@ def test_a_pipeline_that_can_not_be_read_hides_no_other(page: Page, opened: Open
     settle_until(page, lambda: "table state can't be opened" in page.locator("[data-row=p001]").inner_text())
     expect(page.locator("[data-row=p000]")).to_contain_text("not running")
     expect(page.locator("[data-row=p002]")).to_contain_text("not running")
+
+
+def test_a_row_links_to_the_dag_that_drives_the_pipeline(page: Page, opened: Opened) -> None:
+    server = opened(["a", "b"])
+    server.backfills = {"b"}
+    settle_until(page, lambda: "Backfill" in page.locator("[data-row=b]").inner_text())
+    for name, kind in (("a", "stream"), ("b", "backfill")):
+        link = page.locator(f"[data-row={name}] nav").get_by_role("link").first
+        expect(link).to_have_text(kind.title())
+        expect(link).to_have_attribute("href", re.compile(rf"/dags/{name}__{kind}$"))
 
 
 def test_a_removed_pipeline_leaves_the_table_and_a_new_one_enters_it(page: Page, opened: Opened) -> None:
