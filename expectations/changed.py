@@ -133,9 +133,10 @@ def differing(rows: pa.Table, shape: WindowShape | None) -> tuple[Ints, bool]:
 
 
 def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:
-    """Return partition and content of what readers see, then or now: results, and retractions that nothing replaced.
+    """Return the partition and the contents of each row that readers saw at the mark or see now.
 
-    Readers see every pane that was not retracted, or only the newest one of each window.
+    These are results, and retractions that nothing replaced. Readers see every pane that was not retracted, or only the
+    newest one of each window.
     """
     window, pane, plus, came, stale, is_final, was_final = (
         rows[name].to_numpy() for name in ("window", "pane", "plus", "came", "stale", "is_final", "was_final")
@@ -328,7 +329,7 @@ class Mark:
 
     @property
     def until(self) -> Until:
-        """The epoch and the watermark."""
+        """The epoch and the watermark up to which the mark describes the results."""
         return Until(self.epoch, self.watermark)
 
     def held_by(self, unit: PartitionUnit) -> Ints:

@@ -50,7 +50,9 @@ _UNSTABLE = re.compile(
     r"\b(?:select\b|(?:now|random|uuid|today)\s*\(|current_(?:date|time|timestamp)\b|localtime(?:stamp)?\b)",
     re.IGNORECASE,
 )
-"""Expressions that depend on other windows or on the current time: each check evaluates a condition again."""
+"""Expressions that a condition may not have, because each check evaluates it again: they depend on other windows or on
+the current time.
+"""
 
 
 WINDOWS = windows.NAME

@@ -196,7 +196,7 @@ class _Trail:
         return moves and bool(adds) and all(path.startswith(f"{self.table}-compacted-") for path in adds)
 
     def _hold_the_same(self, removed: Iterable[str], added: dict[str, dict[str, Any]], moves: bool) -> bool:
-        """Return True if a foreign commit added the same rows that it removed; `moves` if it claims to change none."""
+        """Return True if a foreign commit added the rows that it removed; `moves`: it claims to change no row."""
         before = {path: self.expected[path] for path in removed}
         if _rows(before.values()) != _rows(added.values()):
             return False

@@ -243,7 +243,7 @@ def frame_of(entries: list[Entry]) -> pd.DataFrame:
 
 
 def count_results(counts: RowCounts, rows: pa.RecordBatch, groups: Ints) -> None:
-    """Count rows of table `results` by the counters of an epoch: panes by timing, and retractions; or all rows."""
+    """Count the panes of table `results` by timing, and its retractions; without panes, count all of its rows."""
     epochs = rows["epoch"].to_numpy()
     if not results.has_panes(rows.schema):
         counts.take(ROWS_OUT, epochs, None)

@@ -412,7 +412,9 @@ TWO_INPUTS = (CoProcess, IntervalJoin, WindowJoin)
 
 def _check_time_sorted(time_sorted: object) -> None:
     if not isinstance(time_sorted, bool):
-        raise IllegalArgument("time_sorted", time_sorted, "give True (by event time) or False (as elements come)")
+        raise IllegalArgument(
+            "time_sorted", time_sorted, "give True (in order of event time) or False (in order of arrival)"
+        )
 
 
 def _check_function(function: ProcessFunction, kind: type) -> None:

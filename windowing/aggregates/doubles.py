@@ -114,7 +114,7 @@ def doubles_of(values: pa.Array) -> Doubles:
 
 
 def unscaled(values: pa.Array) -> npt.NDArray[np.int64]:
-    """Return 128-bit decimals of at most 18 digits as int64 without their scale; a null is any number."""
+    """Return 128-bit decimals of at most 18 digits as int64 without their scale. A null becomes an arbitrary number."""
     words = np.frombuffer(values.buffers()[1], np.int64)
     return words[2 * values.offset : 2 * (values.offset + len(values)) : 2]
 

@@ -30,7 +30,7 @@ class Assigned(ParallelArrays):
 
 
 Assignment: TypeAlias = Callable[[Int64s], Assigned]
-"""Function from timestamps (int64 epoch milliseconds) to elements and windows. No two windows have the same end."""
+"""A function that assigns timestamps (int64 epoch milliseconds) to windows. No two windows have the same end."""
 
 
 @dataclass(frozen=True, slots=True)

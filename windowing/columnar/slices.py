@@ -76,7 +76,7 @@ class Slicing:
         return slices // (self.grid.slide // self.width)
 
     def windows_after(self, watermarks: Int64s) -> Int64s:
-        """Return the first window that ends after each watermark: its last millisecond is larger."""
+        """Return, for each watermark, the first window whose last millisecond is larger."""
         # The minimum and maximum of time are far outside all windows.
         passed = np.clip(watermarks, -_FURTHEST, _FURTHEST) + 1 - self.grid.offset - self.grid.size
         return passed // self.grid.slide + 1

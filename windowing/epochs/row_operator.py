@@ -51,7 +51,7 @@ class FailedCall:
 
     @classmethod
     def of(cls, operator: KeyedOperator, element: tuple[Any, int] | None, error: Exception) -> FailedCall:
-        """Return the call that an operator was making, for an element (its key and index) if one was processed."""
+        """Return the call of user code that raised an error, and its element (key and index) if it had one."""
         key, namespace, timer = operator.running
         window = namespace if isinstance(namespace, TimeWindow) else None
         if element is None:

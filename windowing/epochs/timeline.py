@@ -140,7 +140,7 @@ class Timeline:
         return (times <= self.final) & (times < MAX_TIMESTAMP)
 
     def firings(self, times: Int64s) -> Int64s:
-        """Return the watermark at which a timer of each time fires; the epoch must reach all times."""
+        """Return, for each timer's time, the watermark at which the timer fires. The epoch must reach every time."""
         if self.lag is not None:
             return times
         return self.moves[self.moves_at(times)]
@@ -156,5 +156,5 @@ class Timeline:
         return int(np.count_nonzero(self.complete))
 
     def moves_at(self, times: Int64s) -> Int64s:
-        """Return the commit at whose end a timer of each time fires; the epoch must reach all times."""
+        """Return, for each timer's time, the commit at whose end the timer fires. The epoch must reach every time."""
         return np.searchsorted(self.moves, times)
