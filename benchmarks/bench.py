@@ -26,7 +26,7 @@ from tidegate.pipelines.engine.spark.session import start_session
 from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.drive import drive
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import (
     Count,

@@ -3,7 +3,7 @@
     python -m benchmarks.large_check [--windows 900000] [--folder FOLDER]
 
 The tables are written directly, as epochs of an hourly pipeline would leave them; no JVM is started. The figures are
-those of `tidegate quality` in a process of its own, its start included.
+those of `tidegate quality check` in a process of its own, its start included.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def write_epoch(tables: PipelineTables, bound: BoundPipeline, windows: int) -> N
 
 
 def check(project: Path, name: str) -> Iterator[Figure]:
-    """Measure seconds, processor time and memory of `tidegate quality`."""
+    """Measure seconds, processor time and memory of `tidegate quality check`."""
     command = [
         sys.executable,
         "-m",

@@ -2,7 +2,7 @@
 
     python -m benchmarks.quality
 
-The month is run by the day first; then `tidegate quality --report` is measured in a process of its own.
+The month is run by the day first; then `tidegate quality check --report` is measured in a process of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parent.parent
 def quality_run(project: Path, pipeline: str) -> Figure:
     """Measure the newest epoch's quality run with its report, the start of its process included."""
     began = perf_counter()
-    answer = _tidegate(project, "quality", pipeline, "--report")
+    answer = _tidegate(project, "quality", "check", pipeline, "--report")
     seconds = perf_counter() - began
     return Figure(
         f"quality run of a month, {pipeline}",

@@ -203,7 +203,7 @@ def acknowledge(config: Config, pipeline: str, where: str, reason: str) -> Ackno
             f"then skip windows that nobody has reviewed. Compare columns of a window with constants"
         )
     tables = PipelineTables.of(config, pipeline)
-    # Most bad windows are new. Only `quality --all` reads the older ones, and there may be very many of those.
+    # Most bad windows are new. Only `quality check --all` reads the older ones, and there may be very many of those.
     for everything in (False, True):
         pinned = pin(tables, load_pipeline(config, pipeline), everything=everything)
         fresh = pinned.fresh

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidegate.pipelines.definition.pipeline import Input, Pipeline
+    from tidegate.pipelines.run.limits import EpochLimits
     from tidegate.pipelines.sources.delta.description import DeltaSource
 
-__all__ = ["DeltaSource", "Input", "Pipeline"]
+__all__ = ["DeltaSource", "EpochLimits", "Input", "Pipeline"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,6 +18,10 @@ def __getattr__(name: str) -> Any:
         from tidegate.pipelines.sources.delta import description
 
         return getattr(description, name)
+    if name == "EpochLimits":
+        from tidegate.pipelines.run import limits
+
+        return limits.EpochLimits
     if name in __all__:
         from tidegate.pipelines.definition import pipeline
 

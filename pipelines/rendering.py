@@ -64,39 +64,39 @@ CALLS: Mapping[Act, Call] = {
         {"again": True, "and_following": True},
         needs=("start", "end"),
     ),
-    Act.STOP: Call("stop that driver", "stop"),
-    Act.UNLOCK: Call("if no driver is running, remove the lease", "unlock"),
+    Act.STOP: Call("stop that driver", "driver stop"),
+    Act.UNLOCK: Call("if no driver is running, remove the lease", "driver unlock"),
     Act.RESTORE: Call("go back to {at}", "restore", needs=("at",)),
     Act.RESTORE_BACKFILL: Call(
         "pause or stop the stream, and go back to {at}, the backfill's newest", "restore", needs=("at",)
     ),
     Act.RESTORE_AND_BACKFILL: Call("go back to {at}, and backfill from {start} on", "restore", needs=("at",)),
     Act.RESTORE_TABLES: Call("restore all tables from {at}", "restore", {"tables": True}, needs=("at",)),
-    Act.RESTORE_FROM: Call("continue from pipeline {at}", "restore", needs=("source",), at="source"),
+    Act.RESTORE_FROM: Call("continue from pipeline {at}", "restore", needs=("from_",), at="from_"),
     Act.RESTART: Call("compute everything again from the source", "restore", {"restart": True}),
-    Act.LIST_SNAPSHOTS: Call("restore another snapshot; this lists them", "snapshot list"),
-    Act.LIST_SAVEPOINTS: Call("restore a savepoint; this lists them", "savepoint list"),
-    Act.DELETE_SAVEPOINT: Call("delete the savepoint", "savepoint delete", needs=("at",)),
+    Act.LIST_SNAPSHOTS: Call("restore another snapshot; this lists them", "snapshots list"),
+    Act.LIST_SAVEPOINTS: Call("restore a savepoint; this lists them", "savepoints list"),
+    Act.DELETE_SAVEPOINT: Call("delete the savepoint", "savepoints delete", needs=("at",)),
     Act.COPY_AGAIN: Call("copy the whole folder of the savepoint again, or delete it"),
     Act.RESET_SOURCE: Call("continue with the new table", "source reset", {"keep_results": True}),
-    Act.BUILD_WINDOWS: Call("build table windows from table results", "windows build"),
+    Act.BUILD_WINDOWS: Call("build table windows from table results", "tables rebuild-windows"),
     Act.REOPEN: Call("reopen the late rows", "late reopen", needs=("key",), key=True),
     Act.REOPEN_FROM: Call("reopen those from {start} on", "late reopen", needs=("start",)),
     Act.PRUNE_LATE: Call("remove these rows", "late prune", {"days": 0}),
     Act.SHOW_LATE: Call("look at the late rows", "late summary"),
     Act.FORGET: Call("erase the key", "forget", needs=("key",)),
-    Act.OPTIMIZE: Call("merge the small files", "optimize"),
-    Act.VACUUM: Call("remove the files that nothing needs", "vacuum"),
+    Act.OPTIMIZE: Call("merge the small files", "tables optimize"),
+    Act.VACUUM: Call("remove the files that nothing needs", "tables vacuum"),
     Act.EXPLAIN: Call("see how the pipeline runs, and why", "explain"),
     Act.WHY: Call("see what windows are waiting for", "why", needs=("key",), key=True),
     Act.TRACE: Call("see what happened to the key", "trace", needs=("key",)),
     Act.TRACE_WINDOW: Call("see how a window was computed", "trace", needs=("key", "window"), at="window"),
     Act.VERIFY: Call("compare windows with the source", "verify"),
-    Act.CHECK: Call("check the newest snapshot", "quality"),
-    Act.CHECK_ALL: Call("check every window", "quality", {"all": True}),
+    Act.CHECK: Call("check the newest snapshot", "quality check"),
+    Act.CHECK_ALL: Call("check every window", "quality check", {"all": True}),
     Act.REPORT: Call("write the run report", "report", needs=("epoch",), at="epoch"),
     Act.LATENESS_PAGE: Call("write the lateness curve", "advise", {"page": True}),
-    Act.LINEAGE: Call("see where the data comes from", "lineage"),
+    Act.LINEAGE: Call("see where the data comes from", "tables lineage"),
     Act.SET_UP: Call("get Delta's jars once, with access to Maven Central", "setup"),
     Act.NEW_NAME: Call("backfill a pipeline with another name"),
     Act.MOVE_AWAY: Call("move the folder of table {at} away; it is created again when it is needed"),
@@ -105,10 +105,6 @@ CALLS: Mapping[Act, Call] = {
         "for the next time, retain more snapshots: `retain_snapshots` and `retain_days` in tidegate.toml"
     ),
 }
-
-_OPTION = {"source": "--from"}
-"""Options whose command has another name for them than Python, where it is a keyword."""
-
 
 _COMMAND_ONLY = {Act.SET_UP}
 """What concerns no pipeline, and has no method."""
@@ -123,7 +119,7 @@ def command(remedy: Remedy) -> str:
     call, key = CALLS[remedy.act], _key(remedy)
     words = ["tidegate", *call.verb.split(), *map(str, _positional(remedy))]
     for name, value in _options(remedy).items():
-        option = _OPTION.get(name, f"--{name.replace('_', '-')}")
+        option = f"--{name.rstrip('_').replace('_', '-')}"
         words += [option] if value is True else [option, str(value)]
     words += [call.flag] if call.flag else []
     if call.key:
@@ -142,7 +138,8 @@ def python(remedy: Remedy) -> str:
         values = _literal(key[0]) if len(key) == 1 else f"({', '.join(map(_literal, key))})"
         arguments.append(f"key={values}" if call.key else values)
     arguments += [f"{name}={_literal(value)}" for name, value in _options(remedy).items()]
-    return f"project.{call.verb.replace(' ', '_')}({', '.join(arguments)})"
+    method = call.verb.replace(" ", ".").replace("-", "_")
+    return f"project.{method}({', '.join(arguments)})"
 
 
 def fields(remedy: Remedy) -> dict[str, object]:
@@ -167,9 +164,9 @@ def _options(remedy: Remedy) -> dict[str, object]:
     call = CALLS[remedy.act]
     named = {"start": _time(remedy.start), "end": _time(remedy.end), call.at: remedy.at}
     needed = {name: named.get(name) for name in call.needs if name not in ("at", "key")}
-    return {name: _Placeholder(name.upper()) if value is None else value for name, value in needed.items()} | {
-        **call.options
-    }
+    return {
+        name: _Placeholder(name.rstrip("_").upper()) if value is None else value for name, value in needed.items()
+    } | {**call.options}
 
 
 def _time(moment: int | None) -> str | None:

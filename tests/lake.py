@@ -38,7 +38,7 @@ from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.run.backfill import IntervalRun, backfill, replay
 from tidegate.pipelines.run.drive import drive
 from tidegate.pipelines.run.intervals import cut, parse_slice
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.delta_log import FOLDER
 from tidegate.pipelines.storage.footers import footer_checksum

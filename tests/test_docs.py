@@ -22,7 +22,6 @@ from tidegate.pipelines.examples import starter
 from tidegate.pipelines.observe.report.answer import span
 from tidegate.pipelines.project.cli import cli
 from tidegate.pipelines.project.cli.init import STARTER
-from tidegate.pipelines.project.cli.look import acknowledge
 from tidegate.pipelines.testing import PipelineHarness
 
 ROOT = Path(__file__).parent.parent
@@ -63,8 +62,7 @@ def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[t
             yield (*path, name), command
 
 
-COMMANDS = {**dict(commands()), ("quality", "acknowledge"): acknowledge}
-"""Return every command; click lists no command below one that has arguments of its own."""
+COMMANDS = dict(commands())
 
 
 def shown(page: Path) -> list[str]:
@@ -168,8 +166,7 @@ def test_every_page_that_a_message_names_exists_and_has_the_section() -> None:
 
 @pytest.mark.parametrize("path", sorted(COMMANDS), ids=" ".join)
 def test_the_command_line_page_has_every_command_with_every_option(path: tuple[str, ...]) -> None:
-    # `quality acknowledge` is below `quality`.
-    name = " ".join(path[:1] if path == ("quality", "acknowledge") else path)
+    name = " ".join(path)
     (item,) = [
         code + rest for code, rest in items("command-line.md").items() if f"{code} ".startswith(f"tidegate {name} ")
     ]

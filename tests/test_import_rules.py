@@ -72,7 +72,7 @@ NEEDS_NO = {
         "deltalake",
         "pandas",
     },
-    "tidegate.pipelines.project.cli.drive": {
+    "tidegate.pipelines.project.cli.declared": {
         "pyspark",
         "great_expectations",
         "airflow",

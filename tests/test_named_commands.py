@@ -49,8 +49,6 @@ def missing(command: str) -> list[str]:
         if inner is None:
             return [words[0]]
         found, words = inner, words[1:]
-    # A command may have a subcommand whose name could also be an argument, as `quality acknowledge`.
-    found = found.make_context(command, list(words), resilient_parsing=True).command
     options = {name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)}
     given = {word.partition("=")[0] for word in words if word.startswith("--")}
     return sorted(given - options - {"--help"})

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidegate import windowing
-    from tidegate.pipelines import DeltaSource, Input, Pipeline
+    from tidegate.pipelines import DeltaSource, EpochLimits, Input, Pipeline
     from tidegate.pipelines.project.project import Project
     from tidegate.windowing import *
 
-    __all__ = ["DeltaSource", "Input", "Pipeline", "Project"]
+    __all__ = ["DeltaSource", "EpochLimits", "Input", "Pipeline", "Project"]
     __all__ += windowing.__all__
 
 _PARTS = ("expectations", "pipelines", "windowing")
-_OF_PIPELINES = ("DeltaSource", "Input", "Pipeline")
+_OF_PIPELINES = ("DeltaSource", "EpochLimits", "Input", "Pipeline")
 
 
 def __getattr__(name: str) -> Any:

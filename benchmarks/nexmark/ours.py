@@ -24,7 +24,7 @@ from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.drive import drive
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import (
     Count,

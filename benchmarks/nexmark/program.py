@@ -35,7 +35,7 @@ from benchmarks.nexmark.truth import QUERIES, Truth
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.engine.spark.engine import SparkEngine
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 
 SIDES = ("tidegate", "tidegate_spark", "duckdb", "flink", "pyclink", "pathway", "spark")
 OURS = ("tidegate", "tidegate_spark")

@@ -105,7 +105,7 @@ class ExpectNobodyElseToRewriteFiles(Rule):
 class ExpectTableToHaveTheWindowsThatStand(Rule):
     """Table `windows` has the newest pane of each current window and no other row; `rows` holds the differences.
 
-    `tidegate windows build` repairs the table.
+    `tidegate tables rebuild-windows` repairs the table.
     """
 
     text: ClassVar[str] = "Table windows has each current window of table results once, and no other row."

@@ -102,7 +102,7 @@ class WindowEvents:
         return AssetAlias(name=f"{self.pipeline}__final_windows_of_all_partitions", group="tidegate")
 
     def arguments(self, context: Context) -> list[str]:
-        """Return the options of `tidegate quality` for the partitions that have not been announced to consumers."""
+        """Return the options of `tidegate quality check` for partitions that are not announced to consumers yet."""
         mark = self._known(context)
         unit = "day" if self.unit == "none" else self.unit
         return [f"--partitions={unit}", *([f"--since={json.dumps(mark)}"] if mark else [])]

@@ -266,7 +266,7 @@ class PipelineDags:
         """Checks every window and reads every file, which the checks between epochs don't do."""
         with self._dag("full_check", schedule=self._at(self.entry.full_check_schedule), max_active_runs=1) as dag:
             # It notifies no readers, because the checks of epochs do.
-            self._tidegate("quality", ["quality", self.name, "--all", "--report"])
+            self._tidegate("quality", ["quality", "check", self.name, "--all", "--report"])
         return dag
 
     def maintenance(self) -> DAG:
@@ -275,7 +275,7 @@ class PipelineDags:
         with self._dag("maintenance", schedule=self._at(self.entry.maintenance_schedule), max_active_runs=1) as dag:
             # A continuous stream holds the lease, and maintains its tables itself.
             steps = [
-                self._tidegate(each, [each, self.name], skip_if_held="{{ dag_run.run_type == 'scheduled' }}")
+                self._tidegate(each, ["tables", each, self.name], skip_if_held="{{ dag_run.run_type == 'scheduled' }}")
                 for each in ("optimize", "vacuum")
             ]
             if keep:

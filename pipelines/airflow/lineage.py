@@ -2,8 +2,8 @@
 
 The provider calls the operator's methods in a separate process, which it ends after some seconds. It sends what they
 return to the destination in Airflow's section [openlineage]. Without that section they are not called, and nothing is
-sent. `tidegate lineage` loads the pipeline's code, like all commands outside Airflow's processes and without Airflow's
-secrets. A failure never fails a task. It only causes a line in the task's log and an event without datasets.
+sent. `tidegate tables lineage` loads the pipeline's code, like all commands outside Airflow's processes and without
+Airflow's secrets. A failure never fails a task. It only causes a line in the task's log and an event without datasets.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.rendering import command as command_of
 from tidegate.pipelines.storage.credentials import masked
 
-_CHECK = "quality"
-_DRIVING = (("backfill",), ("stream",), ("restore",), ("forget",), ("late", "reopen"), ("late", "prune"))
+_CHECK = ("quality", "check")
+_DRIVING = (
+    *(("backfill",), ("replay",), ("stream",), ("restore",), ("forget",)),
+    *(("late", "reopen"), ("late", "prune")),
+)
 """Commands that change a pipeline's tables. Of all other commands, only the check has lineage."""
 _NOTHING: Mapping[str, Any] = {"inputs": (), "outputs": ()}
 _SPARE = 2
@@ -76,11 +79,11 @@ class CommandLineage:
 
     def _datasets(self, outcome: CommandOutcome | None = None) -> Mapping[str, Any]:
         words = [str(argument) for argument in self.arguments if str(argument)]
-        is_check = words[:1] == [_CHECK]
+        is_check = tuple(words[:2]) == _CHECK
         driving = next((each for each in _DRIVING if tuple(words[: len(each)]) == each), None)
         if driving is None and not is_check:
             return _NOTHING
-        pipeline = self.pipeline or self._named_in(words[len(driving or (_CHECK,)) :])
+        pipeline = self.pipeline or self._named_in(words[len(driving or _CHECK) :])
         if pipeline is None:
             return _NOTHING
         if not is_check:
@@ -98,14 +101,14 @@ class CommandLineage:
         return next(iter(positional), None)
 
     def _asked(self, pipeline: str, *options: str) -> dict[str, Any]:
-        """Return the output of `tidegate lineage`.
+        """Return the output of `tidegate tables lineage`.
 
         Raises:
             TidegateError: it failed, or took too long.
         """
         with tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
             answer = Path(folder) / "lineage.json"
-            command = ["lineage", pipeline, *options, "--output", str(answer)]
+            command = ["tables", "lineage", pipeline, *options, "--output", str(answer)]
             named = f"`{command_of(Remedy(Act.LINEAGE, pipeline))}`"
             given = {ENVIRONMENT: self.config, **environment_of(self.config)}
             variables = {**without_airflow(os.environ), **given}
@@ -141,7 +144,7 @@ def _time_of(lease: Mapping[str, Any] | None) -> list[str]:
 
 
 def with_check(plain: dict[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the datasets of a check with its outcomes, from the JSON of `tidegate quality`, and the versions read."""
+    """Return the datasets of a check, with the versions and outcomes in the JSON of `tidegate quality check`."""
     if "checks" not in result:
         return plain
     fields = {each["table"]: each["facets"].get("schema", {}).get("fields", ()) for each in plain["inputs"]}
@@ -156,7 +159,7 @@ def with_check(plain: dict[str, Any], result: Mapping[str, Any]) -> dict[str, An
 
 
 def operator_lineage(plain: Mapping[str, Any]) -> Any:
-    """Return datasets of `tidegate lineage` as the value that the provider expects from an operator."""
+    """Return datasets of `tidegate tables lineage` as the value that the provider expects from an operator."""
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.event_v2 import InputDataset, OutputDataset
 
@@ -218,7 +221,7 @@ def _facets(contents: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _patience() -> float:
-    """Return how many seconds `tidegate lineage` may take: the provider ends its own process after its timeout."""
+    """Return how many seconds `tidegate tables lineage` may take: the provider ends its process after its timeout."""
     from airflow.sdk.configuration import conf
 
     return max(1.0, float(conf.getint("openlineage", "execution_timeout", fallback=10)) - _SPARE)
@@ -242,7 +245,7 @@ _NOT_NULL = "expect_column_values_to_not_be_null"
 
 
 def check_facets(result: Mapping[str, Any], columns: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return the input facets of each table that a check read, by its name, from the JSON of `tidegate quality`.
+    """Return the input facets of each table that a check read, by its name, from the JSON of `tidegate quality check`.
 
     Each expectation is an assertion about the table whose rows it read. The pipeline's own suite also gives metrics:
     the number of windows that became final, and the values that its expectations observed in columns. The columns of

@@ -203,7 +203,7 @@ def backfill_arguments(pipeline: str) -> list[str]:
         pipeline,
         _moment("start"),
         _moment("end"),
-        "{{ '--and-following' if params.and_following else '--no-and-following' }}",
+        "{{ '--and-following' if params.and_following else '' }}",
         "{{ '--fill-gaps' if params.fill_gaps else '' }}",
         "{{ '--again' if params.again else '' }}",
         # Two runs that are triggered at the same time run one after the other.
@@ -257,9 +257,9 @@ def restart_arguments(pipeline: str, before: str) -> list[str]:
 
 
 def maintenance_savepoint_arguments(pipeline: str, keep: int) -> list[str]:
-    """Return `tidegate savepoint create`, named by the run's time. It then deletes older maintenance savepoints."""
+    """Return `tidegate savepoints create`, named by the run's time. It then deletes older maintenance savepoints."""
     name = "{{ 'maintenance-' ~ dag_run.run_after.strftime('%Y%m%dT%H%M%S') }}"
-    return ["savepoint", "create", pipeline, name, "--if-missing", f"--keep={keep}"]
+    return ["savepoints", "create", pipeline, name, "--if-missing", f"--keep={keep}"]
 
 
 def reopen_arguments(pipeline: str) -> list[str]:
@@ -278,19 +278,19 @@ def reopen_arguments(pipeline: str) -> list[str]:
 
 
 def check_arguments(pipeline: str) -> list[str]:
-    """Return `tidegate snapshot check`, which fails if the code can't continue from the stream's start snapshot."""
-    return ["snapshot", "check", pipeline, "{{ params.restore }}"]
+    """Return `tidegate snapshots check`, which fails if the code can't continue from the stream's start snapshot."""
+    return ["snapshots", "check", pipeline, "{{ params.restore }}"]
 
 
 def savepoint_arguments(pipeline: str) -> list[str]:
-    """Return `tidegate savepoint create` for the newest snapshot. A savepoint that an earlier run created suffices."""
-    return ["savepoint", "create", pipeline, "{{ params.savepoint or '' }}", "--if-missing"]
+    """Return `tidegate savepoints create` for the newest snapshot. A savepoint that an earlier run created suffices."""
+    return ["savepoints", "create", pipeline, "{{ params.savepoint or '' }}", "--if-missing"]
 
 
 def quality_arguments(pipeline: str, epoch: str) -> list[str]:
-    """Return `tidegate quality` with its report, for the epoch of a template expression, or for the newest."""
+    """Return `tidegate quality check` with its report, for the epoch of a template expression, or for the newest."""
     return [
-        "quality",
+        *("quality", "check"),
         pipeline,
         f"{{% set epoch = {epoch} %}}{{{{ '--epoch=' ~ epoch if epoch else '' }}}}",
         "--report",

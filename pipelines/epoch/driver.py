@@ -157,10 +157,10 @@ class Driver:
         self.tell(done)
 
     def heed_stop(self) -> None:
-        """End a backfill between two epochs if `tidegate stop` requested it.
+        """End a backfill between two epochs if `tidegate driver stop` requested it.
 
         Raises:
-            Stopped: `tidegate stop` requested it.
+            Stopped: `tidegate driver stop` requested it.
         """
         if self.lease.stop_requested:
             raise Stopped(

@@ -1,9 +1,9 @@
 """This host, its clock and processes, and the heartbeat of a stream: a file that shows that its loop is still running.
 
 Leases and runs of commands identify a process by its host and by the seconds from the host's boot to its start. A
-Kubernetes probe, or any other process monitor, reads the heartbeat with `tidegate alive`. The loop gives a heartbeat
-every second while there is nothing to read, and at each step of an epoch. The lease does not show this, because a
-separate thread renews it. Importing this module loads no table libraries.
+Kubernetes probe, or any other process monitor, reads the heartbeat with `tidegate driver alive`. The loop gives a
+heartbeat every second while there is nothing to read, and at each step of an epoch. The lease does not show this,
+because a separate thread renews it. Importing this module loads no table libraries.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class WindowsBuilt(Answer):
     says: ClassVar[str] = "{table} has {windows} windows, as of epoch {epoch}"
 
 
-def windows_build(config: Config, pipeline: str) -> WindowsBuilt:
+def rebuild_windows(config: Config, pipeline: str) -> WindowsBuilt:
     wanted, value = config.entry(pipeline).windows, load_pipeline(config, pipeline)
     if (reason := no_windows(value.compute)) is not None:
         raise UsageError(f"pipeline {pipeline!r} has {reason}")

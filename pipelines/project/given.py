@@ -1,24 +1,58 @@
-"""Times, sizes and keys as callers give them: Python values in code, and strings on the command line."""
+"""Times, sizes and keys as callers give them: Python values in code, and strings on the command line.
+
+The command line makes options of the types that are declared here. Importing this module loads no table libraries.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
-from typing import TypeAlias
-
-from dateutil.relativedelta import relativedelta
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.ledger.tables.keys import text_of_value
-from tidegate.pipelines.run.intervals import parse_duration, parse_moment, parse_slice
-from tidegate.windowing.time import Millis, to_millis
 
+if TYPE_CHECKING:
+    from dateutil.relativedelta import relativedelta
+
+    from tidegate.windowing.time import Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The smallest number that an argument may be, which the command line checks.
+
+    Args:
+        least: the number.
+        exclusive: True if the argument must be above it.
+    """
+
+    least: float
+    exclusive: bool = False
+
+
+Count: TypeAlias = Annotated[int, Bound(1)]
+"""A whole number above zero."""
+Number: TypeAlias = Annotated[int, Bound(0)]
+"""A whole number, or zero."""
+Seconds: TypeAlias = Annotated[float, Bound(0)]
+"""A length of time in seconds."""
 Moment: TypeAlias = datetime | date | str
 """A time. Without a zone, it is in the pipeline's `timezone`."""
 Length: TypeAlias = timedelta | str
 """A length of time; as a string, such as `5s` or `1min`."""
+if TYPE_CHECKING:
+    Slice: TypeAlias = timedelta | relativedelta | str
+    """The length of a slice, which may be calendar months; as a string, such as `6h`, `1d` or `1mo`."""
+else:
+    Slice = Length
+
+View: TypeAlias = Literal["final", "latest", "windows", "all"]
+"""The rows of a pipeline's results that a call returns."""
+Format: TypeAlias = Literal["csv", "jsonl", "parquet", "arrow"]
+"""A format in which rows are written."""
 
 _SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _POWERS = ("", "k", "m", "g", "t")
@@ -32,6 +66,8 @@ def moment_of(value: Moment, field: str, zone: tzinfo) -> datetime:
         UsageError: the string is not a time, or the value is something else.
     """
     if isinstance(value, str):
+        from tidegate.pipelines.run.intervals import parse_moment
+
         return parse_moment(value, field, zone)
     if not isinstance(value, date):
         raise UsageError(f"{field} {value!r}: give a datetime, a date, or a string such as 2013-01-31T06:00")
@@ -42,18 +78,24 @@ def moment_of(value: Moment, field: str, zone: tzinfo) -> datetime:
 
 def millis_of(value: Moment | None, field: str, zone: tzinfo) -> Millis | None:
     """Return a time as int64 epoch milliseconds; see `moment_of` for the zone and the errors."""
+    from tidegate.windowing.time import to_millis
+
     return None if value is None else to_millis(moment_of(value, field, zone))
 
 
-def slice_of(value: Length | relativedelta | None) -> relativedelta | None:
+def slice_of(value: Slice | None) -> relativedelta | None:
     """Return the length of a slice, which may be calendar months: `1mo`.
 
     Raises:
         UsageError: the length is not above zero, or the value is something else.
     """
+    from dateutil.relativedelta import relativedelta
+
     if value is None:
         return None
     if isinstance(value, str):
+        from tidegate.pipelines.run.intervals import parse_slice
+
         return parse_slice(value)
     if not isinstance(value, timedelta | relativedelta):
         raise UsageError(f"--slice {value!r}: give a timedelta, a relativedelta, or a string such as 1d or 1mo")
@@ -70,6 +112,8 @@ def length_of(value: Length, field: str, or_zero: bool = False) -> timedelta:
         UsageError: it is below zero, it is zero without `or_zero`, or it is something else.
     """
     if isinstance(value, str):
+        from tidegate.pipelines.run.intervals import parse_duration
+
         return parse_duration(value, field, or_zero)
     if not isinstance(value, timedelta):
         raise UsageError(f"{field} {value!r}: give a timedelta, or a string such as 5s or 1min")
@@ -147,4 +191,6 @@ def key_text(key: KeyGiven | None) -> tuple[str, ...] | None:
     """
     if key is None or isinstance(key, KeyText):
         return key
+    from tidegate.pipelines.ledger.tables.keys import text_of_value
+
     return tuple(map(text_of_value, (key,) if isinstance(key, str | bytes) else key))

@@ -1,25 +1,43 @@
-"""`Project`: one object with a method for each command, for notebooks, jobs, `spark-submit` and the command line.
+"""`Project`: what users do with pipelines, for notebooks, jobs, `spark-submit` and the command line.
 
 Each method imports what it needs when it is called, so creating a project loads no table libraries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args, overload
+from typing import TYPE_CHECKING, get_args
 
-from tidegate.extras import require
-from tidegate.pipelines.definition.config import Config, EngineName, PartitionUnit, config_of, load_config
+from tidegate.pipelines.definition.config import Config, EngineName, config_of, load_config
 from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.project.given import (
+    Count,
+    KeyGiven,
+    Length,
+    Moment,
+    Number,
+    Seconds,
+    Slice,
+    View,
+    key_text,
+    millis_of,
+)
+from tidegate.pipelines.project.namespaces import (
+    DriverMethods,
+    LateMethods,
+    QualityMethods,
+    SavepointMethods,
+    SnapshotMethods,
+    SourceMethods,
+    TableMethods,
+)
 from tidegate.pipelines.project.progress import OnProgress, ProgressLine, Teller, silent
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stopping import StopRequest
 
 if TYPE_CHECKING:
-    from dateutil.relativedelta import relativedelta
-
-    from tidegate.expectations.check import Acknowledged, Quality
     from tidegate.pipelines.ask.advise import Advice
     from tidegate.pipelines.ask.compare import Comparison
     from tidegate.pipelines.ask.explain import Explained
@@ -29,29 +47,32 @@ if TYPE_CHECKING:
     from tidegate.pipelines.definition.pipeline import Pipeline
     from tidegate.pipelines.engine.spark.given import Session
     from tidegate.pipelines.project.backfill import Backfilled, BackfillPlan, Replayed, Span
-    from tidegate.pipelines.project.clean import Optimized, Vacuumed, WindowsBuilt
-    from tidegate.pipelines.project.driver import Alive, StoppedDriver, Unlocked
     from tidegate.pipelines.project.forget import Erased
-    from tidegate.pipelines.project.given import KeyGiven, Length, Moment
-    from tidegate.pipelines.project.late import LateSummary, Pruned, Reopened
-    from tidegate.pipelines.project.lineage import Lineage
     from tidegate.pipelines.project.listing import Pipelines, Report, Runs
     from tidegate.pipelines.project.restart import Restart
-    from tidegate.pipelines.project.results import Results, View
-    from tidegate.pipelines.project.savepoints import Savepoint, SavepointDeleted, Savepoints
-    from tidegate.pipelines.project.snapshots import Restored, SnapshotCheck, SnapshotContent, SnapshotDiff, Snapshots
-    from tidegate.pipelines.project.source import SourceReset
-    from tidegate.pipelines.project.stream import Streamed, StreamedTogether
+    from tidegate.pipelines.project.results import Results
+    from tidegate.pipelines.project.snapshots import Restored
+    from tidegate.pipelines.project.stream import Streamed
 
 
 class Project:
     r"""The pipelines of a warehouse, and what can be done with them.
 
-    A method is named like its command, with `_` for a space: `tidegate savepoint create` is `savepoint_create`. It
-    takes the pipeline's name first, and the command's options by name, as Python values. It returns a frozen value with
-    `to_dict()`, which notebooks show as tables. It raises the errors of `tidegate.pipelines.errors`, each with its
-    `exit_code`, and prints nothing. An option that a message names, such as `--fill-gaps`, is the argument of that
-    name, `fill_gaps`. Times without a zone are in the pipeline's `timezone`.
+    The command line is made from these methods: `tidegate backfill` is `backfill`, and `tidegate savepoints create` is
+    `savepoints.create`. A method takes the pipeline's name first, and options by name, as Python values. It returns a
+    frozen value with `to_dict()`, which notebooks show as tables. It raises the errors of `tidegate.pipelines.errors`,
+    each with its `exit_code`, and prints nothing. An option that a message names, such as `--fill-gaps`, is the
+    argument of that name, `fill_gaps`. Times without a zone are in the pipeline's `timezone`.
+
+    Attributes:
+        config: the settings.
+        snapshots: list, show, diff and check snapshots.
+        savepoints: create, list and delete savepoints.
+        late: count, reopen and prune late rows.
+        quality: check the tables, and acknowledge known bad windows.
+        tables: vacuum and optimize the tables, rebuild table `windows`, return a query for it, and its lineage.
+        driver: stop the driver of a pipeline, check that it is alive, or remove the lease of a dead one.
+        source: reset the position in a source that was created again.
 
     Args:
         config_file: tidegate.toml; None, without `warehouse`, for the file that a command would find.
@@ -88,6 +109,15 @@ class Project:
     [('ann', 2), ('bob', 1)]
     """
 
+    config: Config
+    snapshots: SnapshotMethods
+    savepoints: SavepointMethods
+    late: LateMethods
+    quality: QualityMethods
+    tables: TableMethods
+    driver: DriverMethods
+    source: SourceMethods
+
     def __init__(
         self,
         config_file: str | Path | None = None,
@@ -114,13 +144,12 @@ class Project:
             raise UsageError("give config_file or warehouse, not both: the file of a project names its warehouse")
         else:
             config = config_of(values, settings or {}, of_code)
-        self._config = _with_engine(config, engine, spark)
+        self.config = _with_engine(config, engine, spark)
         self._progress = progress if callable(progress) else ProgressLine() if progress else silent
-
-    @property
-    def config(self) -> Config:
-        """The settings."""
-        return self._config
+        here = (self.config, self._teller)
+        self.snapshots, self.savepoints = SnapshotMethods(*here), SavepointMethods(*here)
+        self.late, self.quality = LateMethods(*here), QualityMethods(*here)
+        self.tables, self.driver, self.source = TableMethods(*here), DriverMethods(*here), SourceMethods(*here)
 
     def _teller(self, pipeline: str) -> Teller:
         return Teller(pipeline, self._progress)
@@ -133,26 +162,30 @@ class Project:
         start: Moment | None = None,
         end: Moment | None = None,
         *,
-        slice: Length | relativedelta | None = None,  # noqa: A002 - named like the option
+        slice: Slice | None = None,  # noqa: A002 - named like the option
         and_following: bool = False,
         fill_gaps: bool = False,
         again: bool = False,
         end_of_input: bool = False,
-        patience: float = 0.0,
+        patience: Seconds = 0.0,
     ) -> Backfilled:
         """Run a pipeline over event time from `start` to `end`, in one epoch for each slice.
 
+        Each interval continues from the snapshot of the one before, so a session that crosses midnight is one session.
+        An interval that was run before is skipped unless its rows or the code changed, or `again` is given.
+
         Args:
             pipeline: name of the pipeline.
-            start: first event time. Without a zone, it is in the pipeline's `timezone`.
-            end: end of event time, exclusive.
-            slice: length of each epoch's interval, such as `timedelta(days=1)` or `"1mo"`; None for one epoch. Days,
-                weeks and months are those of the pipeline's `timezone`.
+            start: first event time, a date or date-time. Without a zone, it is in the pipeline's timezone.
+            end: event time at which the backfill ends, exclusive.
+            slice: length of each epoch's interval: 6h, 1d, 1w, 1mo. Days, weeks and months are those of the pipeline's
+                timezone; None for one epoch.
             and_following: True to also rerun the later intervals after an interval that was rerun.
             fill_gaps: True to first run the intervals that are missing before `start`.
             again: True to run an interval again even if its rows and the code seem unchanged.
-            end_of_input: True to end event time after the last interval, so that open windows fire.
-            patience: seconds to wait for another backfill that is running.
+            end_of_input: True to end event time after the last interval, so that open windows fire and later elements
+                are late.
+            patience: seconds to wait for another running backfill; this one then continues where that one ended.
 
         Raises:
             UsageError: the times are missing or are not an interval.
@@ -161,28 +194,41 @@ class Project:
         """
         from tidegate.pipelines.project.backfill import backfill
 
-        span = _span(self._config, pipeline, start, end, slice, fill_gaps)
+        span = _span(self.config, pipeline, start, end, slice, fill_gaps)
         teller = self._teller(pipeline)
-        return backfill(self._config, pipeline, span, and_following, again, end_of_input, patience, teller)
+        return backfill(self.config, pipeline, span, and_following, again, end_of_input, patience, teller)
 
-    def backfill_plan(
+    def plan(
         self,
         pipeline: str,
-        start: Moment | None,
-        end: Moment | None,
+        start: Moment | None = None,
+        end: Moment | None = None,
         *,
-        slice: Length | relativedelta | None = None,  # noqa: A002 - named like the option
+        slice: Slice | None = None,  # noqa: A002 - named like the option
         fill_gaps: bool = False,
         again: bool = False,
     ) -> BackfillPlan:
-        """Return what `backfill` would do with each interval (`--dry-run`). Nothing changes, and no engine starts."""
+        """Return what a backfill would do with each interval. Nothing changes, and no engine starts.
+
+        Args:
+            pipeline: name of the pipeline.
+            start: first event time, a date or date-time. Without a zone, it is in the pipeline's timezone.
+            end: event time at which the backfill ends, exclusive.
+            slice: length of each epoch's interval: 6h, 1d, 1w, 1mo; None for one epoch.
+            fill_gaps: True to also plan the intervals that are missing before `start`.
+            again: True to plan that each interval runs again even if its rows and the code seem unchanged.
+
+        Raises:
+            UsageError: the times are missing or are not an interval.
+            Refused: a source does not exist or lacks a column.
+        """
         from tidegate.pipelines.project.backfill import plan_backfill
 
-        span = _span(self._config, pipeline, start, end, slice, fill_gaps)
-        return plan_backfill(self._config, pipeline, span, again)
+        span = _span(self.config, pipeline, start, end, slice, fill_gaps)
+        return plan_backfill(self.config, pipeline, span, again)
 
-    def replay(self, pipeline: str, *, commits_per_epoch: int | None = None) -> Replayed:
-        """Replay the source's commits as a stream would have seen them (`backfill --order arrival`).
+    def replay(self, pipeline: str, *, commits_per_epoch: Count | None = None) -> Replayed:
+        """Replay the source's commits as a stream would have seen them, including late rows, and end as a backfill.
 
         Args:
             pipeline: name of the pipeline.
@@ -193,141 +239,179 @@ class Project:
         """
         from tidegate.pipelines.project.backfill import replay
 
-        return replay(self._config, pipeline, commits_per_epoch, self._teller(pipeline))
+        return replay(self.config, pipeline, commits_per_epoch, self._teller(pipeline))
 
-    @overload
     def stream(
         self,
-        pipeline: str,
+        pipeline: str | Sequence[str],
         *,
         interval: Length | None = None,
         end_of_input: bool = False,
         restore: str | int = "latest",
-        restore_from_timeline: int | None = None,
-        parallelism: int | None = None,
-        max_files_per_epoch: int | None = None,
-        max_bytes_per_epoch: int | str | None = None,
-        max_commits_per_epoch: int | None = None,
-        max_rows_per_epoch: int | None = None,
-        patience: float = 0.0,
+        restore_from_timeline: Number | None = None,
+        parallelism: Count | None = None,
+        limits: EpochLimits | None = None,
+        patience: Seconds = 0.0,
         stop: StopRequest | None = None,
-    ) -> Streamed: ...
+    ) -> Streamed:
+        """Run a pipeline as a stream, from its newest snapshot or from the one that `restore` names.
 
-    @overload
-    def stream(
-        self,
-        pipeline: list[str] | tuple[str, ...],
-        *,
-        interval: Length | None = None,
-        end_of_input: bool = False,
-        max_files_per_epoch: int | None = None,
-        max_bytes_per_epoch: int | str | None = None,
-        max_commits_per_epoch: int | None = None,
-        max_rows_per_epoch: int | None = None,
-        patience: float = 0.0,
-        stop: StopRequest | None = None,
-    ) -> StreamedTogether: ...
+        After a backfill, the stream continues where the backfill ended. With `none` as the snapshot, it starts from
+        scratch at the beginning of the source; its first epoch replaces everything that was published. Each epoch
+        writes a line of JSON to WORK/logs/PIPELINE.epochs.jsonl. On the command line, SIGTERM, Ctrl-C and
+        `driver stop` end the stream after the current epoch.
 
-    def stream(
-        self,
-        pipeline: str | list[str] | tuple[str, ...],
-        *,
-        interval: Length | None = None,
-        end_of_input: bool = False,
-        restore: str | int = "latest",
-        restore_from_timeline: int | None = None,
-        parallelism: int | None = None,
-        max_files_per_epoch: int | None = None,
-        max_bytes_per_epoch: int | str | None = None,
-        max_commits_per_epoch: int | None = None,
-        max_rows_per_epoch: int | None = None,
-        patience: float = 0.0,
-        stop: StopRequest | None = None,
-    ) -> Streamed | StreamedTogether:
-        """Run a pipeline as a stream: over the data currently in the source, or until it is stopped.
-
-        Several pipelines run in this process with one engine and a lease for each, one epoch after the other. A failure
-        does not stop the others, and is not raised but reported in `failed` of the result.
+        Several pipelines run in one process with one engine, one epoch after the other, each with its own lease. If one
+        fails, the others continue; the outcome has the failures, and `require()` raises them. The exit code of the
+        command is that of the failure, or 1 if failures differ.
 
         Args:
-            pipeline: name of the pipeline, or a list of names.
-            interval: time between two polls of the source, until `stop` is called; None reads the available data and
-                ends.
+            pipeline: name of the pipeline, or several names.
+            interval: run until stopped, polling the source at this interval: 5s, 1min. None for one run that reads the
+                commits that exist now, advances the clock and ends.
             end_of_input: True to end event time at the end, so that all windows fire; only without `interval`.
-            restore: the snapshot to begin from: `latest`, an epoch, `savepoint:NAME`; or `none` for the beginning of
-                the source.
-            restore_from_timeline: restore only if the pipeline is on this timeline.
+            restore: the snapshot to begin from: `latest`, an epoch, `savepoint:NAME`, or `none`.
+            restore_from_timeline: restore only while the pipeline is on this timeline, so that a retry continues
+                instead of restoring again.
             parallelism: number of shards; None for the pipeline's setting, or the number of cores.
-            max_files_per_epoch: limit on the source files in one epoch.
-            max_bytes_per_epoch: approximate limit on the bytes of source files in one epoch, such as `"1g"`.
-            max_commits_per_epoch: limit on the source commits in one epoch.
-            max_rows_per_epoch: limit on the rows of the source files in one epoch; None for 20,000,000.
+            limits: limits on what one epoch reads.
             patience: seconds to wait for a running stream that ends on its own.
-            stop: a request with which another thread or a signal handler can end the stream after the current epoch.
+            stop: a request with which another thread or a signal handler ends the stream after the current epoch.
 
         Raises:
-            UsageError: `end_of_input` is given with `interval`.
+            UsageError: options contradict each other: `end_of_input` with `interval`, or `restore` with several
+                pipelines.
             Refused: a source does not exist, or its rows changed and the pipeline does not correct them.
             LeaseHeld: another driver is running the pipeline.
         """
-        from tidegate.pipelines.project.given import length_of, size_of
-        from tidegate.pipelines.project.stream import StreamOptions, stream, stream_together
-        from tidegate.pipelines.run.next_commits import EpochLimits
+        from tidegate.pipelines.project.given import length_of
+        from tidegate.pipelines.project.stream import StreamOptions, stream
 
         if end_of_input and interval is not None:
             raise UsageError("--end-of-input needs --available-now: a stream with --interval has no end")
-        max_bytes = size_of(max_bytes_per_epoch, "--max-bytes-per-epoch")
         options = StreamOptions(
             None if interval is None else length_of(interval, "--interval"),
             end_of_input,
             str(restore),
             restore_from_timeline,
             parallelism,
-            EpochLimits(max_files_per_epoch, max_bytes, max_commits_per_epoch, max_rows_per_epoch),
+            limits or EpochLimits(),
             patience,
         )
-        if not isinstance(pipeline, str):
-            return stream_together(self._config, pipeline, options, stop or StopRequest(), self._teller)
-        return stream(self._config, pipeline, options, stop or StopRequest(), self._teller(pipeline))
+        names = (pipeline,) if isinstance(pipeline, str) else tuple(pipeline)
+        return stream(self.config, names, options, stop or StopRequest(), self._teller)
 
-    def stop(self, pipeline: str, *, patience: float = 600.0) -> StoppedDriver:
-        """Ask the driver of a pipeline, on any host, to end after its current epoch, and wait until it has ended.
+    def restore(
+        self,
+        pipeline: str,
+        target: str | int | None = None,
+        *,
+        keep_stale: bool = False,
+        restart: bool = False,
+        dry_run: bool = False,
+        tables: bool = False,
+        from_: str | None = None,
+        at: str | None = None,
+    ) -> Restored | Restart:
+        """Make a snapshot the newest one. Results that were published after it are removed.
+
+        The next run continues from this snapshot, at its position in the source. A restore to a snapshot of an
+        abandoned lineage brings back the results of that lineage.
+
+        If tables are damaged, a savepoint or `restart` replaces them. A restart names the tables, epochs and source
+        versions before it removes anything, and changes nothing if the source no longer has all the rows that were
+        read.
+
+        With `from_`, the pipeline has no epochs yet. It gets a copy of what the other pipeline had published up to the
+        snapshot, and continues from there with its own code; the other one does not change.
+
+        Args:
+            pipeline: name of the pipeline.
+            target: `latest`, an epoch, or `savepoint:NAME`. With `from_` it may be missing, for `latest`; with
+                `restart` it must be.
+            keep_stale: True to keep results that were published after the snapshot, marked as stale.
+            restart: True to remove all tables instead, so that the next run computes everything again from the source.
+            dry_run: True to show what a restart would remove and rebuild, and change nothing.
+            tables: True to replace all tables by those of the savepoint, which was created with its tables.
+            from_: name of another pipeline from whose snapshot this one begins.
+            at: folder or URI of the savepoint; None for the warehouse.
 
         Raises:
-            Refused: the pipeline has no running driver.
-            LeaseHeld: the driver did not end within `patience` seconds.
+            Refused: rows that belong to the snapshot are lost, or the source no longer has all rows for a restart.
+            LeaseHeld: a driver is running the pipeline.
         """
-        from tidegate.pipelines.project.driver import stop
+        if restart:
+            if target is not None or keep_stale or tables or from_ is not None or at is not None:
+                raise UsageError("--restart removes all tables: leave out TARGET and the other options")
+            from tidegate.pipelines.project.restart import restart as run
 
-        return stop(self._config, pipeline, patience, self._teller(pipeline))
+            return run(self.config, pipeline, dry_run, self._teller(pipeline))
+        if dry_run:
+            raise UsageError("--dry-run: only with --restart")
+        if (from_ is not None or tables) and keep_stale:
+            raise UsageError("--from and --tables bring all tables: leave out the other options")
+        if from_ is not None:
+            from tidegate.pipelines.project.restore_from import restore_from
 
-    def alive(self, pipeline: str, *, within: float = 3600.0) -> Alive:
-        """Check that a stream on this host gave a heartbeat within this many seconds.
+            return restore_from(self.config, pipeline, from_, "latest" if target is None else str(target), at)
+        if target is None:
+            raise UsageError("name the snapshot to restore: latest, an epoch, or savepoint:NAME; or give --restart")
+        if tables:
+            from tidegate.pipelines.project.restore_from import replace_tables
+
+            return replace_tables(self.config, pipeline, str(target), at)
+        from tidegate.pipelines.project.snapshots import restore
+
+        return restore(self.config, pipeline, str(target), at, keep_stale)
+
+    def forget(
+        self,
+        pipeline: str,
+        key: KeyGiven | None = None,
+        *,
+        keys: Iterable[KeyGiven] | None = None,
+        where: str | None = None,
+        dry_run: bool = False,
+    ) -> Erased:
+        r"""Erase keys from all tables and savepoints of a pipeline, in one epoch.
+
+        The tables are state, results, windows, late and rejects. Older snapshots are removed too, because they may hold
+        the keys. If nothing ever held a key, nothing changes. Erase the rows from the source yourself: a backfill would
+        read any remaining rows again. With `where`, list the keys with `dry_run` before you do that, because the
+        source's rows tell which keys belong to a person.
+
+        Give one of `key`, `keys` and `where`.
+
+        Args:
+            pipeline: name of the pipeline.
+            key: values of the key columns, in order.
+            keys: several keys.
+            where: a condition on columns of the tables or the source, such as user_id = 7. It selects the keys whose
+                rows all meet it; keys that also have other rows are listed as shared, and stay.
+            dry_run: True to show the keys that `where` selects, and change nothing.
 
         Raises:
-            TidegateError: no such stream is running, or it hangs.
+            UsageError: not exactly one of the three is given, a value is not a key, or no table has the columns of
+                `where`.
         """
-        from tidegate.pipelines.project.driver import alive
+        from tidegate.pipelines.project.forget import forget, selected_keys
 
-        return alive(self._config, pipeline, within)
+        if sum(given is not None for given in (key, keys, where)) != 1:
+            raise UsageError("give one of key, keys and where")
+        if dry_run:
+            if where is None:
+                raise UsageError("--dry-run shows the keys that --where selects: give --where")
+            return selected_keys(self.config, pipeline, where)
+        named = [key] if key is not None else [] if keys is None else list(keys)
+        return forget(self.config, pipeline, [key_text(each) or () for each in named], where)
 
-    def unlock(self, pipeline: str) -> Unlocked:
-        """Remove the lease of a pipeline from a driver that died.
-
-        Raises:
-            Refused: nobody holds the lease, or its driver is running on this host.
-        """
-        from tidegate.pipelines.project.driver import unlock
-
-        return unlock(self._config, pipeline)
-
-    # Inspect
+    # Read
 
     def list(self) -> Pipelines:
-        """Return the pipelines of the project: mode, watermark, lag and last check of each. Starts no engine."""
+        """Return all pipelines of the project: mode, watermark, lag and last check of each. Starts no engine."""
         from tidegate.pipelines.project.listing import list_pipelines
 
-        return list_pipelines(self._config, datetime.now(UTC))
+        return list_pipelines(self.config, datetime.now(UTC))
 
     def results(
         self,
@@ -335,7 +419,7 @@ class Project:
         *,
         view: View = "final",
         where: str | None = None,
-        limit: int | None = None,
+        limit: Number | None = None,
         sort: str | None = None,
         local: str | None = None,
     ) -> Results:
@@ -344,12 +428,13 @@ class Project:
         Args:
             pipeline: name of the pipeline.
             view: `final` for windows that can no longer change, `latest` for the newest result of each window,
-                `windows` for table windows, or `all` for every pane.
-            where: condition in Spark SQL on the columns of the view, such as `user = 'ann' AND clicks > 3`; times
-                without a zone are in UTC. None for all rows.
+                `windows` for table windows, `all` for every pane.
+            where: only rows that satisfy a condition in Spark SQL on the columns of the view, such as
+                "clicks > 3 AND user = 'ann'"; times without a zone are in UTC.
             limit: largest number of rows; None for all.
             sort: column to sort by, largest first; None for the end of the windows, or event time.
-            local: zone of the times, such as `Europe/Berlin`; the rows then have a column with the local date.
+            local: zone of the times, such as Europe/Berlin; the rows then have a column with the local date on which
+                each window begins.
 
         Raises:
             UsageError: there is no such column or zone, or `where` can't be evaluated.
@@ -357,22 +442,10 @@ class Project:
         """
         from tidegate.pipelines.project.results import results
 
-        return results(self._config, pipeline, view, where, limit, sort, local)
+        return results(self.config, pipeline, view, where, limit, sort, local)
 
-    def results_sql(self, pipeline: str, *, dialect: str = "spark", schema: str | None = None) -> str:
-        """Return a query for the final windows of a pipeline, to be saved as a view (`results --sql`).
-
-        Args:
-            pipeline: name of the pipeline.
-            dialect: the engine's SQL: `spark`, `duckdb` or `standard`.
-            schema: schema of the tables in the engine's catalog; None for paths.
-        """
-        from tidegate.pipelines.project.results import results_sql
-
-        return results_sql(self._config, pipeline, dialect, schema)
-
-    def runs(self, pipeline: str, *, limit: int | None = 20, stale: bool = False) -> Runs:
-        """Return the newest epochs: their events, results and durations.
+    def runs(self, pipeline: str, *, limit: Number | None = 20, stale: bool = False) -> Runs:
+        """Return the epochs of a pipeline, newest first: their events, results and durations.
 
         Args:
             pipeline: name of the pipeline.
@@ -381,20 +454,137 @@ class Project:
         """
         from tidegate.pipelines.project.listing import runs
 
-        return runs(self._config, pipeline, limit, stale)
+        return runs(self.config, pipeline, limit, stale)
 
-    def why(self, pipeline: str, *, key: KeyGiven | None = None, limit: int | None = 10) -> Why:
+    def report(
+        self,
+        pipeline: str,
+        *,
+        epoch: int | None = None,
+        key: KeyGiven | None = None,
+        window: Moment | None = None,
+        to: Path | None = None,
+    ) -> Report:
+        """Write the report of a run as one self-contained HTML page.
+
+        Args:
+            pipeline: name of the pipeline.
+            epoch: epoch of the run; None for the newest.
+            key: the key whose windows the timeline shows: the values of its columns; None for the busiest key.
+            window: start of a window of that key to draw: its rows, watermark, merges and panes.
+            to: file to write; None for a file among the artifacts.
+        """
+        from tidegate.pipelines.project.listing import report
+
+        texts = key_text(key)
+        named = None if texts is None else "/".join(texts)
+        starts = millis_of(window, "--window", self.config.entry(pipeline).clock)
+        return report(self.config, pipeline, epoch, named, to, starts)
+
+    # Ask
+
+    def why(self, pipeline: str, *, key: KeyGiven | None = None, limit: Number | None = 10) -> Why:
         """Return why windows have not fired: what each one waits for, and which source partition holds event time back.
 
         Args:
             pipeline: name of the pipeline.
-            key: values of the key columns; None for windows of all keys.
+            key: only windows of this key: the values of its columns.
             limit: largest number of windows; None for all.
         """
         from tidegate.pipelines.ask.why import why
-        from tidegate.pipelines.project.given import key_text
 
-        return why(self._config, pipeline, key_text(key), limit)
+        return why(self.config, pipeline, key_text(key), limit)
+
+    def trace(
+        self,
+        pipeline: str,
+        key: KeyGiven = (),
+        *,
+        window: Moment | None = None,
+        limit: Number | None = 100,
+        page: bool = False,
+        to: Path | None = None,
+    ) -> Trace:
+        """Return what happened to a key: its rows, their watermarks, windows, panes and late rows, in order.
+
+        Args:
+            pipeline: name of the pipeline.
+            key: values of the key columns, in order.
+            window: only the window that starts at this time.
+            limit: number of the newest lines of each table that are shown and that the page has; None for all. The
+                value has all of them.
+            page: True to write it as a page with a timeline, next to the run reports.
+            to: file for the page.
+
+        Raises:
+            Refused: the history can't be derived from the source and the tables.
+        """
+        from tidegate.pipelines.ask.trace import trace
+
+        starts = millis_of(window, "--window", self.config.entry(pipeline).clock)
+        return trace(self.config, pipeline, key_text(key) or (), starts, page, to, limit)
+
+    def verify(
+        self,
+        pipeline: str,
+        *,
+        sample: float | str = "1%",
+        seed: Number | None = None,
+        new: bool = False,
+        budget: float | str | None = None,
+    ) -> Verified:
+        """Recompute windows from the source, and compare them with what is published.
+
+        All windows of the sampled keys are recomputed by a plain implementation of the rules, without the operators.
+        The state and the late rows of these keys are compared too. All late rows, epochs and retained manifests are
+        checked against each other. If something differs, `require()` of the outcome raises an error, and the command
+        ends with exit code 5.
+
+        Args:
+            pipeline: name of the pipeline.
+            sample: share of the keys to sample: a number above 0 and at most 1, a string such as 1%, or all.
+            seed: seed of the sample; None for the newest epoch, so each epoch has a different sample.
+            new: True to verify only what was published since the newest such verification that found no difference.
+            budget: verify one of the newest epochs, and only if the last such verification took at most this share of
+                the time of the epochs since then, such as 2%.
+        """
+        from tidegate.pipelines.ask.verify import verify
+        from tidegate.pipelines.project.given import share_of
+
+        if new and budget is not None:
+            raise UsageError("--new verifies all new epochs, and --budget one of them: give one of the two")
+        allowed = None if budget is None else share_of(budget, "--budget")
+        return verify(self.config, pipeline, share_of(sample, "--sample"), seed, new, allowed)
+
+    def explain(self, pipeline: str) -> Explained:
+        """Check a pipeline, and return how it runs: the operator, why it was chosen, and the steps of an epoch.
+
+        Errors that would end a run are found without Spark where possible: missing columns and functions, conditions
+        that are not boolean, types that don't fit.
+
+        Raises:
+            Refused: a column is missing or has an unsuitable type, or an expression is faulty.
+        """
+        from tidegate.pipelines.ask.explain import explain
+
+        return explain(self.config, pipeline)
+
+    def compare(self, pipeline: str, other: str, *, rows: Number | None = 20) -> Comparison:
+        """Return in which windows another pipeline differs from a pipeline, by how much, and why.
+
+        If one of them was restored from the other, only windows that changed since then are compared.
+
+        Args:
+            pipeline: name of the pipeline.
+            other: name of the other pipeline, which has the same key columns.
+            rows: largest number of windows; None for all.
+
+        Raises:
+            Refused: their results can't be compared.
+        """
+        from tidegate.pipelines.ask.compare import compare
+
+        return compare(self.config, pipeline, other, rows)
 
     def advise(
         self,
@@ -404,18 +594,18 @@ class Project:
         lateness: Iterable[Length] = (),
         idleness: Iterable[Length] = (),
         gap: Iterable[Length] = (),
-        from_version: int = 0,
+        from_version: Number = 0,
         page: bool = False,
         to: Path | None = None,
     ) -> Advice:
-        """Return what other time settings would have done to the rows of the source, without a run.
+        """Return what other bounds, lateness, idle timeouts and gaps would have done to the rows of the source.
 
-        The late rows are those of a stream that reads the source from the beginning. Without values, some are chosen
-        from the rows.
+        The rows are read as a stream would read them from the beginning, but no epoch runs. The numbers of late rows
+        are exact. Without values, some are chosen from the rows.
 
         Args:
             pipeline: name of the pipeline.
-            bound: bounds on out-of-orderness to evaluate; with other fields, every combination.
+            bound: bounds on out-of-orderness to evaluate, such as 10min; with other fields, every combination.
             lateness: allowed lateness to evaluate.
             idleness: idle timeouts of source partitions to evaluate.
             gap: session gaps to evaluate.
@@ -435,496 +625,7 @@ class Project:
             "idleness": lengths_of(idleness, "--idleness"),
             "gap": lengths_of(gap, "--gap"),
         }
-        return advise(self._config, pipeline, values, from_version, page, to)
-
-    def trace(
-        self,
-        pipeline: str,
-        key: KeyGiven = (),
-        *,
-        window: Moment | None = None,
-        limit: int | None = 100,
-        page: bool = False,
-        to: Path | None = None,
-    ) -> Trace:
-        """Return what happened to a key: its rows, their watermarks, windows, panes and late rows.
-
-        Args:
-            pipeline: name of the pipeline.
-            key: values of the key columns, in order.
-            window: only the window that starts at this time.
-            limit: number of the newest lines of each table that are shown and that the page has; None for all. The
-                value has all of them.
-            page: True to write it as a page with a timeline, next to the run reports.
-            to: file for the page.
-
-        Raises:
-            Refused: the history can't be derived from the source and the tables.
-        """
-        from tidegate.pipelines.ask.trace import trace
-        from tidegate.pipelines.project.given import key_text, millis_of
-
-        starts = millis_of(window, "--window", self._config.entry(pipeline).clock)
-        return trace(self._config, pipeline, key_text(key) or (), starts, page, to, limit)
-
-    def verify(
-        self,
-        pipeline: str,
-        *,
-        sample: float | str = "1%",
-        seed: int | None = None,
-        new: bool = False,
-        budget: float | str | None = None,
-    ) -> Verified:
-        """Recompute windows from the source, and compare them with what is published.
-
-        Call `require()` on the outcome to raise an error if something differs.
-
-        Args:
-            pipeline: name of the pipeline.
-            sample: share of the keys to sample: a number above 0 and at most 1, a string such as `1%`, or `all`.
-            seed: seed of the sample; None for the newest epoch, so each epoch has a different sample.
-            new: True verifies only what was published since the newest such verification that found no difference.
-            budget: verifies one of the newest epochs, and only if the last such verification took at most this share of
-                the time of the epochs since then, such as `2%`.
-        """
-        from tidegate.pipelines.ask.verify import verify
-        from tidegate.pipelines.project.given import share_of
-
-        if new and budget is not None:
-            raise UsageError("--new verifies all new epochs, and --budget one of them: give one of the two")
-        allowed = None if budget is None else share_of(budget, "--budget")
-        return verify(self._config, pipeline, share_of(sample, "--sample"), seed, new, allowed)
-
-    def explain(self, pipeline: str) -> Explained:
-        """Check a pipeline, and return how it runs: the operator, why it was chosen, and the steps of an epoch.
-
-        Raises:
-            Refused: a column is missing or has an unsuitable type, or an expression is faulty.
-        """
-        from tidegate.pipelines.ask.explain import explain
-
-        return explain(self._config, pipeline)
-
-    def lineage(
-        self,
-        pipeline: str,
-        *,
-        command: Literal["drive", "quality"] = "drive",
-        since: Moment | None = None,
-        until: Moment | None = None,
-    ) -> Lineage:
-        """Return the datasets that a pipeline reads and writes, as in OpenLineage, and each column's source columns.
-
-        Args:
-            pipeline: name of the pipeline.
-            command: `drive` for a run that computes windows, `quality` for a check of the tables.
-            since: count the output of epochs that began at this time or later.
-            until: with `since`, only epochs that began before this time.
-        """
-        from tidegate.pipelines.project.given import millis_of
-        from tidegate.pipelines.project.lineage import lineage
-
-        zone = self._config.entry(pipeline).clock
-        span = (millis_of(moment, field, zone) for moment, field in ((since, "--since"), (until, "--until")))
-        return lineage(self._config, pipeline, command, *span)
-
-    def report(
-        self,
-        pipeline: str,
-        *,
-        epoch: int | None = None,
-        key: str | None = None,
-        window: Moment | None = None,
-        to: str | Path | None = None,
-    ) -> Report:
-        r"""Write the report of a run as one HTML page.
-
-        Args:
-            pipeline: name of the pipeline.
-            epoch: epoch of the run; None for the newest.
-            key: key whose windows the timeline shows, with its columns joined by `/` and `\N` for a null; None for the
-                busiest.
-            window: start of a window of that key to draw: its rows, watermark, merges and panes.
-            to: the file; None for a file among the artifacts.
-        """
-        from tidegate.pipelines.project.given import millis_of
-        from tidegate.pipelines.project.listing import report
-
-        place = None if to is None else Path(to)
-        starts = millis_of(window, "--window", self._config.entry(pipeline).clock)
-        return report(self._config, pipeline, epoch, key, place, starts)
-
-    def quality(
-        self,
-        pipeline: str,
-        *,
-        epoch: int | None = None,
-        all: bool = False,  # noqa: A002 - named like the option
-        partitions: PartitionUnit | None = None,
-        since: str | None = None,
-        report: bool = False,
-    ) -> Quality:
-        """Check the tables of a pipeline as of an epoch. `require()` of the outcome raises if the check failed.
-
-        Args:
-            pipeline: name of the pipeline.
-            epoch: the epoch; None for the newest.
-            all: True to check every current window, and to read every file.
-            partitions: also return the partitions of this length whose final windows changed.
-            since: JSON of the `mark` of an earlier outcome; only later changes count.
-            report: True to also write the run report.
-
-        Raises:
-            UsageError: the suite is faulty, or a library for checks is not installed.
-            Refused: the pipeline has no such epoch.
-        """
-        self._config.entry(pipeline)
-        require("a check", "great_expectations", "jinja2", "pandas", extra="quality")
-        if report:
-            require("the run report", "jinja2", "matplotlib")
-        from tidegate.expectations.check import check
-
-        return check(self._config, pipeline, epoch, all, partitions, since, report)
-
-    def quality_acknowledge(self, pipeline: str, *, where: str, reason: str) -> Acknowledged:
-        """Let known bad windows pass the pipeline's own suite from now on.
-
-        Args:
-            pipeline: name of the pipeline.
-            where: SQL condition on columns of the final windows.
-            reason: why they may pass; the reason is stored and shown.
-
-        Raises:
-            UsageError: no window satisfies the condition.
-        """
-        self._config.entry(pipeline)
-        require("an acknowledgement", "great_expectations", "pandas", extra="quality")
-        from tidegate.expectations.check import acknowledge
-
-        return acknowledge(self._config, pipeline, where, reason)
-
-    # Snapshots
-
-    def snapshot_list(self, pipeline: str) -> Snapshots:
-        """Return the snapshots of a pipeline that can be restored, newest first."""
-        from tidegate.pipelines.project.snapshots import snapshot_list
-
-        return snapshot_list(self._config, pipeline)
-
-    def snapshot_show(
-        self,
-        pipeline: str,
-        target: str | int = "latest",
-        *,
-        rows: int = 20,
-        key_group: int | None = None,
-        checksums: bool = False,
-    ) -> SnapshotContent:
-        """Return a snapshot: its manifest, its windows with their timers, and counts by key group.
-
-        Args:
-            pipeline: name of the pipeline.
-            target: `latest`, an epoch, or `savepoint:NAME`.
-            rows: largest number of windows.
-            key_group: only windows of this key group.
-            checksums: True to add a checksum of each key group: equal rows have equal checksums.
-        """
-        from tidegate.pipelines.project.snapshots import snapshot_show
-
-        return snapshot_show(self._config, pipeline, str(target), rows, key_group, checksums)
-
-    def snapshot_diff(
-        self, pipeline: str, first: str | int, second: str | int = "latest", *, rows: int | None = 20
-    ) -> SnapshotDiff:
-        """Return the windows and timers that were added, removed or changed from one snapshot to another."""
-        from tidegate.pipelines.project.snapshots import snapshot_diff
-
-        return snapshot_diff(self._config, pipeline, str(first), str(second), rows)
-
-    def snapshot_check(self, pipeline: str, target: str | int = "latest") -> SnapshotCheck:
-        """Check that the current code can continue from a snapshot, or start with `none`.
-
-        Raises:
-            Refused: the code can't; the message names each field that differs.
-        """
-        from tidegate.pipelines.project.snapshots import snapshot_check
-
-        return snapshot_check(self._config, pipeline, str(target))
-
-    def savepoint_create(
-        self,
-        pipeline: str,
-        name: str,
-        *,
-        of: str | int = "latest",
-        if_missing: bool = False,
-        tables: bool = False,
-        to: str | None = None,
-        keep: int | None = None,
-    ) -> Savepoint:
-        """Copy a snapshot under a name that no cleanup removes. The pipeline may keep running.
-
-        Args:
-            pipeline: name of the pipeline.
-            name: letters, digits, `_` and `-`.
-            of: `latest`, or an epoch.
-            if_missing: True to change nothing if a savepoint of that name holds the same snapshot.
-            tables: True to also copy the published tables as of the snapshot.
-            to: folder or URI to copy to; None for the warehouse.
-            keep: afterwards delete all but this many of the newest savepoints whose names equal this one up to the last
-                dash; a name without a dash gets the current time. None keeps all.
-
-        Raises:
-            UsageError: the name is not valid or is taken, or there is no such snapshot.
-            Refused: a file is missing, or a key was forgotten during the copy.
-        """
-        from tidegate.pipelines.project.savepoints import savepoint_create
-
-        return savepoint_create(self._config, pipeline, name, str(of), if_missing, tables, to, keep)
-
-    def savepoint_list(self, pipeline: str, *, at: str | None = None) -> Savepoints:
-        """Return the savepoints of a pipeline, newest first, and the savepoints that can't be read.
-
-        Args:
-            pipeline: name of the pipeline.
-            at: folder or URI of the savepoints; None for the warehouse.
-        """
-        from tidegate.pipelines.project.savepoints import savepoint_list
-
-        return savepoint_list(self._config, pipeline, at)
-
-    def savepoint_delete(self, pipeline: str, name: str, *, at: str | None = None) -> SavepointDeleted:
-        """Delete a savepoint permanently.
-
-        Args:
-            pipeline: name of the pipeline.
-            name: name of the savepoint.
-            at: folder or URI of the savepoints; None for the warehouse.
-        """
-        from tidegate.pipelines.project.savepoints import savepoint_delete
-
-        return savepoint_delete(self._config, pipeline, name, at)
-
-    def compare(self, pipeline: str, other: str, *, rows: int | None = None) -> Comparison:
-        """Return in which windows another pipeline differs from a pipeline, by how much, and why.
-
-        If one of them was restored from the other, only windows that changed since then are compared.
-
-        Args:
-            pipeline: name of the pipeline.
-            other: name of the other pipeline, which has the same key columns.
-            rows: number of windows to return; None for all.
-
-        Raises:
-            Refused: their results can't be compared.
-        """
-        from tidegate.pipelines.ask.compare import compare
-
-        return compare(self._config, pipeline, other, rows)
-
-    def restore(
-        self,
-        pipeline: str,
-        target: str | int | None = None,
-        *,
-        keep_stale: bool = False,
-        restart: bool = False,
-        dry_run: bool = False,
-        tables: bool = False,
-        source: str | None = None,
-        at: str | None = None,
-    ) -> Restored | Restart:
-        """Make a snapshot the newest one. Results that were published after it are removed.
-
-        Args:
-            pipeline: name of the pipeline.
-            target: `latest`, an epoch, or `savepoint:NAME`; None with `source` for `latest`, and with `restart`.
-            keep_stale: True to keep those results, marked as stale.
-            restart: True to remove all tables instead, so that the next run computes everything again from the source.
-            dry_run: True to return what a restart would remove and rebuild, and change nothing.
-            tables: True to replace all tables by those of the savepoint, which was created with its tables.
-            source: name of another pipeline (`--from`) from whose snapshot this one begins, with its published rows.
-            at: folder or URI of the savepoint; None for the warehouse.
-
-        Raises:
-            Refused: rows that belong to the snapshot are lost, or the source no longer has all rows for a restart.
-            LeaseHeld: a driver is running the pipeline.
-        """
-        if restart:
-            if target is not None or keep_stale or tables or source is not None or at is not None:
-                raise UsageError("--restart removes all tables: leave out TARGET and the other options")
-            from tidegate.pipelines.project.restart import restart as run
-
-            return run(self._config, pipeline, dry_run, self._teller(pipeline))
-        if dry_run:
-            raise UsageError("--dry-run: only with --restart")
-        if (source is not None or tables) and keep_stale:
-            raise UsageError("--from and --tables bring all tables: leave out the other options")
-        if source is not None:
-            from tidegate.pipelines.project.restore_from import restore_from
-
-            return restore_from(self._config, pipeline, source, "latest" if target is None else str(target), at)
-        if target is None:
-            raise UsageError("name the snapshot to restore: latest, an epoch, or savepoint:NAME; or give --restart")
-        if tables:
-            from tidegate.pipelines.project.restore_from import replace_tables
-
-            return replace_tables(self._config, pipeline, str(target), at)
-        from tidegate.pipelines.project.snapshots import restore
-
-        return restore(self._config, pipeline, str(target), at, keep_stale)
-
-    def source_reset(
-        self,
-        pipeline: str,
-        *,
-        keep_results: bool = False,
-        begin: Literal["beginning", "now"] | None = None,
-        force: bool = False,
-        dry_run: bool = False,
-    ) -> SourceReset:
-        """Let a pipeline continue with a source table that was dropped and created again.
-
-        Args:
-            pipeline: name of the pipeline.
-            keep_results: True to keep state and results; it must be given.
-            begin: for a stream: read the new table from its `beginning`, or only what comes after `now` (`--from`).
-            force: True to reset even if the table has not been replaced.
-            dry_run: True to return the new position and change nothing.
-        """
-        from tidegate.pipelines.project.source import source_reset
-
-        return source_reset(self._config, pipeline, keep_results, begin, force, dry_run)
-
-    # Late rows, erasure, maintenance
-
-    def late_summary(self, pipeline: str, *, by: str | None = None) -> LateSummary:
-        """Count late rows by reason, with how late they were, and how many `late_reopen` has added.
-
-        Args:
-            pipeline: name of the pipeline.
-            by: also count by this column of table `late`.
-        """
-        from tidegate.pipelines.project.late import late_summary
-
-        return late_summary(self._config, pipeline, by)
-
-    def late_reopen(
-        self,
-        pipeline: str,
-        *,
-        key: KeyGiven | None = None,
-        start: Moment | None = None,
-        end: Moment | None = None,
-        patience: float = 0.0,
-        strict: bool = False,
-    ) -> Reopened:
-        """Reprocess late rows into the windows that they missed, as one epoch if all of them can be reopened.
-
-        Rows that can't be reopened, for example because source files of their time are missing, stay in table `late`;
-        the answer lists them with the reasons. The others are then reopened in several epochs.
-
-        Args:
-            pipeline: name of the pipeline.
-            key: only late rows of this key: the values of its columns.
-            start: only late rows whose window begins at this time or later. Without a zone, it is in the pipeline's
-                `timezone`, as for `backfill`.
-            end: only late rows whose window begins before this time.
-            patience: seconds to wait for a running stream that ends on its own. A continuous one reopens late rows on
-                its `reopen_schedule`.
-            strict: True reopens nothing, and raises the error, if a row can't be reopened.
-
-        Raises:
-            Refused: the results of the pipeline depend on the order of arrival, or with `strict` a row can't be
-                reopened.
-            LeaseHeld: another driver is running the pipeline.
-        """
-        from tidegate.pipelines.correct.recompute_plan import Selection
-        from tidegate.pipelines.project.given import key_text, millis_of
-        from tidegate.pipelines.project.late import late_reopen
-
-        zone = self._config.entry(pipeline).clock
-        span = (millis_of(moment, field, zone) for moment, field in ((start, "--start"), (end, "--end")))
-        selection = Selection(key_text(key), *span)
-        return late_reopen(self._config, pipeline, selection, patience, strict, self._teller(pipeline))
-
-    def late_prune(self, pipeline: str, *, days: int) -> Pruned:
-        """Remove late and rejected rows of epochs that are older than this many days. Their counts are kept."""
-        from tidegate.pipelines.project.late import late_prune
-
-        return late_prune(self._config, pipeline, days)
-
-    def forget(
-        self,
-        pipeline: str,
-        key: KeyGiven | None = None,
-        *,
-        keys: Iterable[KeyGiven] | None = None,
-        where: str | None = None,
-        dry_run: bool = False,
-    ) -> Erased:
-        """Erase keys from all tables and savepoints in one epoch, without confirmation. Older snapshots are removed.
-
-        Give one of `key`, `keys` and `where`.
-
-        Args:
-            pipeline: name of the pipeline.
-            key: values of the key columns, in order.
-            keys: several keys.
-            where: a condition on columns of the tables or the source, such as `user_id = 7`. It selects the keys whose
-                rows all meet it; keys that also have other rows are listed as `shared`, and stay.
-            dry_run: True to return the keys that `where` selects, and change nothing.
-
-        Raises:
-            UsageError: not exactly one of the three is given, a value is not a key, or no table has the columns of
-                `where`.
-        """
-        from tidegate.pipelines.errors import UsageError
-        from tidegate.pipelines.project.forget import forget, selected_keys
-        from tidegate.pipelines.project.given import key_text
-
-        if sum(given is not None for given in (key, keys, where)) != 1:
-            raise UsageError("give one of key, keys and where")
-        if dry_run:
-            if where is None:
-                raise UsageError("--dry-run shows the keys that --where selects: give --where")
-            return selected_keys(self._config, pipeline, where)
-        named = [key] if key is not None else [] if keys is None else list(keys)
-        return forget(self._config, pipeline, [key_text(each) or () for each in named], where)
-
-    def vacuum(
-        self, pipeline: str, *, snapshots: int | None = None, days: int | None = None, dry_run: bool = False
-    ) -> Vacuumed:
-        """Remove files that no retained snapshot, published row or unpublished epoch needs, and old logs and reports.
-
-        Args:
-            pipeline: name of the pipeline.
-            snapshots: number of newest snapshots to keep; None for `retain_snapshots` of the settings.
-            days: also keep snapshots up to this age; None for `retain_days` of the settings.
-            dry_run: True to change nothing.
-        """
-        from tidegate.pipelines.project.clean import vacuum
-
-        return vacuum(self._config, pipeline, snapshots, days, dry_run)
-
-    def optimize(self, pipeline: str) -> Optimized:
-        """Merge the small files of a pipeline's tables. No row changes; `vacuum` removes the old files later."""
-        from tidegate.pipelines.project.clean import optimize
-
-        return optimize(self._config, pipeline)
-
-    def windows_build(self, pipeline: str) -> WindowsBuilt:
-        """Rebuild table `windows` from table `results`, with the settings of `[pipelines.NAME.windows]`.
-
-        Raises:
-            UsageError: the pipeline has no such table.
-            Refused: the pipeline has no snapshot yet, or a key or result has the name of the partition column.
-            LeaseHeld: a driver is running the pipeline.
-        """
-        from tidegate.pipelines.project.clean import windows_build
-
-        return windows_build(self._config, pipeline)
+        return advise(self.config, pipeline, values, from_version, page, to)
 
 
 def _with_engine(config: Config, engine: EngineName | None, spark: Session | None) -> Config:
@@ -946,7 +647,7 @@ def _span(
     pipeline: str,
     start: Moment | None,
     end: Moment | None,
-    slice_: Length | relativedelta | None,
+    slice_: Slice | None,
     fill_gaps: bool,
 ) -> Span:
     from tidegate.pipelines.project.backfill import Span

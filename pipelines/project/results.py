@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias, get_args
+from typing import Any, BinaryIO, ClassVar, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
@@ -31,14 +31,13 @@ from tidegate.pipelines.ledger.snapshots.published import final_through, require
 from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, json_text, rows_of, span
+from tidegate.pipelines.project.given import Format, View
 from tidegate.pipelines.project.where import meets
 from tidegate.pipelines.storage.links import replacing
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table, stored_schema
 
 _log = logging.getLogger(__name__)
 
-View: TypeAlias = Literal["final", "latest", "windows", "all"]
-Format: TypeAlias = Literal["csv", "jsonl", "parquet", "arrow"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 
@@ -126,16 +125,32 @@ def results(
     return Results(pipeline, view, shown, len(rows), stand.key, panes, local)
 
 
-def results_sql(config: Config, pipeline: str, dialect: str, schema: str | None) -> str:
+@dataclass(frozen=True, slots=True)
+class Query(Answer):
+    """A query for the final windows of a pipeline.
+
+    Args:
+        sql: the query, which can be saved as a view.
+    """
+
+    pipeline: str
+    sql: str
+
+    says: ClassVar[str] = "{sql}"
+    wraps: ClassVar[bool] = False
+
+
+def query(config: Config, pipeline: str, dialect: str, schema: str | None) -> Query:
     stand, spelling = _Stand.of(config, pipeline), DIALECTS[dialect]
-    return FinalQuery(
+    final = FinalQuery(
         _table(stand.tables, results_table.NAME, spelling, schema),
         _table(stand.tables, epochs.NAME, spelling, schema),
         stand.key,
         tuple(stand.columns.names),
         stand.has_panes,
         spelling,
-    ).text()
+    )
+    return Query(pipeline, final.text())
 
 
 @dataclass(frozen=True, slots=True)

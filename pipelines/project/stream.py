@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.counters import REOPENED
@@ -33,7 +33,7 @@ from tidegate.pipelines.project.backfill import check_first_run, corrected, emit
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.run.drive import Patience, drive
 from tidegate.pipelines.run.epoch_log import EpochLog
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stopping import StopRequest
 from tidegate.pipelines.run.stream import ENDS_BY_ITSELF, Maintenance, Stream
 from tidegate.pipelines.run.work_folder import HourlyCleaning
@@ -51,22 +51,48 @@ _MAY_SUCCEED = (OTHER, LEASE_HELD)
 
 @dataclass(frozen=True, slots=True)
 class Streamed(Answer):
-    """The outcome of a stream.
+    """The outcome of a stream, or of several in one process.
 
     Args:
-        epochs: the lines of its epochs, as in the log of epochs; empty for a stream with an interval.
-        has_run: False if the pipeline has never run, because its source has no rows yet.
+        pipelines: names of the pipelines.
+        epochs: the lines of their epochs, as in the logs of epochs, each with the name of its pipeline; empty for a
+            stream with an interval.
+        failed: the error of each failed stream, by pipeline.
+        without_rows: pipelines that have never run, because their sources have no rows yet.
     """
 
-    pipeline: str
+    pipelines: tuple[str, ...]
     epochs: tuple[dict[str, Any], ...]
-    has_run: bool = True
+    failed: Mapping[str, TidegateError] = field(default_factory=dict)
+    without_rows: tuple[str, ...] = ()
 
-    for_people = ("has_run",)
+    main: ClassVar[str] = "epochs"
+    for_people = ("without_rows",)
+
+    def to_dict(self) -> dict[str, Any]:
+        errors = {name: {"message": str(error), "exit_code": error.exit_code} for name, error in self.failed.items()}
+        return {"pipelines": [*self.pipelines], "epochs": [*self.epochs], "failed": errors}
 
     def shown(self) -> Iterator[Shown]:
-        end = "ended after a whole epoch" if self.has_run else "its source has no rows yet: run it again later"
-        yield f"{self.pipeline}: {end}"
+        for name in self.pipelines:
+            if name not in self.failed:
+                is_empty = name in self.without_rows
+                end = "its source has no rows yet: run it again later" if is_empty else "ended after a whole epoch"
+                yield f"{name}: {end}"
+        for name, error in self.failed.items():
+            yield f"{name}: failed: {error}"
+
+    def require(self) -> Self:
+        """Return this outcome, provided that all streams succeeded.
+
+        Raises:
+            TidegateError: some streams failed. The exit code is theirs if they agree, otherwise 1.
+        """
+        if not self.failed:
+            return self
+        codes = {error.exit_code: type(error) for error in self.failed.values()}
+        kind = next(iter(codes.values())) if len(codes) == 1 else TidegateError
+        raise kind("; ".join(f"{name}: {error}" for name, error in self.failed.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +118,41 @@ class StreamOptions:
     patience: float = 0.0
 
 
-def stream(config: Config, pipeline: str, options: StreamOptions, stop: StopRequest, teller: Teller) -> Streamed:
-    with entered(config, pipeline, options, stop, teller) as run:
-        if not stop.is_made():
-            run.to_its_end()
-        return run.outcome
+def stream(
+    config: Config,
+    pipelines: Sequence[str],
+    options: StreamOptions,
+    stop: StopRequest,
+    teller_of: Callable[[str], Teller],
+    timer: Callable[[], float] = time.monotonic,
+) -> Streamed:
+    """Run a pipeline as a stream, or several in this process, with one engine and a lease for each.
+
+    The epochs of several run one after the other, and a failure does not stop the others. With an interval, a stream is
+    retried after a minute if a retry may succeed.
+
+    Raises:
+        UsageError: a name is unknown or given twice, or an option works only with a single pipeline.
+        TidegateError: the only stream failed.
+    """
+    if len(pipelines) == 1:
+        with entered(config, pipelines[0], options, stop, teller_of(pipelines[0])) as run:
+            if not stop.is_made():
+                run.to_its_end()
+            return run.outcome
+    if options.target != "latest" or options.from_timeline is not None or options.parallelism is not None:
+        raise UsageError("--restore and --parallelism work only with a single pipeline: restart that one alone")
+    if doubled := sorted(name for name, count in Counter(pipelines).items() if count > 1):
+        raise UsageError(f"{listed(doubled)} is named twice: name each pipeline once")
+    for name in pipelines:
+        config.entry(name)
+    require_engine(config, "a stream")
+    # A process that doesn't need the engine doesn't start it.
+    engine = engine_of(config, f"streams {', '.join(pipelines)}")
+    try:
+        return _Together(config, options, stop, teller_of, engine, timer).run(pipelines)
+    finally:
+        engine.close()
 
 
 @contextmanager
@@ -188,8 +244,8 @@ class StreamRun:
     @property
     def outcome(self) -> Streamed:
         """The outcome of the stream so far."""
-        has_run = bool(self.epochs) or self._driver.tables.exist
-        return Streamed(self._driver.pipeline.name, tuple(self.epochs), has_run)
+        name, has_run = self._driver.pipeline.name, bool(self.epochs) or self._driver.tables.exist
+        return Streamed((name,), tuple(self.epochs), without_rows=() if has_run else (name,))
 
     def _target(self) -> str:
         """Return the snapshot to begin from.
@@ -241,10 +297,10 @@ def has_left(head: Snapshot | None, timeline: int | None) -> bool:
 
 
 def _asked_to_stop(stop: StopRequest, lease: Lease, beat: Heartbeat) -> Callable[[], bool]:
-    """Return the function that reports a request to stop: by a signal, or by `tidegate stop` from any host.
+    """Return the function that reports a request to stop: by a signal, or by `tidegate driver stop` from any host.
 
-    `tidegate stop` writes its request into the lease, which is read every two seconds. The stream's loop calls the
-    function in each turn, so it also writes the heartbeat.
+    `tidegate driver stop` writes its request into the lease, which is read every two seconds. The stream's loop
+    calls the function in each turn, so it also writes the heartbeat.
     """
     looked = [time.monotonic()]
 
@@ -260,72 +316,8 @@ def _asked_to_stop(stop: StopRequest, lease: Lease, beat: Heartbeat) -> Callable
     return should_stop
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedTogether(Answer):
-    """The outcome of several streams in one process.
-
-    Args:
-        streams: the outcomes of the streams that succeeded.
-        failed: the error of each failed stream, by pipeline.
-    """
-
-    streams: tuple[Streamed, ...]
-    failed: Mapping[str, TidegateError]
-
-    def to_dict(self) -> dict[str, Any]:
-        errors = {name: {"message": str(error), "exit_code": error.exit_code} for name, error in self.failed.items()}
-        return {"streams": [each.to_dict() for each in self.streams], "failed": errors}
-
-    def shown(self) -> Iterator[Shown]:
-        for each in self.streams:
-            yield from each.shown()
-        for name, error in self.failed.items():
-            yield f"{name}: failed: {error}"
-
-    def require(self) -> Self:
-        """Return this outcome, provided that all streams succeeded.
-
-        Raises:
-            TidegateError: some streams failed. The exit code is theirs if they agree, otherwise 1.
-        """
-        if not self.failed:
-            return self
-        codes = {error.exit_code: type(error) for error in self.failed.values()}
-        kind = next(iter(codes.values())) if len(codes) == 1 else TidegateError
-        raise kind("; ".join(f"{name}: {error}" for name, error in self.failed.items()))
-
-
-def stream_together(
-    config: Config,
-    pipelines: Sequence[str],
-    options: StreamOptions,
-    stop: StopRequest,
-    teller_of: Callable[[str], Teller],
-    timer: Callable[[], float] = time.monotonic,
-) -> StreamedTogether:
-    """Run several pipelines as streams in this process, with one engine and a lease for each.
-
-    Their epochs run one after the other. A failure does not stop the others. With an interval, a stream is retried
-    after a minute if a retry may succeed.
-
-    Raises:
-        UsageError: a name is unknown or given twice.
-    """
-    if doubled := sorted(name for name, count in Counter(pipelines).items() if count > 1):
-        raise UsageError(f"{listed(doubled)} is named twice: name each pipeline once")
-    for name in pipelines:
-        config.entry(name)
-    require_engine(config, "a stream")
-    # A process that doesn't need the engine doesn't start it.
-    engine = engine_of(config, f"streams {', '.join(pipelines)}")
-    try:
-        return _Together(config, options, stop, teller_of, engine, timer).run(pipelines)
-    finally:
-        engine.close()
-
-
 class _Together:
-    """Several running streams: see `stream_together`."""
+    """Several running streams: see `stream`."""
 
     def __init__(
         self,
@@ -343,7 +335,7 @@ class _Together:
         self._entered: dict[str, tuple[ExitStack, StreamRun]] = {}
         self._due: dict[str, float] = {}
 
-    def run(self, pipelines: Sequence[str]) -> StreamedTogether:
+    def run(self, pipelines: Sequence[str]) -> Streamed:
         if self._options.every is None:
             for name in pipelines:
                 if not self._stop.is_made():
@@ -351,7 +343,12 @@ class _Together:
                     self._end(name)
         else:
             self._continuously(pipelines, self._options.every.total_seconds())
-        return StreamedTogether(tuple(self._done.values()), dict(self._failed))
+        return Streamed(
+            tuple(name for name in pipelines if name in self._done or name in self._failed),
+            tuple(epoch for name in pipelines if name in self._done for epoch in self._done[name].epochs),
+            dict(self._failed),
+            tuple(name for done in self._done.values() for name in done.without_rows),
+        )
 
     def _continuously(self, pipelines: Sequence[str], seconds: float) -> None:
         self._due = dict.fromkeys(pipelines, self._timer())

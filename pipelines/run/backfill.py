@@ -29,7 +29,8 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot, lineage, read_sna
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.run.intervals import describe
-from tidegate.pipelines.run.next_commits import UNREAD, EpochLimits, next_commits
+from tidegate.pipelines.run.limits import EpochLimits
+from tidegate.pipelines.run.next_commits import UNREAD, next_commits
 from tidegate.pipelines.run.rerun import History
 from tidegate.pipelines.sources.base import ChangeFilesMissing
 from tidegate.pipelines.sources.commits import SourceCommit
@@ -68,7 +69,7 @@ def backfill(
     Raises:
         Refused: an interval does not begin at the current end of event time, or a stream has taken over; or the
             interval was run before, and the snapshot that it continued from is no longer retained.
-        Stopped: `tidegate stop` requested the end between two intervals.
+        Stopped: `tidegate driver stop` requested the end between two intervals.
     """
     driver.recover()
     for interval in intervals:
@@ -290,7 +291,7 @@ def replay(driver: Driver, commits_per_epoch: int | None = None) -> Iterator[Man
 
     Raises:
         Refused: the pipeline is a backfill in event order, or the log entry of a commit no longer exists.
-        Stopped: `tidegate stop` requested the end between two epochs.
+        Stopped: `tidegate driver stop` requested the end between two epochs.
     """
     driver.recover()
     source = OpenInput.open(driver.engine, driver.tables, driver.pipeline)

@@ -12,61 +12,22 @@ commits of two inputs are read whole, in the order of their times. The limits do
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.plan_commits import ReadCommit
 from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.sources.base import ReplacedSource, Source
 from tidegate.pipelines.sources.commits import SourceFile, in_order
-from tidegate.windowing.errors import IllegalArgument
 
 UNREAD = Position(version=-1)
 """Position of an unread source."""
 
-DEFAULT_FILES = 1000
-"""Limit on files if no limit on bytes is given."""
-DEFAULT_ROWS = 20_000_000
-"""Limit on rows if none is given: a small file may have very many rows, because equal values take no space in it."""
-
 Ends: TypeAlias = Sequence[Position]
 """Position in each input's source at which a run ends: the head when the run began."""
-
-
-@dataclass(frozen=True, slots=True)
-class EpochLimits:
-    """Limits on what one epoch of a stream reads. None is the default, which is no limit for bytes and commits.
-
-    An epoch that can't stay within a limit reads one file, or one commit if it may not split commits.
-
-    Args:
-        files: number of source files. If neither files nor bytes are limited, it is 1,000.
-        bytes: bytes of source files.
-        commits: number of source commits. A part of a commit counts as one.
-        rows: number of rows in the files, as far as the source records it. If None, it is 20,000,000.
-
-    Raises:
-        IllegalArgument: a limit is not a whole number above zero.
-    """
-
-    files: int | None = None
-    bytes: int | None = None
-    commits: int | None = None
-    rows: int | None = None
-
-    def __post_init__(self) -> None:
-        for limit in fields(self):
-            value: object = getattr(self, limit.name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise IllegalArgument(
-                    f"limits.{limit.name}", value, "give a whole number above zero, or None for the default"
-                )
-        if self.files is None and self.bytes is None:
-            object.__setattr__(self, "files", DEFAULT_FILES)
-        if self.rows is None:
-            object.__setattr__(self, "rows", DEFAULT_ROWS)
 
 
 def next_commits(

@@ -38,7 +38,8 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, Pipeline
 from tidegate.pipelines.ledger.tables.table_log import LogMemory
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.rendering import spelt
-from tidegate.pipelines.run.next_commits import UNREAD, Ends, EpochLimits, next_commits
+from tidegate.pipelines.run.limits import EpochLimits
+from tidegate.pipelines.run.next_commits import UNREAD, Ends, next_commits
 from tidegate.pipelines.storage.credentials import masked
 from tidegate.windowing.time import Millis, positive_millis
 

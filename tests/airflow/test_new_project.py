@@ -24,7 +24,7 @@ from tidegate import Project
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.examples.starter import DAYS
 from tidegate.pipelines.project.cli import run
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 
 pytestmark = [pytest.mark.long, pytest.mark.airflow, pytest.mark.timeout(600)]
 

@@ -25,7 +25,7 @@ from tidegate.pipelines.ledger.lease import LeaseRow, read_lease
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot, require_snapshot
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, list_savepoints
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stopping import stop_driver
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]

@@ -32,7 +32,7 @@ suite = "tidegate.expectations.flights:aircraft_duty"
 COMMANDS = (
     ("flights", "--days", "16"),
     ("backfill", "aircraft_duty", "--start", "2013-01-01", "--end", "2013-01-15", "--slice", "1d"),
-    ("quality", "aircraft_duty"),
+    ("quality", "check", "aircraft_duty"),
 )
 
 

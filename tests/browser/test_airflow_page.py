@@ -130,7 +130,7 @@ def test_savepoints_and_quality_appear_as_they_come(
     assert snapshot is not None
     create_savepoint(tables, snapshot, "before_upgrade", 1_700_000_000_000)
     try:
-        assert run(["quality", "sessions", "--report", "--config", str(config)]) == 0
+        assert run(["quality", "check", "sessions", "--report", "--config", str(config)]) == 0
         page.reload()
         with_details(page)
         expect(card.locator("[data-fact=quality]")).to_have_text("epoch 2: passed")

@@ -29,7 +29,7 @@ def project(tmp_path: Path) -> tuple[Path, PipelineTables]:
     config = session_lake().write(tmp_path)
     entry = config.pipelines["sessions"]
     (tmp_path / "tidegate.toml").write_text(f'[pipelines.sessions]\nobject = "{entry.object}"\nstart = 2024-03-01\n')
-    for command in (["quality", "sessions"], ["report", "sessions", "--to", str(tmp_path / "report.html")]):
+    for command in (["quality", "check", "sessions"], ["report", "sessions", "--to", str(tmp_path / "report.html")]):
         assert run([*command, "--config", str(tmp_path / "tidegate.toml")]) == 0
     return tmp_path / "report.html", PipelineTables(warehouse_of(config), "sessions")
 

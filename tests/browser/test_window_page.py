@@ -102,11 +102,11 @@ def index(tmp_path: Path) -> Path:
     entry = lake.write(tmp_path).pipelines["sessions"]
     config = tmp_path / "tidegate.toml"
     config.write_text(f'[pipelines.sessions]\nobject = "{entry.object}"\nstart = 2024-03-01\n')
-    assert run(["quality", "sessions", "--config", str(config)]) == 0
+    assert run(["quality", "check", "sessions", "--config", str(config)]) == 0
     (tmp_path / "warehouse").rename(tmp_path / "before")
     lake.panes += [pane(KEY, "12:20", "12:55", epoch=2), pane(KEY, "12:30", "13:05", epoch=2)]
     lake.write(tmp_path)
-    assert run(["quality", "sessions", "--config", str(config)]) == 5
+    assert run(["quality", "check", "sessions", "--config", str(config)]) == 5
     return tmp_path / ".work" / "quality" / "sessions" / "index.html"
 
 

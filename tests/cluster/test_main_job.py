@@ -133,7 +133,7 @@ def test_a_restart_from_a_snapshot_gives_the_same_tables(cluster: Cluster) -> No
     run = cluster.begin(dag, restore="2", savepoint="before_restart")
     ended = cluster.end_of(dag, run, 900)
     assert states(cluster, ended)["stream"] == "success"
-    assert "before_restart" in cluster.tidegate("savepoint", "list", HOURS)
+    assert "before_restart" in cluster.tidegate("savepoints", "list", HOURS)
     _equals_the_oracle(cluster)
 
 

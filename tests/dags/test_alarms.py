@@ -124,7 +124,7 @@ def test_a_notifier_that_fails_is_named_and_the_others_are_called_all_the_same(t
         ("windows", 1, "Read the log"),
         ("windows", 2, "Correct the Param"),
         ("windows", 3, "do what the reason says"),
-        ("windows", 4, "stop it (`tidegate stop hours`)"),
+        ("windows", 4, "stop it (`tidegate driver stop hours`)"),
         ("quality", 5, "held back until a check passes"),
         ("windows", 130, "SIGINT ended the command"),
         ("windows", 137, "SIGKILL ended the command"),

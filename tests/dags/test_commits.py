@@ -33,7 +33,7 @@ from tidegate.pipelines.definition.config import Config, load_config
 from tidegate.pipelines.errors import REFUSED, StoreFailed, TidegateError, UsageError
 from tidegate.pipelines.observe.inspect.unread import Poll, SourceWatch
 from tidegate.pipelines.project.cli import run
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.sources.watched import WatchedSource, note_sources, noted_sources
 from tidegate.pipelines.storage.delta_log import entry_name
 from tidegate.pipelines.storage.warehouse import Warehouse

@@ -80,7 +80,11 @@ def test_an_asset_that_airflow_can_not_have_is_refused_by_its_field(given: str, 
 def test_with_a_schedule_every_window_and_file_is_checked_and_no_reader_is_told(tmp_path: Path) -> None:
     dag = project_dags(write_project(tmp_path, full_check_schedule='"0 5 * * 0"'))["sessions__full_check"]
     (task,) = dag.tasks
-    assert (task.task_id, task.arguments, task.outlets) == ("quality", ["quality", "sessions", "--all", "--report"], [])
+    assert (task.task_id, task.arguments, task.outlets) == (
+        "quality",
+        ["quality", "check", "sessions", "--all", "--report"],
+        [],
+    )
     assert "sessions" in (dag.doc_md or "")
 
 

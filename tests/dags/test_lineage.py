@@ -44,7 +44,7 @@ def operator(project: Project, *arguments: str, **options: Any) -> TidegateOpera
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`tidegate lineage` runs in this process, so that tests don't have to start an interpreter."""
+    """`tidegate tables lineage` runs in this process, so that tests don't have to start an interpreter."""
 
     def here(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, run([*command[3:], "--config", options["env"]["TIDEGATE_CONFIG"]]))
@@ -165,7 +165,9 @@ def test_a_check_that_fails_tells_every_outcome(project: Project) -> None:
             check("state", "expect_keys_to_hash_to_their_group", ""),
         ],
     }
-    event = event_of(ran(operator(project, "quality", "sessions", "", "--report"), result), FAILED, project.folder)
+    event = event_of(
+        ran(operator(project, "quality", "check", "sessions", "", "--report"), result), FAILED, project.folder
+    )
     inputs = named(event["inputs"])
     assert list(inputs) == ["results", "late", "rejects", "epochs", "state"]
     assert inputs["results"]["facets"]["version"]["datasetVersion"] == "7", "the version that was checked"
@@ -195,7 +197,7 @@ def check(
 
 @pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
-    "arguments", [("snapshot", "check", "sessions", "latest"), ("savepoint", "create", "sessions")]
+    "arguments", [("snapshots", "check", "sessions", "latest"), ("savepoints", "create", "sessions")]
 )
 def test_commands_that_change_nothing_for_others_name_no_dataset(arguments: tuple[str, ...], project: Project) -> None:
     event = event_of(operator(project, *arguments), RUNNING, project.folder)
@@ -233,7 +235,7 @@ def no_interpreter(*command: Any, **options: Any) -> Any:
     ("answer", "reason"),
     [
         (late_answer, "took longer than 8 s: give it more time with execution_timeout"),
-        (refusal, "`tidegate lineage sessions`: unknown pipeline 'nobody'"),
+        (refusal, "`tidegate tables lineage sessions`: unknown pipeline 'nobody'"),
         (no_answer, "lineage.json"),
         (no_interpreter, "no python there"),
     ],
@@ -255,7 +257,7 @@ def test_values_of_options_before_the_pipeline_are_not_taken_for_it(project: Pro
     asked: list[str] = []
 
     def answer(command: list[str], **options: Any) -> Any:
-        asked.append(command[2])
+        asked.append(command[3])
         return refusal()
 
     config = str(project.folder / "tidegate.toml")

@@ -86,11 +86,11 @@ def context(tries: int = 1) -> Any:
 def test_the_result_is_what_the_command_left_and_goes_into_the_asset_event(tmp_path: Path, command: str) -> None:
     asset = final_windows_asset("duty")
     given = context()
-    ran = operator(tmp_path, command, "quality", "duty", "", outlets=[asset])
+    ran = operator(tmp_path, command, "quality", "check", "duty", "", outlets=[asset])
     with structlog.testing.capture_logs() as told:
         assert ran.execute(given) == {"epoch": 7, "quality": "passed", "watermark": 5}
     assert given["outlet_events"][asset].extra == {"epoch": 7, "quality": "passed", "watermark": 5}
-    line = f"working on quality duty of {tmp_path / 'tidegate.toml'}"
+    line = f"working on quality check duty of {tmp_path / 'tidegate.toml'}"
     assert line in [each["event"] for each in told], "an argument that is empty is left out"
 
 
@@ -295,7 +295,7 @@ ASKED = {
 @pytest.mark.parametrize(
     ("asked", "own", "options"),
     [
-        ({}, DAY, "--start=2024-03-01T00:00:00+00:00 --end=2024-03-02T00:00:00+00:00 --no-and-following"),
+        ({}, DAY, "--start=2024-03-01T00:00:00+00:00 --end=2024-03-02T00:00:00+00:00"),
         (
             ASKED,
             {"data_interval_start": None, "data_interval_end": None},
@@ -325,7 +325,7 @@ def test_an_interval_that_is_not_given_whole_is_left_for_the_command_to_refuse(
 ) -> None:
     params = SimpleNamespace(interval_start=start, interval_end=end, and_following=False, fill_gaps=False, again=False)
     arguments = rendered(backfill_arguments("aircraft_duty"), params=params, **own)
-    assert arguments == ["backfill", "aircraft_duty", *options, "--no-and-following", f"--patience={PATIENCE_SECONDS}"]
+    assert arguments == ["backfill", "aircraft_duty", *options, f"--patience={PATIENCE_SECONDS}"]
     assert run(arguments) == 2
     told = capsys.readouterr().err
     assert "give --start and --end" in told
@@ -349,8 +349,8 @@ def test_late_rows_are_reopened_after_a_run_that_ends_by_itself(
 
 def test_before_a_restart_the_snapshot_is_checked_and_copied() -> None:
     params = SimpleNamespace(**PARAMS | {"restore": "17", "savepoint": "before_upgrade"})
-    assert rendered(check_arguments("duty"), params=params) == ["snapshot", "check", "duty", "17"]
-    savepoint = ["savepoint", "create", "duty", "before_upgrade", "--if-missing"]
+    assert rendered(check_arguments("duty"), params=params) == ["snapshots", "check", "duty", "17"]
+    savepoint = ["savepoints", "create", "duty", "before_upgrade", "--if-missing"]
     assert rendered(savepoint_arguments("duty"), params=params) == savepoint
     assert rendered(check_arguments("duty"), params=SimpleNamespace(**PARAMS))[-1] == "latest"
 
@@ -358,4 +358,4 @@ def test_before_a_restart_the_snapshot_is_checked_and_copied() -> None:
 @pytest.mark.parametrize(("epoch", "options"), [(None, ["--report"]), (7, ["--epoch=7", "--report"])])
 def test_quality_checks_the_newest_epoch_or_the_one_asked_for(epoch: int | None, options: list[str]) -> None:
     params = SimpleNamespace(epoch=epoch)
-    assert rendered(quality_arguments("duty", "params.epoch"), params=params) == ["quality", "duty", *options]
+    assert rendered(quality_arguments("duty", "params.epoch"), params=params) == ["quality", "check", "duty", *options]

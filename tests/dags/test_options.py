@@ -158,7 +158,7 @@ def test_maintenance_makes_a_savepoint_then_merges_and_removes_files(tmp_path: P
     assert [task.task_id for task in tasks] == ["savepoint", "optimize", "vacuum"]
     run = SimpleNamespace(run_after=datetime(2024, 3, 8, 3, tzinfo=UTC))
     made = [jinja2.Template(argument).render(dag_run=run) for argument in tasks[0].arguments]
-    assert made == ["savepoint", "create", "sessions", "maintenance-20240308T030000", "--if-missing", "--keep=7"]
+    assert made == ["savepoints", "create", "sessions", "maintenance-20240308T030000", "--if-missing", "--keep=7"]
 
 
 @pytest.mark.parametrize(("setting", "events"), [({}, True), ({"backfill_events": "false"}, False)])

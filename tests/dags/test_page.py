@@ -263,7 +263,7 @@ def test_acknowledged_windows_are_shown_with_their_reason(client: TestClient, tm
 def test_a_check_counts_for_its_own_timeline_and_names_its_epoch(client: TestClient, tmp_path: Path) -> None:
     log_in("sessions__stream")
     assert client.get("/pipelines/sessions").json()["quality"]["text"] == "timeline 1: never checked"
-    assert run(["quality", "sessions", "--config", str(tmp_path / "tidegate.toml")]) == 0
+    assert run(["quality", "check", "sessions", "--config", str(tmp_path / "tidegate.toml")]) == 0
     assert client.get("/pipelines/sessions").json()["quality"]["text"] == "epoch 2: passed"
     tables = PipelineTables(warehouse_of(load_config(tmp_path / "tidegate.toml")), "sessions")
     (checked, *_) = map(QualityRow.of, quality_table.newest(tables).to_pylist())
@@ -284,7 +284,7 @@ def test_a_check_counts_for_its_own_timeline_and_names_its_epoch(client: TestCli
 def test_data_docs_are_handed_out_and_may_load_and_run_nothing(client: TestClient, tmp_path: Path) -> None:
     log_in("sessions__stream")
     assert client.get("/pipelines/sessions/checks/index.html").status_code == 404
-    assert run(["quality", "sessions", "--config", str(tmp_path / "tidegate.toml")]) == 0
+    assert run(["quality", "check", "sessions", "--config", str(tmp_path / "tidegate.toml")]) == 0
     assert client.get("/pipelines/sessions").json()["has_docs"] is True
     listed = client.get("/pipelines/sessions/checks/index.html")
     assert listed.headers["content-security-policy"].startswith("default-src 'none'")

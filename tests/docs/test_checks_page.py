@@ -56,7 +56,7 @@ def test_the_suites_of_the_page_count_the_rows_of_each_kind_and_great_expectatio
     project.stream("hours")
     departed(tmp_path, ("JFK", at("09:00"), 1.0), ("JFK", at("09:00", 1), 1.0))
     project.stream("hours")
-    checked = project.quality("hours")
+    checked = project.quality.check("hours")
     file = Path(checked.to_dict()["validation_result"])
     result = expectationSuiteValidationResultSchema.loads(file.read_text())
     told = {

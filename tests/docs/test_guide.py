@@ -222,9 +222,9 @@ def test_every_command_line_of_a_page_is_taken(page: Path) -> None:
 
 def test_many_lines_are_read_and_a_wrong_one_is_found() -> None:
     assert sum(len(list(command_lines(page.read_text()))) for page in PAGES) > 100
-    assert fault("tidegate quality visits --epoch N --report") is None
+    assert fault("tidegate quality check visits --epoch N --report") is None
     assert fault("tidegate stream visits --availabel-now") is not None
-    assert fault("tidegate snapshot lists visits") == "there is no command lists"
+    assert fault("tidegate snapshots lists visits") == "there is no command lists"
     assert fault("tidegate late prune visits") is not None
 
 

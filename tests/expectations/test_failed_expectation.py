@@ -55,7 +55,7 @@ def project(lake: QualityLake, folder: Path, suite: str = SUITE, options: str = 
 
 
 def checked(folder: Path, *options: str, pipeline: str = "hours") -> int:
-    return run(["quality", pipeline, "--config", str(folder / "tidegate.toml"), *options])
+    return run(["quality", "check", pipeline, "--config", str(folder / "tidegate.toml"), *options])
 
 
 @pytest.fixture

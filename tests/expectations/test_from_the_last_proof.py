@@ -442,7 +442,7 @@ def test_windows_that_the_end_of_input_makes_final_are_new_though_they_fired_bef
     project, tables = lake.project(pipeline), lake.tables(pipeline)
     lake.append(("ann", at("10:00"), 1))
     project.stream("hours")
-    assert project.quality("hours").success
+    assert project.quality.check("hours").success
     project.stream("hours", end_of_input=True)
     found = pin(tables, pipeline)
     assert (found.since, found.fresh["epoch"].tolist()) == (1, [1])

@@ -161,12 +161,12 @@ def test_only_the_partition_of_the_new_one_of_two_windows_is_held_back(tmp_path:
     payments = Payments(tmp_path, {"suite": f"{PLACE}:critical", "hold": "partitions"})
     for day in range(3):
         payments.pay(day, HH=100 + day, B=100 + day)
-    mark = payments.project.quality("daily", partitions="day").changed
+    mark = payments.project.quality.check("daily", partitions="day").changed
     assert mark is not None
     payments.correct("HH", 1, 150)
     payments.pay(3, HH=200, B=200)
     payments.pay(4, HH=201)
-    told = payments.project.quality("daily", partitions="day", since=json.dumps(mark.mark.to_dict())).changed
+    told = payments.project.quality.check("daily", partitions="day", since=json.dumps(mark.mark.to_dict())).changed
     assert told is not None
     held = {f"{FIRST + day * DAY:%Y-%m-%dT%H:%M:%S}" for day in (1, 4)}
     assert {*(told.to_dict()["held_keys"] or ())} == held, "day 2, which seems to fall, did not change"
@@ -176,7 +176,7 @@ def test_only_the_partition_of_the_new_one_of_two_windows_is_held_back(tmp_path:
 def test_an_acknowledged_window_is_compared_no_more(payments: Payments) -> None:
     payments.pay(0, HH=100)
     payments.pay(1, HH=9000)
-    payments.project.quality_acknowledge("daily", where="cents = 9000", reason="a refund that was booked twice")
+    payments.project.quality.acknowledge("daily", where="cents = 9000", reason="a refund that was booked twice")
     payments.pay(2, HH=101)
     assert all(row.success for row in payments.checked().values())
 

@@ -99,7 +99,7 @@ class Payments:
 
     def checked(self, **options: Any) -> dict[str, QualityRow]:
         """Return the outcomes of the suite by the type of the expectation."""
-        checks = self.project.quality("daily", **options).run.checks
+        checks = self.project.quality.check("daily", **options).run.checks
         return {check.expectation: check for check in checks if check.suite.startswith("new ")}
 
 
@@ -294,7 +294,11 @@ def test_a_suite_of_the_table_windows_sees_a_wrong_number_long_before_it_is_fina
     payments = Payments(tmp_path, {"suite": SUITE, "suites": {"windows": SUITE}}, pipeline=waiting)
     payments.pay(0, HH=100)
     payments.pay(1, HH=11_000)
-    rows = {check.suite: check for check in payments.project.quality("daily").run.checks if check.expectation == CHANGE}
+    rows = {
+        check.suite: check
+        for check in payments.project.quality.check("daily").run.checks
+        if check.expectation == CHANGE
+    }
     (name,) = rows
     assert name == "new rows of table windows: days", "no window is final yet"
     assert [str(each) for each in rows[name].examples or ()] == [
@@ -303,6 +307,10 @@ def test_a_suite_of_the_table_windows_sees_a_wrong_number_long_before_it_is_fina
     for day in (2, 3):
         payments.pay(day)
     payments.pay(4, HH=11_001)
-    rows = {check.suite: check for check in payments.project.quality("daily").run.checks if check.expectation == CHANGE}
+    rows = {
+        check.suite: check
+        for check in payments.project.quality.check("daily").run.checks
+        if check.expectation == CHANGE
+    }
     assert rows["new rows of table windows: days"].success, "it was reported when it appeared"
     assert not rows["new final windows: days"].success

@@ -309,7 +309,7 @@ def checked_apart(folder: Path, suite: str) -> tuple[dict[str, bool], set[str]]:
     loaded.
     """
     project(hour_lake(), folder, suite)
-    command = [sys.executable, "-m", "tidegate", "quality", "hours", "--json"]
+    command = [sys.executable, "-m", "tidegate", "quality", "check", "hours", "--json"]
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )

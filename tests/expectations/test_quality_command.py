@@ -1,4 +1,4 @@
-"""`tidegate quality`: severity decides the exit code, and every check is recorded. Tables that the product itself
+"""`tidegate quality check`: severity decides the exit code, and every check is recorded. Tables that the product itself
 writes break no suite: late rows, merges, rescaling and restores are not errors. A check compares table `windows` with
 the valid panes in table `results`.
 """
@@ -51,7 +51,7 @@ from tidegate.windowing import Count, SlidingEventTimeWindows, WatermarkStrategy
 
 
 def check(folder: Path) -> int:
-    return run(["quality", "sessions", "--config", str(folder / "tidegate.toml"), "--json"])
+    return run(["quality", "check", "sessions", "--config", str(folder / "tidegate.toml"), "--json"])
 
 
 def test_good_tables_pass_in_two_lines_and_every_check_is_kept(
@@ -68,7 +68,7 @@ def test_good_tables_pass_in_two_lines_and_every_check_is_kept(
     assertions = [each for of_table in facets.values() for each in of_table["dataQualityAssertions"]["assertions"]]
     assert len(assertions) == len(told["checks"])
     assert all(each["success"] and each["severity"] in ("error", "warn") for each in assertions)
-    assert run(["quality", "sessions", "--config", str(tmp_path / "tidegate.toml")]) == 0
+    assert run(["quality", "check", "sessions", "--config", str(tmp_path / "tidegate.toml")]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("sessions, epoch 2: 3 windows became final, passed; ")
     assert "expectations hold" in first
@@ -173,7 +173,7 @@ def test_only_the_newest_pages_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_an_epoch_without_a_snapshot_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     project(session_lake(), tmp_path, "")
-    assert run(["quality", "sessions", "--config", str(tmp_path / "tidegate.toml"), "--epoch", "7"]) == 2
+    assert run(["quality", "check", "sessions", "--config", str(tmp_path / "tidegate.toml"), "--epoch", "7"]) == 2
     assert "--epoch 7" in capsys.readouterr().err
 
 
@@ -261,7 +261,7 @@ def lake(template: Lake, tmp_path: Path) -> Lake:
 
 
 def checked(lake: Lake, everything: bool = False) -> tuple[Quality, str]:
-    outcome = lake.project(PIPELINE).quality("hours", all=everything)
+    outcome = lake.project(PIPELINE).quality.check("hours", all=everything)
     (check,) = [check for check in outcome.run.checks if NAME in check.expectation]
     return outcome, "" if check.success else check.message
 
@@ -294,7 +294,7 @@ def test_a_table_that_somebody_changed_fails(lake: Lake, harm: Callable[[DeltaTa
     outcome, message = checked(lake, everything=True)
     assert not outcome.success
     assert fault in message
-    lake.project(PIPELINE).windows_build("hours")
+    lake.project(PIPELINE).tables.rebuild_windows("hours")
     outcome, message = checked(lake, everything=True)
     assert (outcome.success, message) == (True, "")
 
@@ -316,4 +316,4 @@ def test_a_pipeline_without_the_table_has_no_such_check(tmp_path: Path) -> None:
     settings = {"hours": {"windows": {"enabled": False}}}
     named = lake.project(PIPELINE, settings=settings)
     named.stream("hours")
-    assert not [check for check in named.quality("hours").run.checks if NAME in check.expectation]
+    assert not [check for check in named.quality.check("hours").run.checks if NAME in check.expectation]

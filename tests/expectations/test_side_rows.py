@@ -63,7 +63,7 @@ def seen(checked: dict[str, Any], kind: str) -> list[tuple[int, bool]]:
 
 
 def checked(of: Project) -> dict[str, Any]:
-    return of.quality("visits").to_dict()
+    return of.quality.check("visits").to_dict()
 
 
 FEW = 'gxe.ExpectTableRowCountToBeBetween(max_value=1, severity="critical")'
@@ -116,7 +116,7 @@ def test_a_suite_that_names_no_column_of_these_rows_is_refused_by_its_field(tmp_
         of = project(tmp_path, **{kind: 'gxe.ExpectColumnValuesToNotBeNull(column="usr")'})
         told = rf"pipelines.visits.suites.{kind} = .*new {rows} rows have no column 'usr'"
         with pytest.raises(UsageError, match=told):
-            of.quality("visits")
+            of.quality.check("visits")
 
 
 def test_great_expectations_reads_the_result_of_a_check_and_forget_removes_it(tmp_path: Path) -> None:

@@ -99,18 +99,18 @@ def readers(project: Project, name: str) -> Iterator[Callable[[], Any]]:
     """Yield the commands that change nothing."""
     for view in ("all", "final", "latest"):
         yield lambda view=view: project.results(name, view=view)  # type: ignore[misc]
-    yield lambda: project.results_sql(name)
+    yield lambda: project.tables.query(name).sql
     yield lambda: project.runs(name)
     yield lambda: project.why(name, key=("ann",))
     yield lambda: project.explain(name)
-    yield lambda: project.lineage(name)
-    yield lambda: project.late_summary(name)
-    yield lambda: project.snapshot_list(name)
-    yield lambda: project.snapshot_show(name)
-    yield lambda: project.snapshot_check(name)
-    yield lambda: project.savepoint_list(name)
+    yield lambda: project.tables.lineage(name)
+    yield lambda: project.late.summary(name)
+    yield lambda: project.snapshots.list(name)
+    yield lambda: project.snapshots.show(name)
+    yield lambda: project.snapshots.check(name)
+    yield lambda: project.savepoints.list(name)
     yield lambda: project.report(name)
-    yield lambda: project.quality(name).require()
+    yield lambda: project.quality.check(name).require()
 
 
 def test_every_command_reads_it(frozen: Frozen) -> None:
@@ -145,11 +145,11 @@ def test_its_results_are_corrected_reopened_forgotten_and_cleaned_up(frozen: Fro
     DeltaTable(frozen.lake.path("changing")).update({"value": "40"}, predicate="user = 'bob' AND value = 32")
     frozen.lake.append(("bob", at("10:30"), 3), table="changing")
     project.stream(name)
-    project.late_reopen(name)
+    project.late.reopen(name)
     project.forget(name, ("cid",))
-    project.optimize(name)
-    project.vacuum(name, snapshots=1, days=0)
-    project.windows_build(name)
+    project.tables.optimize(name)
+    project.tables.vacuum(name, snapshots=1, days=0)
+    project.tables.rebuild_windows(name)
     assert "cid" not in frozen.lake.rows(frozen.module.HOURS, "results")["user"].to_pylist()
     assert project.verify(name, sample="all").faults == ()
-    project.quality(name).require()
+    project.quality.check(name).require()

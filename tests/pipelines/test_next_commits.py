@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.plan_commits import ReadCommit
-from tidegate.pipelines.run.next_commits import DEFAULT_FILES, DEFAULT_ROWS, UNREAD, Ends, EpochLimits, next_commits
+from tidegate.pipelines.run.limits import DEFAULT_FILES, DEFAULT_ROWS, EpochLimits
+from tidegate.pipelines.run.next_commits import UNREAD, Ends, next_commits
 from tidegate.pipelines.sources.base import ReplacedSource
 from tidegate.pipelines.sources.commits import SourceCommit, SourceFile
 from tidegate.windowing.errors import IllegalArgument

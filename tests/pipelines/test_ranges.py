@@ -410,7 +410,7 @@ def test_a_rejected_row_corrects_nothing_when_it_is_added_or_deleted(tmp_path: P
     def totals() -> list[int]:
         lake.stream(LOCAL, pipeline)
         assert lake.project(pipeline).verify("hours", sample="all").faults == ()
-        assert lake.project(pipeline).quality("hours").to_dict()["success"]
+        assert lake.project(pipeline).quality.check("hours").to_dict()["success"]
         assert conserved(lake.rows(pipeline, "epochs").to_pylist())
         return sorted(lake.latest(pipeline)["total"].to_pylist())
 
@@ -469,7 +469,7 @@ def test_no_window_is_final_that_a_longer_lateness_lets_change(tmp_path: Path, m
         assert {window: final.get(window) for window in seen} == seen, f"changed at {minute} with {lateness}"
         seen = final
     assert len(seen) >= 3
-    assert project.quality("hours").to_dict()["success"]
+    assert project.quality.check("hours").to_dict()["success"]
     assert project.verify("hours", sample="all").faults == ()
 
 

@@ -80,7 +80,7 @@ def test_values_are_spelt_as_each_of_the_two_needs_them() -> None:
         "tidegate late reopen visits --start 1970-01-02T00:00:00Z"
     )
     assert command(Remedy(Act.RESTORE_FROM, "new", "old")) == "tidegate restore new --from old"
-    assert python(Remedy(Act.RESTORE_FROM, "new", "old")) == 'project.restore("new", source="old")'
+    assert python(Remedy(Act.RESTORE_FROM, "new", "old")) == 'project.restore("new", from_="old")'
     assert python(Remedy(Act.RERUN_ALL)) == (
         'project.backfill("PIPELINE", start=START, end=END, again=True, and_following=True)'
     )

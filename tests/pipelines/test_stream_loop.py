@@ -24,7 +24,7 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.definition.pipeline import Input
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.ledger.manifest import Manifest
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import Count, IntervalJoin, TumblingProcessingTimeWindows, WatermarkStrategy, Windows
 from tidegate.windowing.errors import IllegalArgument

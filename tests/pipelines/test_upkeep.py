@@ -21,7 +21,7 @@ from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.run import stream as upkeep
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stream import Maintenance, Stream
 from tidegate.pipelines.storage.warehouse import active_files, read_table
 

@@ -107,7 +107,7 @@ def test_what_a_join_holds_is_counted_by_element_and_by_window(tmp_path: Path) -
     for name, open_now in (("windows", 1), ("times", 3)):
         project.stream(name)
         assert project.why(name).open_windows == len(project.why(name).windows) == open_now
-        grid = next(iter(project.snapshot_show(name).shown()))
+        grid = next(iter(project.snapshots.show(name).shown()))
         assert isinstance(grid, Grid)
         assert ("rows of the state", 2) in grid.rows
         assert (("windows", 1) in grid.rows) is (name == "windows")

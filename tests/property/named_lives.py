@@ -237,7 +237,7 @@ class Life:
         for view in ("final", "latest", "all"):
             rows = self.json("results", "named", "--view", view, "--limit", "0", "--sort", self.names.total)
             self.noted.append((f"{step}: results {view}", sorted(repr(list(row.values())) for row in rows)))
-        query = self.json("results", "named", "--sql", "--dialect", "duckdb")["sql"]
+        query = self.json("tables", "query", "named", "--dialect", "duckdb")["sql"]
         self.noted.append((f"{step}: query", by_place(self._queried(query))))
         why = self.json("why", "named", "--limit", "0", "--key", "ann")
         windows = [(list(window.pop("key").values()), window) for window in why["windows"]]
@@ -245,7 +245,7 @@ class Life:
         for column in self.lake.rows(self.pipeline, "late").column_names[:5]:
             groups = self.json("late", "summary", "named", "--by", column)["groups"] if column != self._list else []
             self.noted.append((f"{step}: late", sorted(repr(list(group.values())) for group in groups)))
-        for arguments in (("snapshot", "show"), ("explain",), ("lineage",)):
+        for arguments in (("snapshots", "show"), ("explain",), ("tables", "lineage")):
             self.json(*arguments, "named")
             self.said(*arguments, "named")
 

@@ -177,18 +177,18 @@ class Extreme:
         yield lambda: project.runs(name, stale=True)
         yield lambda: project.list()
         yield lambda: project.explain(name)
-        yield lambda: project.lineage(name)
+        yield lambda: project.tables.lineage(name)
         yield lambda: project.verify(name, sample="all").require()
         yield lambda: project.trace(name, key)
         yield lambda: project.trace(name, key, page=True)
         yield lambda: project.why(name, key=key)
-        yield lambda: project.quality(name).require()
-        yield lambda: project.late_summary(name)
+        yield lambda: project.quality.check(name).require()
+        yield lambda: project.late.summary(name)
         yield lambda: project.report(name)
-        yield lambda: project.snapshot_list(name)
-        yield lambda: project.snapshot_show(name)
-        yield lambda: project.snapshot_diff(name, 1)
-        yield lambda: project.snapshot_check(name)
+        yield lambda: project.snapshots.list(name)
+        yield lambda: project.snapshots.show(name)
+        yield lambda: project.snapshots.diff(name, 1)
+        yield lambda: project.snapshots.check(name)
         yield lambda: project.advise(name)
         yield lambda: project.advise(name, bound=[timedelta(0), timedelta(milliseconds=LONGEST_DURATION)], page=True)
 
@@ -243,12 +243,12 @@ def test_extreme_times_go_through_every_command(lake: Lake, seed: int) -> None:
         life.check_conserved()
         for command in (
             lambda: project.stream("hours", end_of_input=life.draw.random() < 0.3),
-            lambda: project.late_reopen("hours"),
+            lambda: project.late.reopen("hours"),
             lambda: project.restore("hours", 1),
             lambda: project.stream("hours"),
             lambda: project.forget("hours", ("ann",)),
             lambda: project.stream("hours"),
-            lambda: project.vacuum("hours", snapshots=1, days=0),
+            lambda: project.tables.vacuum("hours", snapshots=1, days=0),
         ):
             attempted(command)
         life.check_conserved()

@@ -17,7 +17,7 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 
 if TYPE_CHECKING:

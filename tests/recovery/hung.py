@@ -60,21 +60,21 @@ PLACE = "elsewhere"
 COMMANDS: dict[str, tuple[str, ...]] = {
     "stream": ("stream", NAME, "--available-now", "--max-files-per-epoch", "1"),
     "backfill": ("backfill", NAME, "--start", "2024-03-01", "--end", "2024-03-02"),
-    "vacuum": ("vacuum", NAME, "--snapshots", "1", "--days", "0"),
-    "vacuum some": ("vacuum", NAME, "--snapshots", "2", "--days", "0"),
-    "optimize": ("optimize", NAME),
+    "vacuum": ("tables", "vacuum", NAME, "--snapshots", "1", "--days", "0"),
+    "vacuum some": ("tables", "vacuum", NAME, "--snapshots", "2", "--days", "0"),
+    "optimize": ("tables", "optimize", NAME),
     "restore": ("restore", NAME, "4"),
     "restore savepoint": ("restore", NAME, "savepoint:kept"),
     "forget": ("forget", NAME, FORGOTTEN, "--yes"),
     "reopen": ("late", "reopen", NAME),
     "prune": ("late", "prune", NAME, "--days", "0"),
-    "quality": ("quality", NAME),
-    "savepoint": ("savepoint", "create", NAME, "new"),
-    "savepoint delete": ("savepoint", "delete", NAME, "kept"),
-    "savepoint with tables": ("savepoint", "create", NAME, "whole", "--tables", "--to", PLACE),
-    "savepoint with tables delete": ("savepoint", "delete", NAME, "old", "--at", PLACE),
+    "quality": ("quality", "check", NAME),
+    "savepoint": ("savepoints", "create", NAME, "new"),
+    "savepoint delete": ("savepoints", "delete", NAME, "kept"),
+    "savepoint with tables": ("savepoints", "create", NAME, "whole", "--tables", "--to", PLACE),
+    "savepoint with tables delete": ("savepoints", "delete", NAME, "old", "--at", PLACE),
     "reset": ("source", "reset", NAME, "--keep-results", "--force"),
-    "unlock": ("unlock", NAME),
+    "unlock": ("driver", "unlock", NAME),
 }
 """Commands that change something. `reset` may read rows twice, so its results are not counted. `unlock` runs as on
 another host, immediately, while the others run after the lease of the first one has expired; the next command of the
@@ -188,9 +188,9 @@ class Hung:
         source_of(self.folder, 2)
         (self.folder / "tidegate.toml").write_text(TOML)
         (self.folder / f"{MODULE}.py").write_text(CODE)
-        for done in (COMMANDS["stream"], ("savepoint", "create", NAME, "kept"), COMMANDS["quality"]):
+        for done in (COMMANDS["stream"], ("savepoints", "create", NAME, "kept"), COMMANDS["quality"]):
             self.does(*done)
-        self.does("savepoint", "create", NAME, "old", "--tables", "--to", PLACE)
+        self.does("savepoints", "create", NAME, "old", "--tables", "--to", PLACE)
         for number in (4, 5):
             commit_to(Lake(self.folder), number)
 

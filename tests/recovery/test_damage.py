@@ -109,8 +109,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         add_hour(lake, hour)
         project_of(lake).stream("hours")
         if hour == "14:20":
-            project_of(lake).savepoint_create("hours", "good")
-    project_of(lake).savepoint_create("hours", "all", tables=True)
+            project_of(lake).savepoints.create("hours", "good")
+    project_of(lake).savepoints.create("hours", "all", tables=True)
     return lake
 
 
@@ -137,7 +137,7 @@ def contents(lake: Lake) -> list[str]:
 
 def refusal(project: Project) -> tuple[Remedy, ...]:
     """Return the remedies of the first command that does not continue on the damaged tables; none if all do."""
-    for command in (project.optimize, project.stream, lambda name: project.verify(name, sample="all")):
+    for command in (project.tables.optimize, project.stream, lambda name: project.verify(name, sample="all")):
         try:
             command("hours")
         except Refused as error:

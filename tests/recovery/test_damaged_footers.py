@@ -85,7 +85,7 @@ def test_neither_command_passes_or_ends_with_an_error_of_arrow(lake: Lake, draw:
 def passes(project: Project) -> bool:
     """Return True if all checks of `quality` succeed. A table that it can't start without is refused."""
     with suppress(Refused):
-        return project.quality("hours", all=True).success
+        return project.quality.check("hours", all=True).success
     return False
 
 

@@ -28,7 +28,7 @@ from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.engine.spark.engine import SparkEngine
 from tidegate.pipelines.epoch import exchange
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.windowing import (
     CalendarEventTimeWindows,
     EventTimeSessionWindows,

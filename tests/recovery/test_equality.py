@@ -27,7 +27,7 @@ from tidegate.pipelines.ledger.snapshots.head import list_snapshots
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.run.backfill import replay
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.windowing import (
     AfterCount,
     AfterWatermark,

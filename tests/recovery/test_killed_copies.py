@@ -1,4 +1,4 @@
-"""kill -9 on `savepoint create --tables --to` and `restore --from` at each of their steps: nothing is half there, and
+"""kill -9 on `savepoints create --tables --to` and `restore --from` at each of their steps: nothing is half there, and
 the same command completes its work. `tests/store` does the same in a bucket.
 """
 
@@ -88,7 +88,7 @@ def check(victims: Victims, lake: Lake, place: str, every: int, reset: Any) -> N
     """Kill both commands at each `every`-th step, run them again, and compare what they leave."""
     expected = rows_of(lake)
     at = PipelineTables(Warehouse(place, lake.options), PIPELINE.name)
-    save = ("savepoint", "create", "hours", "copy", "--tables", "--if-missing", "--to", place)
+    save = ("savepoints", "create", "hours", "copy", "--tables", "--if-missing", "--to", place)
     from_savepoint = ("restore", "begun", "savepoint:copy", "--from", "hours", "--at", place)
     for command in (save, from_savepoint, ("restore", "begun", "--from", "hours")):
         reset()

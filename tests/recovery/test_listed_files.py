@@ -30,7 +30,7 @@ from tidegate.pipelines.ledger.snapshots.head import list_snapshots, read_snapsh
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut, parse_slice
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.sources.delta.log import SourceLog
 
 pytestmark = pytest.mark.recovery

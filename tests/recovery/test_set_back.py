@@ -34,7 +34,7 @@ def set_back(by_hand: ByHand, table: str, versions: int = 2) -> None:
 
 
 def broken(by_hand: ByHand) -> set[tuple[str, str]]:
-    """Return the rules of `tidegate quality` that fail."""
+    """Return the rules of `tidegate quality check` that fail."""
     return broken_by_rules(pin(by_hand.tables, by_hand.pipeline))
 
 

@@ -37,7 +37,7 @@ def test_a_walk_ends_as_a_computation_from_scratch_does(tmp_path: Path, seed: in
 
 
 class CheckedWalk(Walk):
-    """A walk whose tables are checked by the rules of `tidegate quality` after each step."""
+    """A walk whose tables are checked by the rules of `tidegate quality check` after each step."""
 
     def check(self) -> None:
         super().check()

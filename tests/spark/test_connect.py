@@ -128,7 +128,7 @@ spark.range(3).createOrReplaceTempView("three")
 before = spark.conf.getAll
 project = Project("tidegate.toml", spark=spark)
 project.stream("spreads")
-project.snapshot_check("spreads")
+project.snapshots.check("spreads")
 assert spark.conf.getAll == before
 print(json.dumps([row["spread"] for row in project.results("spreads", view="latest").to_dict()]))
 assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"

@@ -71,7 +71,7 @@ def test_the_session_is_as_it_was_and_the_windows_are_those_of_the_local_engine(
     columns = ["user", "window_start", "window_end", "events", "total"]
     expected = local.results("again", sort="total").rows.select(columns)
     assert project.results("sessions", sort="total").rows.select(columns) == expected
-    assert project.snapshot_show("sessions").manifest.engine in (None, "spark")
+    assert project.snapshots.show("sessions").manifest.engine in (None, "spark")
 
 
 @pytest.mark.long
@@ -83,7 +83,7 @@ def test_a_setting_of_the_session_counts_in_a_run(session: SparkSession, lake: L
     project = in_code(lake, more, spark=session)
     project.stream("sessions", end_of_input=True)
     assert project.results("sessions").rows["total"].to_pylist() == [2]
-    assert project.snapshot_check("sessions").same_code
+    assert project.snapshots.check("sessions").same_code
 
 
 @pytest.mark.long

@@ -172,7 +172,7 @@ def test_it_runs_a_backfill_over_a_source_of_its_own_and_reads_it(python: str, p
     assert steps[1].startswith("read the files of events.list: key user")
     (backfilled,) = tidegate("backfill", "clicks", "--start", "2024-03-01", "--end", "2024-03-02")["runs"]
     assert backfilled["counters"] | {"events_in": 4, "on_time": 3, "rejected": 1} == backfilled["counters"]
-    (snapshot,) = tidegate("snapshot", "list", "clicks")
+    (snapshot,) = tidegate("snapshots", "list", "clicks")
     assert snapshot["epoch"] == 1
     assert sorted((row["user"], row["clicks"]) for row in tidegate("results", "clicks")) == [("ann", 2), ("bob", 1)]
 

@@ -216,7 +216,7 @@ def test_what_one_host_writes_for_people_the_page_of_another_shows(
     first, second = two_hosts(tmp_path, bucket, server)
     answers = []
     for file in (first, second):
-        assert run(["quality", "sessions", "--report", "--json", "--config", str(file)]) == 0
+        assert run(["quality", "check", "sessions", "--report", "--json", "--config", str(file)]) == 0
         answers.append(json.loads(capsys.readouterr().out))
     assert answers[0]["docs"] == f"s3://{bucket}/seen/quality/sessions/index.html"
     assert answers[0]["report"] == f"s3://{bucket}/seen/reports/sessions/epoch-000002.html"

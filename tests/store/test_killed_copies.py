@@ -1,4 +1,4 @@
-"""kill -9 on `savepoint create --tables --to` and `restore --from` at each of their steps, in a bucket."""
+"""kill -9 on `savepoints create --tables --to` and `restore --from` at each of their steps, in a bucket."""
 
 from __future__ import annotations
 

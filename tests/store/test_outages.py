@@ -27,19 +27,19 @@ PLACE = "s3://BUCKET/elsewhere"
 
 BEFORE = (
     ("stream", "hours", "--available-now", "--max-files-per-epoch", "2"),
-    ("savepoint", "create", "hours", "kept"),
+    ("savepoints", "create", "hours", "kept"),
     ("stream", "hours", "--available-now"),
-    ("savepoint", "create", "hours", "old", "--tables", "--to", PLACE),
+    ("savepoints", "create", "hours", "old", "--tables", "--to", PLACE),
 )
 COMMANDS = {
-    "a savepoint": ("savepoint", "create", "hours", "new"),
-    "the end of a savepoint": ("savepoint", "delete", "hours", "kept"),
+    "a savepoint": ("savepoints", "create", "hours", "new"),
+    "the end of a savepoint": ("savepoints", "delete", "hours", "kept"),
     "a restore": ("restore", "hours", "2"),
     "forgetting": ("forget", "hours", "user1", "--yes"),
-    "an optimization": ("optimize", "hours"),
-    "a clean-up": ("vacuum", "hours", "--snapshots", "1", "--days", "0"),
-    "a savepoint with tables": ("savepoint", "create", "hours", "whole", "--tables", "--to", PLACE),
-    "the end of a savepoint with tables": ("savepoint", "delete", "hours", "old", "--at", PLACE),
+    "an optimization": ("tables", "optimize", "hours"),
+    "a clean-up": ("tables", "vacuum", "hours", "--snapshots", "1", "--days", "0"),
+    "a savepoint with tables": ("savepoints", "create", "hours", "whole", "--tables", "--to", PLACE),
+    "the end of a savepoint with tables": ("savepoints", "delete", "hours", "old", "--at", PLACE),
     "lost tables": ("restore", "hours", "savepoint:old", "--tables", "--at", PLACE),
     "a reopening": ("late", "reopen", "hours"),
 }
@@ -76,8 +76,8 @@ def test_a_command_that_the_store_left_in_the_middle_does_its_work_when_it_is_gi
         }
         return {
             **rows,
-            "savepoints": names("savepoint", "list"),
-            "elsewhere": names("savepoint", "list", "--at", PLACE),
+            "savepoints": names("savepoints", "list"),
+            "elsewhere": names("savepoints", "list", "--at", PLACE),
         }
 
     def names(*command: str) -> list[str]:

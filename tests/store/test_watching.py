@@ -23,7 +23,7 @@ from tidegate.pipelines.airflow.hook import WarehouseHook
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.errors import StoreFailed
 from tidegate.pipelines.observe.inspect.unread import Poll, SourceWatch
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.sources.watched import note_sources
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations" / "object-stores.md"

@@ -179,7 +179,7 @@ def check_written(warehouse: Warehouse, path: str, files: Sequence[DataFile]) ->
             fault = "is missing" if sizes[file.path] is None else f"has {sizes[file.path]} bytes, not {file.size}"
             raise FilesMissing(
                 f"file {file.path} of table {path} {fault}. Do all workers write to the driver's storage (a local path "
-                "must be a shared mount)? Or did something other than tidegate vacuum the table?"
+                "must be a shared mount)? Or did something other than tidegate tables vacuum the table?"
             )
     if files:
         warehouse.make_durable(path)

@@ -94,7 +94,7 @@ def datasets_of_driver(
 
 
 def datasets_of_check(config: Config, pipeline: str) -> Datasets:
-    """Return the datasets of `tidegate quality`: it reads the pipeline's tables and writes table `quality`.
+    """Return the datasets of `tidegate quality check`: it reads the pipeline's tables and writes table `quality`.
 
     The pipeline's code is not needed. The check's result names the versions that it read.
     """

@@ -58,6 +58,8 @@ class Answer:
 
     __slots__ = ()
     says: ClassVar[str]
+    wraps: ClassVar[bool] = True
+    """False if a terminal must not break its lines, because they are copied."""
     for_people: ClassVar[tuple[str, ...]] = ()
     """Fields that only `shown` uses."""
 

@@ -11,7 +11,8 @@ from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
-from typing import NoReturn
+from types import ModuleType
+from typing import Any, NoReturn
 
 import click
 
@@ -23,36 +24,32 @@ from tidegate.pipelines.rendering import command, spelt_as
 from tidegate.pipelines.run.parent import end_with_parent
 from tidegate.pipelines.storage.credentials import masked
 
-_COMMANDS = {
-    name: module
-    for module, names in {
-        "demo": ("demo",),
-        "drive": ("alive", "backfill", "stop", "stream", "unlock"),
-        "init": ("flights", "init", "schema", "setup"),
-        "keep": ("forget", "late", "optimize", "vacuum", "windows"),
-        "look": (
-            *("advise", "explain", "lineage", "list", "quality", "report", "results"),
-            *("runs", "trace", "verify", "why"),
-        ),
-        "snapshots": ("compare", "restore", "savepoint", "snapshot", "source"),
-    }.items()
-    for name in names
-}
-"""Module of each command, in which it has its name."""
+_MODULES = {"demo": "demo", "flights": "init", "init": "init", "schema": "init", "setup": "init"}
+"""Commands that prepare a project or a machine, or show an example, each with its module. `Project` has the others."""
 
 
 class _Commands(click.Group):
-    """The commands by name, each loaded when it is called."""
+    """The commands of a project, of one of its name spaces, or both, each made when it is called."""
+
+    def __init__(self, *args: Any, words: tuple[str, ...] = (), **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._words = words
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
+        declared = _declared()
+        more = () if self._words else (*declared.namespaces(), *_MODULES)
+        return sorted({*declared.verbs(*self._words), *more})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in _COMMANDS:
-            module = import_module(f"{__name__}.{_COMMANDS[cmd_name]}")
-            # A module with a function `list` could not use Python's own.
-            command: click.Command = getattr(module, "list_pipelines" if cmd_name == "list" else cmd_name)
+        if not self._words and cmd_name in _MODULES:
+            command: click.Command = getattr(import_module(f"{__name__}.{_MODULES[cmd_name]}"), cmd_name)
             return command
+        declared = _declared()
+        if (method := declared.verbs(*self._words).get(cmd_name)) is not None:
+            made: click.Command = declared.command_of((*self._words, cmd_name), method)
+            return made
+        if not self._words and (kind := declared.namespaces().get(cmd_name)) is not None:
+            return _Commands(cmd_name, words=(cmd_name,), help=declared.Documented.of(kind).plain)
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -62,6 +59,11 @@ class _Commands(click.Group):
             formatter.write_dl(
                 [(name, command.get_short_help_str(1000)) for name, command in commands.items() if command]
             )
+
+
+def _declared() -> ModuleType:
+    # `main` first sets how often Python collects garbage, which takes an eighth of the time of these imports.
+    return import_module(f"{__name__}.declared")
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -25,6 +25,7 @@ from tidegate.pipelines.definition.counters import fired
 from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.examples.flights.source import DAYS, FIRST_DAY, load_flights
+from tidegate.pipelines.project.cli.added import engine_option
 from tidegate.pipelines.project.cli.demo_changes import (
     BY_DAY,
     BY_MONTH,
@@ -35,7 +36,7 @@ from tidegate.pipelines.project.cli.demo_changes import (
     show_summary,
 )
 from tidegate.pipelines.project.cli.init import STARTER
-from tidegate.pipelines.project.cli.screen import Screen, command, engine_option
+from tidegate.pipelines.project.cli.screen import Screen, command
 
 PIPELINES = (PIPELINE, "airport_hours")
 _ABOUT = (
@@ -47,17 +48,18 @@ _MARKER = ".tidegate-demo"
 _POLL_SECONDS = 2.0
 
 
-@command(of_pipeline=False)
-@click.option("--days", default=3, show_default=True, help=f"How many days of 2013 to run, 1 to {DAYS}.")
-@click.option(
-    "--folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path(".work/demo"),
-    show_default=True,
-    help="Folder for everything; files of an earlier demo in it are removed first.",
+@command(
+    click.Option(["--days"], default=3, show_default=True, help=f"How many days of 2013 to run, 1 to {DAYS}."),
+    click.Option(
+        ["--folder"],
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path(".work/demo"),
+        show_default=True,
+        help="Folder for everything; files of an earlier demo in it are removed first.",
+    ),
+    click.Option(["--serve"], is_flag=True, help="Keep Airflow's page open at the end, until Ctrl-C."),
+    engine_option,
 )
-@click.option("--serve", is_flag=True, help="Keep Airflow's page open at the end, until Ctrl-C.")
-@engine_option
 def demo(screen: Screen, days: int, folder: Path, serve: bool) -> None:
     """Run the example on real flights: Airflow schedules, Spark moves the events, Delta stores the windows.
 

@@ -249,7 +249,7 @@ def show_summary(
 
 
 def _summary(project: Project, name: str) -> dict[str, Any]:
-    rows, newest = project.runs(name, limit=None, stale=True).epochs, project.snapshot_list(name).snapshots[0]
+    rows, newest = project.runs(name, limit=None, stale=True).epochs, project.snapshots.list(name).snapshots[0]
     counted = {column: sum(row[column] or 0 for row in rows) for column in (*_COUNTED, *FIRED)}
     return {
         "pipeline": name,

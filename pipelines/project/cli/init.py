@@ -34,8 +34,7 @@ _ABOUT = {
 }
 
 
-@command(of_pipeline=False)
-@click.argument("name", required=False, type=click.Path(path_type=Path, file_okay=False))
+@command(click.Argument(["name"], required=False, type=click.Path(path_type=Path, file_okay=False)))
 def init(screen: Screen, name: Path | None) -> None:
     """Create a project in folder NAME, or in the current folder, and print the commands that compute its first windows.
 
@@ -78,7 +77,7 @@ def init(screen: Screen, name: Path | None) -> None:
     )
 
 
-@command(of_pipeline=False)
+@command()
 def schema(screen: Screen) -> None:
     """Print the JSON schema of tidegate.toml, which editors use to complete and check its keys."""
     screen.show(json_schema())
@@ -90,8 +89,9 @@ def _schema_text() -> str:
     return json.dumps(json_schema(), indent=2) + "\n"
 
 
-@command(of_pipeline=False)
-@click.option("--days", default=31, show_default=True, help=f"How many days of 2013 to write, 1 to {FLIGHT_DAYS}.")
+@command(
+    click.Option(["--days"], default=31, show_default=True, help=f"How many days of 2013 to write, 1 to {FLIGHT_DAYS}.")
+)
 def flights(screen: Screen, days: int) -> None:
     """Write table `flights` into the warehouse: real flights from New York, the source of the example pipelines.
 
@@ -104,7 +104,7 @@ def flights(screen: Screen, days: int) -> None:
     screen.show({"table": path, "rows": rows}, f"{path} holds {rows} records of flights, from {FIRST_DAY}")
 
 
-@command(of_pipeline=False)
+@command()
 def setup(screen: Screen) -> None:
     """Check Java, fetch Delta's jars for Spark, and make Spark start faster; needed once per machine.
 

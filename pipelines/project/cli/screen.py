@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 import uuid
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, get_args
+from typing import Any, TextIO
 
 import click
 from rich.cells import cell_len
@@ -27,11 +28,6 @@ from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
 from tidegate.pipelines.project.progress import OnProgress, Progress
 from tidegate.pipelines.project.project import Project
 from tidegate.pipelines.storage.links import replacing
-
-if TYPE_CHECKING:
-    from tidegate.pipelines.project.given import KeyText
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _WIDE = 200
 _MANY = 1000
@@ -66,12 +62,13 @@ class Screen:
         return Project(self.config_file, engine=self.engine, progress=on_progress or self._hear)
 
     @contextmanager
-    def running(self, pipeline: str) -> Iterator[Project]:
-        """Enter the project while it runs a pipeline. Its steps replace each other in one line."""
+    def running(self, pipeline: str | Sequence[str]) -> Iterator[Project]:
+        """Enter the project while it runs pipelines. Their steps replace each other in one line."""
         if self.log is not None:
             yield self.project(self._log)
             return
-        with self.console.status(f"{pipeline}: looking for work") as status:
+        names = pipeline if isinstance(pipeline, str) else ", ".join(pipeline)
+        with self.console.status(f"{names}: looking for work") as status:
 
             def hear(progress: Progress) -> None:
                 if progress.is_step:
@@ -96,7 +93,8 @@ class Screen:
         if answer.notice is not None:
             click.echo(plain_cell(answer.notice), err=True)
         parts = () if self.json else answer.shown()
-        shown = [each if isinstance(each, str) else as_table(each, self.console) for each in parts]
+        line = str if answer.wraps else Text
+        shown = [line(each) if isinstance(each, str) else as_table(each, self.console) for each in parts]
         self.show(answer.to_dict(), *shown)
 
     def show(self, data: Any, *renderables: RenderableType) -> None:
@@ -131,47 +129,6 @@ def error_as_json(error: Exception, message: str, exit_code: int) -> str:
     return json_text({**answer, "remedies": as_plain(remedies)} if remedies else answer)
 
 
-engine_option = click.option(
-    "--engine",
-    type=click.Choice(get_args(EngineName)),
-    help="Engine that runs the tasks: spark, or local (processes on this machine, without Java).",
-)
-"""Option of commands that run epochs or ask the engine for the types of columns."""
-
-
-log_option = click.option(
-    "--log",
-    "log_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="json: print a line of JSON for each epoch as soon as it is published, with its time, rows and rate.",
-)
-"""Option of the commands that run epochs until their input is read."""
-
-
-def limit_option(default: int, text: str = "How many to show; 0 for all.") -> Callable[[F], F]:
-    """Return the option `--limit` of a command that lists rows."""
-    return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=True, help=text)
-
-
-def rows_option(text: str) -> Callable[[F], F]:
-    """Return the option `--rows` of a command that shows differences."""
-    return click.option("--rows", type=click.IntRange(min=0), default=20, show_default=True, help=text)
-
-
-def patience_option(text: str, default: int = 0) -> Callable[[F], F]:
-    """Return the option `--patience` of a command that may wait for another driver."""
-    return click.option("--patience", type=click.FloatRange(min=0), default=default, show_default=True, help=text)
-
-
-def key_of(texts: Sequence[str]) -> KeyText | None:
-    """Return the key from a command's option or arguments, or None for no key."""
-    from tidegate.pipelines.project.given import KeyText
-
-    return KeyText(texts) if texts else None
-
-
 _SHARED = (
     click.Option(["--config", "config_file"], type=click.Path(path_type=Path), help="tidegate.toml of the project."),
     click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, for programs."),
@@ -181,33 +138,28 @@ _SHARED = (
 """Options of every command."""
 
 
-def command(
-    name: str | None = None,
-    *,
-    group: click.Group | None = None,
-    of_pipeline: bool = True,
-    cls: type[click.Command] = click.Command,
-) -> Callable[[Callable[..., Answer | None]], click.Command]:
-    """Turn a function that takes a Screen first into a command, which shows the answer that the function returns.
+def of_screen(
+    name: str, function: Callable[..., Answer | None], params: Sequence[click.Parameter], help_text: str | None = None
+) -> click.Command:
+    """Return the command that calls a function with a Screen, and shows the answer that the function returns.
 
     The command fails if the answer says that something is wrong (`Answer.require`).
 
     Args:
-        name: name of the command; None for that of the function.
-        group: the group that the command belongs to.
-        of_pipeline: False for a command without the argument PIPELINE.
-        cls: class of the command.
+        name: name of the command.
+        function: takes a Screen, and the values of `params` by name.
+        params: arguments and options of the command.
+        help_text: its help; None for the docstring of the function.
     """
+    text = inspect.cleandoc(help_text or function.__doc__ or "")
+    return click.Command(name, callback=_with_screen(function), params=[*params, *_SHARED], help=text)
 
-    def made(function: Callable[..., Answer | None]) -> click.Command:
-        params: list[click.Parameter] = [click.Argument(["pipeline"])] if of_pipeline else []
-        result = click.command(name, cls, params=params)(_with_screen(function))
-        result.params += _SHARED
-        if group is not None:
-            group.add_command(result)
-        return result
 
-    return made
+def command(
+    *params: click.Parameter, name: str | None = None
+) -> Callable[[Callable[..., Answer | None]], click.Command]:
+    """Return a decorator that turns a function into a command: see `of_screen`. The name is that of the function."""
+    return lambda function: of_screen(name or function.__name__, function, params)
 
 
 def _with_screen(function: Callable[..., Answer | None]) -> Callable[..., None]:

@@ -109,8 +109,8 @@ class Drawn(Life):
             self.restore,
             self.rescale,
             self.lose_and_restore,
-            lambda: project.vacuum("joined", snapshots=self.draw.choice([1, 3]), days=0),
-            lambda: project.optimize("joined"),
+            lambda: project.tables.vacuum("joined", snapshots=self.draw.choice([1, 3]), days=0),
+            lambda: project.tables.optimize("joined"),
             lambda: DeltaTable(self.lake.path("left")).optimize.compact(),
         ]
 
@@ -125,7 +125,7 @@ def results_in(lake: Lake) -> Counter[str]:
 def test_a_drawn_life_of_a_join_has_the_results_of_a_fresh_stream(lake: Lake, seed: int, tmp_path: Path) -> None:
     life = Drawn(lake, seed)
     life.live(35)
-    life.project.quality("joined").require()
+    life.project.quality.check("joined").require()
     late = [row for row in DeltaTable(lake.path("joined/late")).to_pyarrow_table().to_pylist() if row["stale"] is False]
     ids = {(row[side] if (side := row.get("side")) else row)["id"] for row in late}
     fresh = Lake(tmp_path / "fresh")

@@ -21,7 +21,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.lake import Lake, at, hourly_pipeline
-from tidegate import Project
+from tidegate import EpochLimits, Project
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.epoch import shard_state
 from tidegate.pipelines.errors import Refused, TidegateError
@@ -129,7 +129,7 @@ class Life:
 
     def savepoint(self) -> None:
         self.number += 1
-        self.project.savepoint_create(self.name, f"s{self.number}")
+        self.project.savepoints.create(self.name, f"s{self.number}")
 
     def restore(self) -> None:
         self.project.restore(self.name, f"savepoint:s{self.draw.randint(1, max(1, self.number))}")
@@ -137,7 +137,7 @@ class Life:
     def lose_and_restore(self) -> None:
         place, name = str(self.lake.folder / "elsewhere"), f"lost{self.number}"
         self.number += 1
-        self.project.savepoint_create(self.name, name, tables=True, to=place)
+        self.project.savepoints.create(self.name, name, tables=True, to=place)
         (self.lake.folder / "warehouse" / self.name).rename(self.lake.folder / f"lost {self.number}")
         self.project.restore(self.name, f"savepoint:{name}", tables=True, at=place)
 
@@ -221,17 +221,17 @@ class Drawn(Life):
             drawn |= {"null_keys": ["reject", "keep"], "not_before": [None, at("09:00").replace(tzinfo=None)]}
             setattr(self, name, added if name == "aggregates" else self.draw.choice(drawn[name]))
 
-        self.changed(change, lambda: self.draw.choice([self.project.stream, self.project.late_reopen])("hours"))
+        self.changed(change, lambda: self.draw.choice([self.project.stream, self.project.late.reopen])("hours"))
         if self.assigner != before:
             self.left.append(before)
 
     def begin_another(self) -> None:
         """Begin a pipeline of another name from a snapshot of this one, stream it, and verify it."""
         self.number += 1
-        epochs = [str(each["epoch"]) for each in self.project.snapshot_list("hours").snapshots]
+        epochs = [str(each["epoch"]) for each in self.project.snapshots.list("hours").snapshots]
         name, target = f"other{self.number}", self.draw.choice(["latest", *epochs])
         other = self.lake.project(replace(self.pipeline, name=name), settings={name: self.settings})
-        other.restore(name, target, source="hours")
+        other.restore(name, target, from_="hours")
         with suppress(TidegateError):
             other.stream(name)
         assert other.verify(name, sample="all", new=True).faults == ()
@@ -239,7 +239,7 @@ class Drawn(Life):
 
     def reopen_some(self) -> None:
         start = at("08:00") + self.draw.randint(0, 12) * 30 * MINUTE
-        self.project.late_reopen("hours", start=start, end=start + self.draw.choice([30, 240]) * MINUTE)
+        self.project.late.reopen("hours", start=start, end=start + self.draw.choice([30, 240]) * MINUTE)
 
     def ask(self) -> None:
         """Questions about a key are answered or refused, and what has been published verifies."""
@@ -297,14 +297,14 @@ class Drawn(Life):
                 predicate="state = 'a' AND part = 1", updates={"at": "at + interval '25 minutes'"}
             ),
             lambda: self.source.optimize.compact(),
-            lambda: project.vacuum("hours", snapshots=self.draw.choice([1, 3]), days=0),
-            lambda: project.optimize("hours"),
+            lambda: project.tables.vacuum("hours", snapshots=self.draw.choice([1, 3]), days=0),
+            lambda: project.tables.optimize("hours"),
             self.savepoint,
             self.restore,
             self.forget,
-            lambda: project.late_reopen("hours"),
-            lambda: project.late_prune("hours", days=1),
-            lambda: project.windows_build("hours"),
+            lambda: project.late.reopen("hours"),
+            lambda: project.late.prune("hours", days=1),
+            lambda: project.tables.rebuild_windows("hours"),
             *[self.redefine] * 2,
             self.begin_another,
             self.reopen_some,
@@ -313,7 +313,7 @@ class Drawn(Life):
             lambda: (version := self.source.version()) and self.source.restore(self.draw.randrange(version)),
             lambda: project.restore("hours", self.draw.randint(1, 9), keep_stale=self.draw.choice([True, False])),
             lambda: project.replay("hours", commits_per_epoch=2),
-            lambda: project.stream("hours", max_commits_per_epoch=1),
+            lambda: project.stream("hours", limits=EpochLimits(commits=1)),
             self.backfill,
             self.lose_and_restore,
         ]
@@ -328,4 +328,4 @@ def test_a_drawn_life_verifies(lake: Lake, seed: int, monkeypatch: pytest.Monkey
     life = Drawn(lake, seed)
     life.live(40)
     assert life.project.verify("hours", sample="all").faults == ()
-    life.project.quality("hours").require()
+    life.project.quality.check("hours").require()

@@ -21,6 +21,7 @@ from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.ask.test_advise import BOUNDS, COMMITS, dated, drawn_pipeline
 from tests.pipelines.quiet import Quiet
 from tests.property.event_windows import EVENT_TIME, MINUTE
+from tidegate import EpochLimits
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.ask.trace import Trace
 from tidegate.pipelines.errors import Refused
@@ -110,7 +111,7 @@ def test_after_a_restore_the_trace_is_that_of_the_line_that_holds(lake: Lake) ->
     lake.stream(LOCAL, pipeline)
     assert assert_told(lake, pipeline, ["ann"]) == 2
     # The oldest retained snapshot is now the newest, and the trace still goes back to the first row.
-    project.vacuum("sessions", snapshots=1, days=0)
+    project.tables.vacuum("sessions", snapshots=1, days=0)
     assert len(project.trace("sessions", ("ann",)).elements) == 4
     assert assert_told(lake, pipeline, ["ann"]) == 2
 
@@ -286,7 +287,7 @@ def test_a_source_that_was_replaced_is_refused(lake: Lake) -> None:
     rmtree(lake.path("events"))
     lake.append(("ann", at("11:00"), 2))
     project = lake.project(pipeline)
-    project.source_reset("hours", keep_results=True, begin="beginning")
+    project.source.reset("hours", keep_results=True, from_="beginning")
     with pytest.raises(Refused, match="its source was replaced and read from the beginning"):
         project.trace("hours", ("ann",))
     assert "its source was replaced" in str(project.verify("hours", sample="all").why_unverifiable)
@@ -316,7 +317,7 @@ def test_why_and_late_rows_point_to_the_trace(lake: Lake) -> None:
     command = str(remarks["what happened to the key"]).split("`")[1]
     assert command == "tidegate trace hours 'ann o'"
     assert "what happened to the key" not in dict(project.why("hours").remarks)
-    assert any("tidegate trace hours KEY" in str(line) for line in project.late_summary("hours").shown())
+    assert any("tidegate trace hours KEY" in str(line) for line in project.late.summary("hours").shown())
     (late,) = [event for event in project.trace("hours", ("ann o",)).events if event.what == "late"]
     assert "had passed 2024-03-01T10:59:59.999Z" in late.why
 
@@ -328,7 +329,7 @@ def test_late_summary_names_a_trace_only_where_it_works(lake: Lake) -> None:
     quiet = hourly_pipeline("quiet", compute=KeyedProcess(Quiet()))
     project = lake.project(hourly_pipeline(key=()), derived, quiet)
     for name, command, windows in (("hours", "hours", 1), ("derived", "derived KEY", None), ("quiet", None, 0)):
-        project.stream(name, max_commits_per_epoch=1)
-        summary = project.late_summary(name)
+        project.stream(name, limits=EpochLimits(commits=1))
+        summary = project.late.summary(name)
         assert summary.trace == (None if command is None else f"tidegate trace {command}")
         assert [group["windows"] for group in summary.groups] == [windows]

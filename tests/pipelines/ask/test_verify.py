@@ -33,7 +33,7 @@ from tidegate.pipelines.correct.recompute_plan import Selection
 from tidegate.pipelines.errors import QualityFailed, Refused, UsageError
 from tidegate.pipelines.ledger.tables.compaction import drop_old_epochs
 from tidegate.pipelines.observe.inspect.overview import pipeline_overview
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import (
     Accumulation,
@@ -155,7 +155,7 @@ def test_windows_of_a_savepoint_from_another_warehouse_are_unverifiable_and_late
     life: Lake, tmp_path: Path
 ) -> None:
     project, other = life.project(HOURS), Lake(tmp_path / "other")
-    project.savepoint_create("hours", "moved")
+    project.savepoints.create("hours", "moved")
     for moved in ("events", "hours/savepoints/moved"):
         copytree(life.path(moved), other.path(moved))
     project = other.project(HOURS)
@@ -444,7 +444,7 @@ def test_a_key_that_was_forgotten_verifies_by_its_later_rows(life: Lake) -> None
     change(life, HOURS, "results", lambda rows: rows.filter(pc.not_equal(rows["user"], "user 1")))
     assert {fault.kind for fault in verified(life, HOURS).faults} == {"missing"}
     # The mark of the key is removed with its snapshot.
-    project.vacuum("hours", snapshots=1, days=0)
+    project.tables.vacuum("hours", snapshots=1, days=0)
     without = verified(life, HOURS)
     assert without.faults == ()
     assert without.why_unverifiable == "rows of their key may be from before it was forgotten"
@@ -466,7 +466,7 @@ def test_windows_reopened_after_their_key_was_forgotten_are_unverifiable(lake: L
 @pytest.mark.long
 def test_a_restore_to_before_a_key_was_forgotten_does_not_bring_it_back(life: Lake) -> None:
     project = life.project(HOURS)
-    project.savepoint_create("hours", "before")
+    project.savepoints.create("hours", "before")
     project.forget("hours", ("user 1",))
     project.restore("hours", "savepoint:before")
     life.append(("user 1", at("05:00", 1), 1), ("user 2", at("09:00", 1), 1))
@@ -519,13 +519,13 @@ def test_what_epochs_did_that_table_epochs_has_dropped_is_unknown(lake: Lake, ol
     lake.stream(LOCAL, HOURS)
     lake.reopen(LOCAL, HOURS)
     project, tables = lake.project(HOURS), lake.tables(HOURS)
-    project.late_prune("hours", days=0)
+    project.late.prune("hours", days=0)
     project.forget("hours", ("bob",))
     lake.append(("cem", at("15:10"), 4), ("end", at("20:00"), 0))
     lake.stream(LOCAL, HOURS)
     lake.append(("cem", at("21:10"), 4), ("end", at("23:30"), 0))
     lake.stream(LOCAL, HOURS)
-    project.vacuum("hours", snapshots=1, days=0)
+    project.tables.vacuum("hours", snapshots=1, days=0)
     assert drop_old_epochs(tables, lake.clock() + 1_000_000, oldest, lake.clock() + 1_000_000) == oldest - 1
     outcome = verified(lake, HOURS)
     assert (outcome.faults, bool(outcome.unverifiable)) == ((), True)
@@ -558,7 +558,7 @@ def test_a_forgotten_key_does_not_come_back_by_a_reopening(lake: Lake, is_known:
     if not is_known:
         lake.append(("end", at("16:00"), 0))
         lake.stream(LOCAL, pipeline)
-        project.vacuum("hours", snapshots=1, days=0)
+        project.tables.vacuum("hours", snapshots=1, days=0)
     lake.reopen(LOCAL, pipeline)
     rows = lake.rows(pipeline, "results")
     assert "ann" not in rows["user"].to_pylist()
@@ -705,7 +705,7 @@ def test_windows_whose_late_rows_were_pruned_are_unverifiable(is_compacted: bool
     ):
         lake.append(*rows)
         lake.stream(LOCAL, pipeline)
-    lake.project(pipeline).late_prune("hours", days=0)
+    lake.project(pipeline).late.prune("hours", days=0)
     if is_compacted:
         compacted(DeltaTable(lake.path("events")))
     lake.append(("ann", at("20:00"), 3), ("ann", at("23:00"), 3))
@@ -810,7 +810,7 @@ def test_an_epoch_that_was_killed_before_it_was_published_is_not_verified_nor_co
     assert project.verify("hours", sample="all").require().epoch == 1
     trace = project.trace("hours", ("ann",))
     assert (trace.epoch, len(trace.elements), len(trace.panes)) == (1, 2, 1)
-    assert project.late_summary("hours").rows == sum(epoch["late"] for epoch in project.runs("hours").epochs) == 0
+    assert project.late.summary("hours").rows == sum(epoch["late"] for epoch in project.runs("hours").epochs) == 0
     assert dict(project.why("hours").remarks)["published"] == "up to epoch 1: the next run publishes epoch 2"
     (lake.folder / "tidegate.toml").write_text('[pipelines.hours]\nobject = "no:code"\nstart = 2024-03-01\n')
     (listed,) = project.list().pipelines

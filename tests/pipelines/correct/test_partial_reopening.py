@@ -46,8 +46,8 @@ def test_rows_whose_files_are_missing_stay_late_and_the_others_are_reopened(lake
     lose(lake, 1, 3)
     project = lake.project(pipeline)
     with pytest.raises(SourceFileMissing):
-        project.late_reopen(pipeline.name, strict=True)
-    done = project.late_reopen(pipeline.name)
+        project.late.reopen(pipeline.name, strict=True)
+    done = project.late.reopen(pipeline.name)
     assert done.rows == 6
     assert {row["user"] for row in lake.final(pipeline).to_pylist()} == {"u02", "u05", "u06"}
     assert [(each["kind"], each["rows"]) for each in done.left] == [
@@ -58,7 +58,7 @@ def test_rows_whose_files_are_missing_stay_late_and_the_others_are_reopened(lake
     assert done.left[0]["window_start"].startswith("1970-01-01 00:00:0")
     assert all("is missing" in each["reason"] for each in done.left)
     assert "can't be reopened; they stay in table late" in str(done)
-    again = project.late_reopen(pipeline.name)
+    again = project.late.reopen(pipeline.name)
     assert (again.epoch, again.rows, again.left) == (None, 0, done.left)
     assert again.to_dict()["left"] == list(done.left)
 
@@ -68,8 +68,8 @@ def test_a_selection_of_a_key_lists_only_its_own_rows(lake: Lake) -> None:
     late_lake(lake, pipeline)
     lose(lake, 3)
     project = lake.project(pipeline)
-    assert [each["rows"] for each in project.late_reopen("hours", key="u03").left] == [2]
-    assert project.late_reopen("hours", key="u02").left == ()
+    assert [each["rows"] for each in project.late.reopen("hours", key="u03").left] == [2]
+    assert project.late.reopen("hours", key="u02").left == ()
 
 
 def test_each_reason_has_a_name_of_its_own() -> None:
@@ -87,7 +87,7 @@ def test_windows_that_miss_a_row_are_listed_even_if_no_late_row_is_left(lake: La
     lake.stream(LOCAL, pipeline)
     assert lake.rows(pipeline, "late").num_rows == 0
     larger = replace(sliding, assigner=SlidingEventTimeWindows.of(2 * HOUR, HOUR / 4))
-    done = lake.project(replace(pipeline, compute=larger)).late_reopen("hours")
+    done = lake.project(replace(pipeline, compute=larger)).late.reopen("hours")
     assert [(each["kind"], each["rows"], each["window_start"]) for each in done.left] == [
         ("windows_of_other_size", 0, None)
     ]
@@ -104,7 +104,7 @@ def test_a_selection_is_divided_where_the_missing_files_are(lake: Lake) -> None:
         lake.append((f"u{hour}", at(f"{hour:02}:10"), 1))
     lake.stream(LOCAL, pipeline)
     lose(lake, 6, 15)
-    done = lake.project(pipeline).late_reopen("hours")
+    done = lake.project(pipeline).late.reopen("hours")
     assert done.rows == 18
     assert [each["window_start"] for each in done.left] == [f"2024-03-01 {hour}:00:00" for hour in ("05", "14")]
     assert reopenings(lake, pipeline) == 3, "one before, one between and one after them"
@@ -129,7 +129,7 @@ def sliding_lake(lake: Lake) -> Pipeline:
 
 def test_windows_from_before_the_first_interval_keep_no_later_row_late(lake: Lake) -> None:
     pipeline = sliding_lake(lake)
-    done = lake.project(pipeline).late_reopen("hours")
+    done = lake.project(pipeline).late.reopen("hours")
     assert done.rows == 2
     assert [(each["kind"], each["rows"]) for each in done.left] == [("rewritten_before_first_interval", 0)]
     assert reopenings(lake, pipeline) == 1
@@ -140,10 +140,10 @@ def test_the_start_that_the_message_names_reopens_the_others(lake: Lake) -> None
     pipeline = sliding_lake(lake)
     project = lake.project(pipeline)
     with pytest.raises(NotReopenable) as refused:
-        project.late_reopen("hours", strict=True)
+        project.late.reopen("hours", strict=True)
     named = re.search(r"--start (\S+)`", str(refused.value))
     assert named is not None
-    assert project.late_reopen("hours", start=named[1], strict=True).rows == 2
+    assert project.late.reopen("hours", start=named[1], strict=True).rows == 2
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -155,15 +155,15 @@ def test_a_late_row_that_the_new_windows_leave_out_stays_late(lake: Lake, strict
     project = lake.project(changed)
     if strict:
         with pytest.raises(NoWindow, match="belong to no window, because its windows have gaps"):
-            project.late_reopen("hours", strict=True)
+            project.late.reopen("hours", strict=True)
         assert set(lake.rows(pipeline, "late")["reopened"].to_pylist()) == {None}
         return
-    done = project.late_reopen("hours")
+    done = project.late.reopen("hours")
     rows = lake.rows(pipeline, "late").to_pylist()
     assert {row["at"].minute for row in rows if row["reopened"] is None} == {20}
     assert done.rows == 5
     assert [(each["kind"], each["rows"]) for each in done.left] == [("no_window", 1)] * 4
-    again = project.late_reopen("hours")
+    again = project.late.reopen("hours")
     assert (again.epoch, again.left) == (None, done.left)
     counted = sum(row["events"] for row in lake.latest(changed).to_pylist())
     assert counted == done.rows, "the row of 20:00 is in a window that is still open"

@@ -59,7 +59,7 @@ def test_the_stream_goes_on_and_its_windows_keep_the_rows(lake: Lake) -> None:
 
 
 def test_late_rows_are_reopened_beside_the_rows_of_a_change_that_is_yet_unread(unread: Lake) -> None:
-    assert unread.project(IGNORING).late_reopen("hours").left == ()
+    assert unread.project(IGNORING).late.reopen("hours").left == ()
     assert totals(unread) == {at("10:00"): 7}
     assert unread.project(IGNORING).verify("hours", sample="all").faults == ()
 
@@ -67,7 +67,7 @@ def test_late_rows_are_reopened_beside_the_rows_of_a_change_that_is_yet_unread(u
 def test_late_rows_stay_late(lake: Lake) -> None:
     project = lake.project(IGNORING)
     with pytest.raises(Refused, match=SKIPPED):
-        project.late_reopen("hours")
+        project.late.reopen("hours")
     assert (len(lake.rows(IGNORING, "late")), totals(lake)) == (1, {at("10:00"): 3})
 
 
@@ -118,7 +118,7 @@ def test_an_interval_after_a_skipped_change_is_of_the_source_as_it_is_and_the_fi
     assert totals(lake) == {at("10:00"): 3, at("12:00"): 8}
     project = lake.project(IGNORING)
     with pytest.raises(Refused, match=SKIPPED):
-        project.late_reopen("hours")
+        project.late.reopen("hours")
     lake.backfill(LOCAL, IGNORING, at("10:00"), at("12:00"), again=True, and_following=True)
     assert totals(lake) == {at("10:00"): 1, at("12:00"): 8}
     assert project.verify("hours", sample="all").faults == ()

@@ -18,7 +18,7 @@ from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import Count, SlidingEventTimeWindows, TumblingEventTimeWindows, Windows
 from tidegate.windowing.assigners import WindowAssigner

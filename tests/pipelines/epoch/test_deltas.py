@@ -130,7 +130,7 @@ def test_commands_and_readers_see_the_newest_rows(tmp_path: Path, monkeypatch: p
         assert same(states[0]) == same(states[1])
         rows = duckdb.from_arrow(lakes[1].rows(pipeline, state.NAME)).query("state", QUERY).to_arrow_table()
         assert same(rows.select(states[0].column_names).cast(states[0].schema)) == same(states[0])
-        shown = [sorted(map(repr, each.snapshot_show("sessions").to_dict()["windows"])) for each in (plain, deltas)]
+        shown = [sorted(map(repr, each.snapshots.show("sessions").to_dict()["windows"])) for each in (plain, deltas)]
         assert shown[0] == shown[1]
 
     for lake, _ in each_lake():
@@ -142,7 +142,7 @@ def test_commands_and_readers_see_the_newest_rows(tmp_path: Path, monkeypatch: p
     agree()
     before = len(lakes[1].snapshot(pipeline).files)
     for each in (plain, deltas):
-        each.savepoint_create("sessions", "kept")
+        each.savepoints.create("sessions", "kept")
         erased = each.forget("sessions", (users[2],)), each.forget("sessions", (users[5],))
         assert [once.rows["state"] for once in erased] == [1, 1]
     agree()
@@ -155,7 +155,7 @@ def test_commands_and_readers_see_the_newest_rows(tmp_path: Path, monkeypatch: p
     agree()
     for lake, each in each_lake():
         step(lake, pipeline, (users[4], "10:10"))
-        each.vacuum("sessions", snapshots=1, days=0)
+        each.tables.vacuum("sessions", snapshots=1, days=0)
         step(lake, pipeline, (users[4], "10:11"))
     agree()
     assert len(lakes[1].snapshot(pipeline).files) == before

@@ -178,7 +178,7 @@ def told(lake: Lake, pipeline: Pipeline) -> Any:
 
 def check_conserved(lake: Lake, pipeline: Pipeline) -> None:
     """Check the law of conservation for each epoch, and compare its counters with the tables."""
-    assert lake.project(pipeline).quality(pipeline.name).success
+    assert lake.project(pipeline).quality.check(pipeline.name).success
     for row in lake.rows(pipeline, "epochs").to_pylist():
         fates = [row[name] for name in ("on_time", "late", "no_window", "rejected", "dropped")]
         assert sum(fates) == row["events_in"], row

@@ -84,7 +84,7 @@ def test_a_reopened_window_does_not_count_a_row_that_is_in_table_rejects(
     lake.append((user, at(time), 5))
     lake.stream(LOCAL, after)
     DeltaTable(lake.path("events")).optimize.compact()
-    assert lake.project(after).late_reopen(after.name).left == ()
+    assert lake.project(after).late.reopen(after.name).left == ()
     assert [each["events"] for each in lake.latest(after).to_pylist() if each["user"] == user] == [1]
     holds(lake, after, rejected=1)
 

@@ -11,7 +11,7 @@ from tidegate.pipelines import Pipeline
 
 def planned(lake: Lake, pipeline: Pipeline) -> list[str]:
     hour = timedelta(hours=1)
-    answer = lake.project(pipeline).backfill_plan(pipeline.name, at("10:00"), at("13:00"), slice=hour)
+    answer = lake.project(pipeline).plan(pipeline.name, at("10:00"), at("13:00"), slice=hour)
     return [state for _, state in answer.planned]
 
 

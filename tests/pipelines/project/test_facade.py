@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
-import click
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -26,11 +26,11 @@ from hypothesis import strategies as st
 
 from tests.lake import Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.project.cli.project import Project as CommandLine
-from tidegate import Project
+from tidegate import EpochLimits, Project
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.tables.keys import KeySchema, key_of_texts
 from tidegate.pipelines.observe.report.answer import Answer, json_text
-from tidegate.pipelines.project.cli import cli
+from tidegate.pipelines.project.cli.declared import namespaces
 from tidegate.pipelines.project.given import KeyText, key_text, length_of, lengths_of, moment_of, slice_of
 from tidegate.pipelines.project.progress import Progress, ProgressLine
 from tidegate.windowing import (
@@ -45,61 +45,6 @@ from tidegate.windowing import (
 
 DAY = date(2024, 3, 1)
 ROOT = Path(__file__).parents[3]
-
-NO_METHODS = {"demo", "flights", "init", "schema", "setup"}
-"""Commands that prepare a machine, create a project or show an example."""
-OF_THE_COMMAND_LINE = {
-    "config_file",
-    "as_json",
-    "output",
-    "debug",
-    "engine",
-    "yes",
-    "available_now",
-    "sql",
-    "order",
-    "ask_stream",
-    "log_format",
-    "format_",
-    "to",
-}
-"""Options that only the command line has, and options that choose between two methods."""
-NAMED_OTHERWISE = {
-    "stream": {"pipelines": "pipeline"},
-    "backfill": {"slice_": "slice"},
-    "quality": {"everything": "all", "unit": "partitions", "with_report": "report"},
-    "savepoint_create": {"target": "of"},
-}
-"""By method, the arguments that replace the names of click's functions."""
-ELSEWHERE = {"backfill": ("backfill_plan", "replay"), "results": ("results_sql",)}
-"""Methods for the options `--dry-run`, `--order arrival` and `--sql`."""
-
-
-def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Yield the names of the method and the command, for every command of a group."""
-    for name in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            yield from commands(command, f"{prefix}{name}_")
-        else:
-            yield f"{prefix}{name}", command
-
-
-ALL = {name: command for name, command in commands(cli) if name not in NO_METHODS}
-
-
-@pytest.mark.parametrize("name", sorted(ALL))
-def test_every_command_has_a_method_that_takes_its_arguments_and_options(name: str) -> None:
-    taken = {
-        argument
-        for method in (name, *ELSEWHERE.get(name, ()))
-        for argument in inspect.signature(getattr(Project, method)).parameters
-    }
-    names = NAMED_OTHERWISE.get(name, {})
-    of_command = {param.name or "" for param in ALL[name].params} - OF_THE_COMMAND_LINE
-    missing = {argument for argument in of_command if names.get(argument, argument) not in taken}
-    assert missing - ({"dry_run"} if name == "backfill" else set()) == set()
 
 
 def test_columns_whose_names_begin_with_a_dot_are_sorted_by_and_those_with_several_values_are_not(lake: Lake) -> None:
@@ -123,7 +68,7 @@ def project(lake: Lake) -> Project:
 
 
 def test_a_life_in_code(project: Project, lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = project.backfill_plan("sessions", DAY, DAY + timedelta(days=1))
+    plan = project.plan("sessions", DAY, DAY + timedelta(days=1))
     assert [state for _, state in plan.planned] == ["would run"]
     done = project.backfill("sessions", DAY, DAY + timedelta(days=1), slice=timedelta(hours=12))
     assert [(run.state, run.epoch) for run in done.runs] == [("done", 1), ("done", 2)]
@@ -137,80 +82,80 @@ def test_a_life_in_code(project: Project, lake: Lake, capsys: pytest.CaptureFixt
     assert windows.to_arrow().column("total").to_pylist() == [8, 4, 3]
     assert isinstance(windows.to_pandas(), pd.DataFrame)
     assert windows.to_dict() == windows.rows.to_pylist()
-    assert "delta_scan" in project.results_sql("sessions", dialect="duckdb")
+    assert "delta_scan" in project.tables.query("sessions", dialect="duckdb").sql
 
-    assert project.late_summary("sessions").open == 1
-    reopened = project.late_reopen("sessions", key=("ann",), start=datetime(2024, 3, 1, tzinfo=UTC))
+    assert project.late.summary("sessions").open == 1
+    reopened = project.late.reopen("sessions", key=("ann",), start=datetime(2024, 3, 1, tzinfo=UTC))
     assert (reopened.rows, reopened.panes, reopened.withdrawn) == (1, 1, 1)
-    assert project.late_summary("sessions").open == 0
+    assert project.late.summary("sessions").open == 0
     assert project.results("sessions", sort="total").rows["total"].to_pylist() == [19, 8, 4]
 
     newest = project.runs("sessions").epochs[0]["epoch"]
     assert newest == reopened.epoch
-    assert project.snapshot_list("sessions").snapshots[0]["epoch"] == newest
-    assert project.snapshot_show("sessions", newest).manifest.epoch == newest
-    assert project.snapshot_diff("sessions", 1).before.epoch == 1
-    assert project.snapshot_check("sessions").compatible
-    assert project.savepoint_create("sessions", "before").entry.manifest.epoch == newest
-    assert [entry.name for entry in project.savepoint_list("sessions").savepoints] == ["before"]
+    assert project.snapshots.list("sessions").snapshots[0]["epoch"] == newest
+    assert project.snapshots.show("sessions", newest).manifest.epoch == newest
+    assert project.snapshots.diff("sessions", 1).before.epoch == 1
+    assert project.snapshots.check("sessions").compatible
+    assert project.savepoints.create("sessions", "before").entry.manifest.epoch == newest
+    assert [entry.name for entry in project.savepoints.list("sessions").savepoints] == ["before"]
     restored = project.restore("sessions", 2)
     assert restored.manifest.parent == 2
     assert project.why("sessions", key=("bob",)).key == ("user",)
     assert project.explain("sessions").explanation.pipeline == "sessions"
-    assert project.lineage("sessions").inputs[0]["table"] == "events"
+    assert project.tables.lineage("sessions").inputs[0]["table"] == "events"
     assert project.forget("sessions", ("bob",)).rows["results"] >= 1
-    assert project.vacuum("sessions", snapshots=1, days=0, dry_run=True).dry_run
-    assert set(project.optimize("sessions").files) == {"windows", "results", "late", "rejects", "epochs"}
-    assert project.savepoint_delete("sessions", "before").deleted == "before"
+    assert project.tables.vacuum("sessions", snapshots=1, days=0, dry_run=True).dry_run
+    assert set(project.tables.optimize("sessions").files) == {"windows", "results", "late", "rejects", "epochs"}
+    assert project.savepoints.delete("sessions", "before").deleted == "before"
     for name in ("by-hand", "nightly-1", "nightly-2", "nightly-3"):
-        project.savepoint_create("sessions", name, keep=2 if name.startswith("nightly") else None)
-    assert {each.name for each in project.savepoint_list("sessions").savepoints} == {
+        project.savepoints.create("sessions", name, keep=2 if name.startswith("nightly") else None)
+    assert {each.name for each in project.savepoints.list("sessions").savepoints} == {
         "by-hand",
         "nightly-2",
         "nightly-3",
     }
-    timed = project.savepoint_create("sessions", "nightly", keep=2)
+    timed = project.savepoints.create("sessions", "nightly", keep=2)
     assert (timed.entry.name.startswith("nightly-20"), timed.deleted) == (True, ("nightly-2",))
     for name in ("by-hand", "nightly-3", timed.entry.name):
-        project.savepoint_delete("sessions", name)
+        project.savepoints.delete("sessions", name)
     assert capsys.readouterr() == ("", "")
 
 
 def test_every_answer_has_a_table_and_a_frame(project: Project, lake: Lake) -> None:
-    plan = project.backfill_plan("sessions", DAY, DAY + timedelta(days=1))
+    plan = project.plan("sessions", DAY, DAY + timedelta(days=1))
     done = project.backfill("sessions", DAY, DAY + timedelta(days=1), slice=timedelta(hours=12))
     lake.append(("ann", at("00:25"), 16))
     project.stream("sessions")
     answers: dict[str, Answer] = {
-        "backfill_plan": plan,
+        "plan": plan,
         "backfill": done,
         **{
-            name: getattr(project, name)("sessions")
+            name: attrgetter(name)(project)("sessions")
             for name in (
                 "results",
-                "late_summary",
+                "late.summary",
                 "runs",
                 "why",
                 "explain",
-                "snapshot_list",
-                "snapshot_show",
-                "optimize",
+                "snapshots.list",
+                "snapshots.show",
+                "tables.optimize",
             )
         },
-        "snapshot_diff": project.snapshot_diff("sessions", 1),
-        "savepoint_create": project.savepoint_create("sessions", "now"),
-        "savepoint_list": project.savepoint_list("sessions"),
-        "lineage": project.lineage("sessions"),
+        "snapshots.diff": project.snapshots.diff("sessions", 1),
+        "savepoints.create": project.savepoints.create("sessions", "now"),
+        "savepoints.list": project.savepoints.list("sessions"),
+        "tables.lineage": project.tables.lineage("sessions"),
         "restore": project.restore("sessions", 2),
     }
     for name, answer in answers.items():
         content: Any = answer.to_dict()
         rows = content if isinstance(content, list) else content[answer.main] if answer.main else [content]
-        if name == "snapshot_show":
+        if name == "snapshots.show":
             rows = content["windows"]
         table = answer.to_arrow()
         assert len(table) == len(rows), name
-        assert len(rows) or name in ("why", "snapshot_show"), name
+        assert len(rows) or name in ("why", "snapshots.show"), name
         assert {*table.column_names} >= {*rows[0]} if rows else True, name
         assert len(answer.to_pandas()) == len(table), name
     numbers = answers["runs"].to_arrow()["epoch"].to_pylist()
@@ -235,13 +180,13 @@ def test_errors_are_ours_and_have_the_exit_codes_of_the_commands(project: Projec
     for call, code in (
         (lambda: project.results("others"), 2),
         (lambda: project.results("sessions"), 3),
-        (lambda: project.stop("sessions"), 3),
-        (lambda: project.unlock("sessions"), 3),
-        (lambda: project.alive("sessions"), 1),
+        (lambda: project.driver.stop("sessions"), 3),
+        (lambda: project.driver.unlock("sessions"), 3),
+        (lambda: project.driver.alive("sessions"), 1),
         (lambda: project.backfill("sessions"), 2),
         (lambda: project.stream("sessions", interval="5s", end_of_input=True), 2),
-        (lambda: project.source_reset("sessions"), 2),
-        (lambda: project.savepoint_list("sessions", at=f"{project.config.warehouse_uri}/within"), 2),
+        (lambda: project.source.reset("sessions"), 2),
+        (lambda: project.savepoints.list("sessions", at=f"{project.config.warehouse_uri}/within"), 2),
         (lambda: project.forget("sessions", ("ann",)), 3),
     ):
         with pytest.raises(TidegateError) as raised:
@@ -300,17 +245,9 @@ def test_without_arguments_it_is_the_project_that_a_command_finds(
 
 LOOKS = {
     ("results", "--view", "all"): {"view": "all"},
-    ("results", "--local", "Europe/Berlin"): {"local": "Europe/Berlin"},
-    ("runs",): {},
     ("why",): {},
-    ("explain",): {},
-    ("lineage",): {},
-    ("snapshot", "list"): {},
-    ("snapshot", "show"): {},
-    ("snapshot", "diff"): {"first": 1},
-    ("snapshot", "check"): {},
-    ("savepoint", "list"): {},
-    ("late", "summary"): {},
+    ("tables", "lineage"): {},
+    ("snapshots", "diff", "1"): {"first": 1},
 }
 
 
@@ -320,8 +257,8 @@ def test_to_dict_is_what_json_prints_and_a_notebook_shows_what_the_terminal_does
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "of_the_project", raising=False)
     lake.append(("ann", at("06:00", day=1), 8), ("ann", at("00:25"), 16))
-    project.stream("sessions", max_commits_per_epoch=1)
-    project.savepoint_create("sessions", "first")
+    project.stream("sessions", limits=EpochLimits(commits=1))
+    project.savepoints.create("sessions", "first")
     shell = CommandLine.make(lake.folder, capsys)
     with (lake.folder / "tidegate.toml").open("a") as toml:
         toml.write("catchup = false\n")
@@ -330,15 +267,13 @@ def test_to_dict_is_what_json_prints_and_a_notebook_shows_what_the_terminal_does
 
 
 def assert_alike(project: Project, shell: CommandLine, words: tuple[str, ...], arguments: dict[str, Any]) -> None:
-    name = "_".join(word for word in words if not word.startswith("-"))
-    name = name.removesuffix("_all").removesuffix("_Europe/Berlin")
-    command = name.split("_")
-    given = ["sessions", *(["1"] if name == "snapshot_diff" else []), *words[len(command) :]]
-    answer: Answer = getattr(project, name)("sessions", **arguments)
+    command = tuple(word for word in words if word.isalpha() and word != "all")
+    given = ["sessions", *words[len(command) :]]
+    answer: Answer = attrgetter(".".join(command))(project)("sessions", **arguments)
     printed = shell.data(*command, *given)
     plain = json.loads(json.dumps(answer.to_dict(), default=as_json))
     for each in (plain, printed):
-        if name == "why":
+        if command == ("why",):
             # These say how long ago something happened.
             each["partitions"] = [{**part, "quiet": None} for part in each["partitions"]]
             each["windows"] = [{**window, "reason": None} for window in each["windows"]]
@@ -510,14 +445,14 @@ def test_a_source_that_is_only_where_spark_reads_it_is_refused_with_the_remedy(l
 def test_quality_returns_the_outcome_and_raises_only_if_it_is_required(project: Project, lake: Lake) -> None:
     pytest.importorskip("great_expectations")
     project.stream("sessions", end_of_input=True)
-    outcome = project.quality("sessions", partitions="day")
+    outcome = project.quality.check("sessions", partitions="day")
     assert outcome.success
     assert outcome.require() is outcome
     assert outcome.to_dict()["partitions"]["keys"]
     # Somebody else adds a row to the published results.
     again = project.results("sessions", view="all", limit=1).rows
     write_deltalake(lake.path("sessions/results"), again, mode="append")
-    bad = project.quality("sessions", all=True)
+    bad = project.quality.check("sessions", all=True)
     assert not bad.success
     with pytest.raises(TidegateError) as raised:
         bad.require()
@@ -525,18 +460,20 @@ def test_quality_returns_the_outcome_and_raises_only_if_it_is_required(project: 
 
 
 def test_every_answer_is_frozen_and_typed() -> None:
-    for module in pkgutil.iter_modules([str(ROOT / "pipelines" / "project")]):
-        importlib.import_module(f"tidegate.pipelines.project.{module.name}")
+    for package in ("ask", "project"):
+        for module in pkgutil.iter_modules([str(ROOT / "pipelines" / package)]):
+            importlib.import_module(f"tidegate.pipelines.{package}.{module.name}")
     answers = Answer.__subclasses__()
     assert len(answers) > 25
     assert [kind for kind in answers if not kind.__dataclass_params__.frozen] == []
     returned = {
         kind
-        for name, method in inspect.getmembers(Project, inspect.isfunction)
+        for methods in (Project, *namespaces().values())
+        for name, method in inspect.getmembers(methods, inspect.isfunction)
         if not name.startswith("_")
         for kind in str(inspect.signature(method).return_annotation).split(" | ")
     }
-    assert returned - {kind.__name__ for kind in answers} - {"str", "Quality", "Acknowledged"} == set()
+    assert returned - {kind.__name__ for kind in answers} - {"Quality", "Acknowledged"} == set()
 
 
 class Counted(ProcessWindowFunction):
@@ -557,8 +494,11 @@ def test_maps_by_date_nan_and_wide_sources_are_answered_in_json(lake: Lake) -> N
         lake.write(pa.table(rows).append_column("days", days))
         lake.project(pipeline).stream("hours")
     project = lake.project(pipeline)
-    answers: list[Answer] = [project.trace("hours", ("ann",)), project.lineage("hours", since="2020-01-01")]
-    answers += [project.late_summary("hours", by=name) for name in ("price", "days")]
+    answers: list[Answer] = [
+        project.trace("hours", ("ann",)),
+        project.tables.lineage("hours", since="2020-01-01"),
+    ]
+    answers += [project.late.summary("hours", by=name) for name in ("price", "days")]
     trace, lineage, *late = [json.loads(json_text(each.to_dict()), parse_constant=pytest.fail) for each in answers]
     assert trace["elements"][0]["value"]["days"] == {"2024-03-01": "NaN"}
     # The first driver, whose epoch has no late rows.

@@ -67,7 +67,7 @@ def test_several_keys_are_erased_in_one_epoch(lake: Lake) -> None:
     lake.append(*((user, at("10:00"), 1) for user in ("ann", "bob", "zoe")), ("ann", at("14:00"), 1))
     lake.stream(LOCAL, pipeline)
     project = lake.project(pipeline)
-    project.savepoint_create("hours", "before")
+    project.savepoints.create("hours", "before")
     before = lake.snapshot(pipeline).manifest
     erased = project.forget("hours", keys=["ann", "bob"])
     after = lake.snapshot(pipeline).manifest

@@ -15,6 +15,7 @@ from tests.expectations.broken import broken_in
 from tests.lake import Lake, at, hourly_pipeline
 from tests.pipelines.ledger.snapshots.test_nothing_of_a_key_stays import ends_before
 from tests.recovery.arrivals import copy_of
+from tidegate import EpochLimits
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
 from tidegate.pipelines.ledger.lease import Lease
@@ -65,10 +66,10 @@ def streamed(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     lake.append(("ann", at("00:10"), 1), ("ann", at("00:20"), 2), ("bob", at("05:00"), 4))
     project.stream("hours")
     commits(lake)
-    project.stream("hours", max_commits_per_epoch=1)
-    project.savepoint_create("hours", "state", of=2)
-    project.savepoint_create("hours", "whole", of=2, tables=True)
-    project.savepoint_create("hours", "away", of=2, tables=True, to=str(lake.folder / "elsewhere"))
+    project.stream("hours", limits=EpochLimits(commits=1))
+    project.savepoints.create("hours", "state", of=2)
+    project.savepoints.create("hours", "whole", of=2, tables=True)
+    project.savepoints.create("hours", "away", of=2, tables=True, to=str(lake.folder / "elsewhere"))
     return lake
 
 
@@ -91,7 +92,7 @@ TARGETS = ["latest", "3", "2", "1", "savepoint:state", "savepoint:whole", "savep
 def test_a_pipeline_that_begins_from_another_ones_snapshot_continues_as_that_one_would(here: Lake, target: str) -> None:
     project = both(here)
     before = published(project, "hours")
-    restored = project.restore("new", target, source="hours", at=at_(here, target))
+    restored = project.restore("new", target, from_="hours", at=at_(here, target))
     assert restored.manifest.pipeline == "new"
     assert published(project, "hours") == before
     last(here)
@@ -109,13 +110,13 @@ def test_a_pipeline_that_begins_from_another_ones_snapshot_continues_as_that_one
 
 def test_checks_hold_in_a_pipeline_that_began_from_another_one(here: Lake) -> None:
     project = both(here)
-    project.restore("new", source="hours")
+    project.restore("new", from_="hours")
     assert broken_in(PipelineTables.of(project.config, "new"), hourly_pipeline(name="new")) == set()
 
 
 def test_it_continues_with_other_settings_and_is_compared_since_the_shared_epoch(here: Lake) -> None:
     project = both(here, allowed_lateness=2 * HOUR)
-    project.restore("new", 1, source="hours")
+    project.restore("new", 1, from_="hours")
     project.stream("new")
     comparison = project.compare("hours", "new")
     assert (comparison.since, comparison.settings) == (1, {"allowed_lateness": (0, 7_200_000)})
@@ -139,35 +140,35 @@ def test_incompatible_code_is_refused_with_the_field_and_leaves_nothing(here: La
     changed, told = UNFIT[case]
     here.append(("ann", at("00:10"), 1), table="others")
     with pytest.raises(Refused, match=told):
-        both(here, **changed).restore("new", source="hours")
+        both(here, **changed).restore("new", from_="hours")
     assert not Path(here.path("new")).exists()
 
 
 def test_names_and_places_that_do_not_fit_are_refused(here: Lake) -> None:
     project = both(here)
     for arguments, told in (
-        ({"source": "new"}, "--from names 'new' itself"),
-        ({"source": "no/name"}, "--from: name 'no/name'"),
-        ({"source": "none"}, "none"),
-        ({"source": "hours", "target": "7"}, "'7' is not a snapshot of hours"),
-        ({"source": "hours", "at": "elsewhere"}, "give savepoint:NAME"),
-        ({"source": "hours", "keep_stale": True}, "leave out the other options"),
+        ({"from_": "new"}, "--from names 'new' itself"),
+        ({"from_": "no/name"}, "--from: name 'no/name'"),
+        ({"from_": "none"}, "none"),
+        ({"from_": "hours", "target": "7"}, "'7' is not a snapshot of hours"),
+        ({"from_": "hours", "at": "elsewhere"}, "give savepoint:NAME"),
+        ({"from_": "hours", "keep_stale": True}, "leave out the other options"),
     ):
         with pytest.raises((UsageError, Refused), match=told):
             project.restore("new", **arguments)
     with Lease(PipelineTables.of(project.config, "new"), "stream", lambda: NOW + 10**12), pytest.raises(LeaseHeld):
-        project.restore("new", source="hours")
+        project.restore("new", from_="hours")
     project.stream("new")
     with pytest.raises(Refused, match=r"pipeline 'new' already has epoch 1.*remove it and run the command again"):
-        project.restore("new", source="hours")
+        project.restore("new", from_="hours")
     shutil.rmtree(here.path("new"))
-    assert project.restore("new", source="hours").manifest.parent == 3
+    assert project.restore("new", from_="hours").manifest.parent == 3
 
 
 def test_a_pipeline_whose_old_name_the_project_no_longer_has_continues_under_the_new_one(here: Lake) -> None:
     project = here.project(hourly_pipeline(name="new"))
     expected = rows_of(both(here), "hours")
-    project.restore("new", source="hours")
+    project.restore("new", from_="hours")
     shutil.rmtree(here.path("hours"))
     assert rows_of(project, "new") == expected
     project.stream("new")
@@ -181,7 +182,7 @@ def test_a_savepoint_elsewhere_is_all_that_another_warehouse_needs(here: Lake, t
     shutil.rmtree(here.path("hours"))
     for name, source in (("new", "hours"), ("hours", None)):
         project = both(other)
-        project.restore(name, "savepoint:away", source=source, tables=source is None, at=place)
+        project.restore(name, "savepoint:away", from_=source, tables=source is None, at=place)
         project.stream(name)
         assert rows_of(project, name) == expected
         assert project.verify(name, sample="all").faults == ()
@@ -196,28 +197,28 @@ def test_damaged_tables_are_replaced_by_those_of_a_savepoint(here: Lake) -> None
     project.restore("hours", "savepoint:whole", tables=True)
     project.stream("hours")
     assert rows_of(project, "hours") == expected
-    assert {entry.name for entry in project.savepoint_list("hours").savepoints} == {"state", "whole"}
+    assert {entry.name for entry in project.savepoints.list("hours").savepoints} == {"state", "whole"}
 
 
 def test_a_savepoint_with_a_missing_file_is_listed_as_broken_and_not_restored(here: Lake) -> None:
     project, place = both(here), here.folder / "elsewhere"
     lost = next(place.glob("hours/savepoints/away/_tables/results/*.parquet"))
     lost.unlink()
-    (broken,) = project.savepoint_list("hours", at=str(place)).broken
+    (broken,) = project.savepoints.list("hours", at=str(place)).broken
     assert lost.name in broken.reason
     with pytest.raises(Refused, match="Restore another savepoint"):
-        project.restore("new", "savepoint:away", source="hours", at=str(place))
+        project.restore("new", "savepoint:away", from_="hours", at=str(place))
     assert rows_of(project, "hours")
 
 
 def test_files_that_an_older_savepoint_has_take_no_further_space(here: Lake) -> None:
     project, place = both(here), here.folder / "elsewhere"
-    project.savepoint_create("hours", "later", tables=True, to=str(place))
+    project.savepoints.create("hours", "later", tables=True, to=str(place))
     folders = [place / "hours" / "savepoints" / name / "_tables" / "results" for name in ("away", "later")]
     inodes = [{file.stat().st_ino for file in folder.glob("*.parquet")} for folder in folders]
     assert inodes[0] & inodes[1]
-    project.savepoint_delete("hours", "away", at=str(place))
-    project.restore("new", "savepoint:later", source="hours", at=str(place))
+    project.savepoints.delete("hours", "away", at=str(place))
+    project.restore("new", "savepoint:later", from_="hours", at=str(place))
     assert rows_of(project, "new") == rows_of(project, "hours")
 
 
@@ -229,10 +230,10 @@ def test_wherever_a_command_is_killed_nothing_is_half_there_and_it_can_be_repeat
     expected = rows_of(both(here), "hours")
 
     def save(lake: Lake) -> None:
-        both(lake).savepoint_create("hours", "copy", tables=True, if_missing=True, to=place)
+        both(lake).savepoints.create("hours", "copy", tables=True, if_missing=True, to=place)
 
     def begin(lake: Lake) -> None:
-        both(lake).restore("new", source="hours")
+        both(lake).restore("new", from_="hours")
 
     for act in (save, begin):
         lake = copy_of(here, tmp_path / f"counted {act.__name__}")
@@ -250,17 +251,17 @@ def test_wherever_a_command_is_killed_nothing_is_half_there_and_it_can_be_repeat
             shutil.rmtree(lake.folder / "warehouse" / "new" / "lease", ignore_errors=True)
             project = both(lake)
             if act is save:
-                assert [each.name for each in project.savepoint_list("hours", at=place).savepoints] in ([], ["copy"])
+                assert [each.name for each in project.savepoints.list("hours", at=place).savepoints] in ([], ["copy"])
             else:
                 assert not PipelineTables.of(project.config, "new").exist or is_whole_or_new(project, expected)
             act(lake)
             if act is save:
-                project.restore("new", "savepoint:copy", source="hours", at=place)
+                project.restore("new", "savepoint:copy", from_="hours", at=place)
             assert rows_of(project, "new") == expected
 
 
 def is_whole_or_new(project: Project, expected: list[dict[str, Any]]) -> bool:
     """Return True if a pipeline has no snapshot, or the next run, which publishes the rest, leaves what is expected."""
-    return not project.snapshot_list("new").snapshots or (
+    return not project.snapshots.list("new").snapshots or (
         project.stream("new") is not None and rows_of(project, "new") == expected
     )

@@ -20,7 +20,7 @@ from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.project.progress import Teller
-from tidegate.pipelines.project.stream import StreamOptions, stream_together
+from tidegate.pipelines.project.stream import StreamOptions, stream
 from tidegate.pipelines.run.stopping import StopRequest
 
 NAMES = ("sessions", "hours", "lost")
@@ -53,7 +53,7 @@ def epoch(project: Project, name: str) -> int:
 
 def test_one_that_fails_stops_no_other_and_the_error_names_it(project: Project) -> None:
     answer = project.stream([NAMES[2], *NAMES[:2]])
-    assert [each.pipeline for each in answer.streams] == ["sessions", "hours"]
+    assert [each["pipeline"] for each in answer.epochs] == ["sessions", "hours"]
     assert list(answer.failed) == ["lost"]
     assert (epoch(project, "sessions"), epoch(project, "hours"), epoch(project, "lost")) == (1, 1, 0)
     with pytest.raises(Refused, match=r"lost: .*nothing_there"):
@@ -76,7 +76,7 @@ def test_the_command_prints_one_document_and_its_exit_code_says_that_one_failed(
     config = str(project.config.file)
     assert run(["stream", *NAMES, "--available-now", "--json", "--config", config]) == 3
     answer = json.loads(capsys.readouterr().out)
-    assert [each["pipeline"] for each in answer["streams"]] == ["sessions", "hours"]
+    assert [each["pipeline"] for each in answer["epochs"]] == ["sessions", "hours"]
     assert answer["failed"]["lost"]["exit_code"] == 3
     assert answer["exit_code"] == 3
     assert run(["stream", "sessions", "hours", "--available-now", "--restore", "1", "--config", config]) == 2
@@ -124,7 +124,7 @@ class Turns(StopRequest):
             assert request_stop(tables(self.project, "sessions"), system_clock()) is not None
             self.seen.append("asked")
         if "asked" in self.seen and not is_driven(self.project, "sessions"):
-            assert is_driven(self.project, "hours"), "`tidegate stop` of one leaves the others alone"
+            assert is_driven(self.project, "hours"), "`tidegate driver stop` of one leaves the others alone"
             self.seen.append("stopped")
             self.make()
         assert self.now < 500, self.seen
@@ -135,7 +135,7 @@ def test_continuous_streams_go_on_beside_one_that_fails_is_tried_again_or_is_sto
     held.__enter__()
     turns, said = Turns(project, held), list[str]()
     options = StreamOptions(every=timedelta(seconds=5))
-    answer = stream_together(
+    answer = stream(
         project.config,
         NAMES,
         options,
@@ -144,7 +144,7 @@ def test_continuous_streams_go_on_beside_one_that_fails_is_tried_again_or_is_sto
         lambda: turns.now,
     )
     assert turns.seen == ["released", "fed", "asked", "stopped"]
-    assert {each.pipeline for each in answer.streams} == {"sessions", "hours"}
+    assert answer.pipelines == NAMES
     assert list(answer.failed) == ["lost"], "a retry can't mend it; the others ended well"
     assert any(line.startswith("hours failed") and "retried in 60 s" in line for line in said)
     assert all(any(line.startswith(f"{name}: epoch ") for line in said) for name in NAMES[:2])
@@ -165,7 +165,7 @@ def test_with_spark_they_have_one_driver(project: Project) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == REFUSED, done.stderr[-3000:]
     answer = json.loads(done.stdout)
-    assert [each["pipeline"] for each in answer["streams"]] == ["sessions", "hours"]
+    assert [each["pipeline"] for each in answer["epochs"]] == ["sessions", "hours"]
     assert list(answer["failed"]) == ["lost"]
     assert (epoch(project, "sessions"), epoch(project, "hours")) == (1, 1)
     assert len(list(logs.iterdir())) == 1, "one Spark application"

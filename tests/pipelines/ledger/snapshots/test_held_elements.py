@@ -124,9 +124,9 @@ def test_snapshot_show_tells_how_many_wait(run: ByHand, monkeypatch: pytest.Monk
     )
     monkeypatch.chdir(run.folder)
     monkeypatch.setenv("COLUMNS", "200")
-    shown = CliRunner().invoke(cli, ["snapshot", "show", "quiet"])
+    shown = CliRunner().invoke(cli, ["snapshots", "show", "quiet"])
     assert "2 from 2024-03-01T09:00:00Z on" in shown.output
-    told = json.loads(CliRunner().invoke(cli, ["snapshot", "show", "quiet", "--json"]).output)
+    told = json.loads(CliRunner().invoke(cli, ["snapshots", "show", "quiet", "--json"]).output)
     assert told["windows"][0]["held_value"] == [1, 2]
 
 

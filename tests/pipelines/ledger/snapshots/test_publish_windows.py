@@ -312,7 +312,7 @@ def test_other_settings_are_refused_until_the_table_is_built_again(lake: Lake, t
             stream(lake, wanted)
         assert remedy_of(refused, Act.BUILD_WINDOWS)
         handle = tables.open(windows.NAME)
-        built = project(lake, wanted).windows_build("hours")
+        built = project(lake, wanted).tables.rebuild_windows("hours")
         assert built.windows == len(rows_of(tables))
         stream(lake, wanted)
         check_windows(tables)
@@ -327,8 +327,8 @@ def test_other_settings_are_refused_until_the_table_is_built_again(lake: Lake, t
     stream(lake, WindowsTable(enabled=False))
     assert not tables.warehouse.exists(tables.path(windows.NAME))
     with pytest.raises(UsageError, match=r"pipelines\.hours\.windows\.enabled = False: set it to true"):
-        project(lake, WindowsTable(enabled=False)).windows_build("hours")
-    project(lake, WindowsTable(partition_by="month")).windows_build("hours")
+        project(lake, WindowsTable(enabled=False)).tables.rebuild_windows("hours")
+    project(lake, WindowsTable(partition_by="month")).tables.rebuild_windows("hours")
     check_windows(tables)
 
 
@@ -338,7 +338,7 @@ def test_a_log_that_is_damaged_says_what_to_do(lake: Lake, tables: PipelineTable
     with pytest.raises(Refused, match="can't be used") as refused:
         stream(lake)
     assert remedy_of(refused, Act.BUILD_WINDOWS)
-    project(lake, BY_DAY).windows_build("hours")
+    project(lake, BY_DAY).tables.rebuild_windows("hours")
     stream(lake)
     check_windows(tables)
 
@@ -354,7 +354,7 @@ def test_a_table_that_is_built_again_half_is_filled_by_the_next_run(
     with monkeypatch.context() as killed:
         killed.setattr(step._Step, "commit", dies)
         with pytest.raises(Crash):
-            project(lake, wanted).windows_build("hours")
+            project(lake, wanted).tables.rebuild_windows("hours")
     assert not len(rows_of(tables))
     stream(lake, wanted)
     check_windows(tables)
@@ -375,7 +375,7 @@ def test_view_windows_is_the_table(lake: Lake, unit: str) -> None:
     with pytest.raises(Refused, match="has no table windows") as refused:
         of_code.results("hours", view="windows")
     assert remedy_of(refused, Act.BUILD_WINDOWS)
-    of_code.windows_build("hours")
+    of_code.tables.rebuild_windows("hours")
     assert counted(of_code.results("hours", view="windows").to_arrow()) == expected
 
 
@@ -383,7 +383,7 @@ def test_a_result_with_the_name_of_the_partitions_is_refused_before_anything_run
     compute = replace(PIPELINE.compute, aggregate={"Window_Day": Count()})  # type: ignore[arg-type]
     pipeline = replace(PIPELINE, compute=compute)
     named = project(lake, BY_DAY, pipeline)
-    for call in (named.explain, named.stream, named.windows_build):
+    for call in (named.explain, named.stream, named.tables.rebuild_windows):
         with pytest.raises(Refused, match='set partition_by = "none"'):
             call("hours")
     assert not lake.tables(pipeline).exist
@@ -396,9 +396,9 @@ def test_a_result_with_the_name_of_the_partitions_is_refused_before_anything_run
 def test_a_pipeline_without_windows_to_build_says_why(lake: Lake) -> None:
     compute = replace(PIPELINE.compute, accumulation=Accumulation.DISCARDING)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no table windows, because it emits panes that hold only parts"):
-        project(lake, BY_DAY, replace(PIPELINE, compute=compute)).windows_build("hours")
+        project(lake, BY_DAY, replace(PIPELINE, compute=compute)).tables.rebuild_windows("hours")
     with pytest.raises(Refused, match="has no snapshot yet"):
-        project(lake, BY_DAY).windows_build("hours")
+        project(lake, BY_DAY).tables.rebuild_windows("hours")
 
 
 def test_the_table_has_no_feature_that_a_plain_reader_lacks(tables: PipelineTables) -> None:
@@ -465,7 +465,7 @@ def test_a_restore_names_the_remedy_if_it_selects_all_windows_again_and_a_file_o
         hours.restore("hours", 2)
     assert remedy_of(refused, Act.RESTART)
     committed = 3 if told.startswith("nothing was committed") else 4
-    assert hours.snapshot_list("hours").snapshots[0]["epoch"] == committed
+    assert hours.snapshots.list("hours").snapshots[0]["epoch"] == committed
     hours.restore("hours", restart=True)
     hours.stream("hours")
     assert hours.verify("hours", sample="all").to_dict()["faults"] == []

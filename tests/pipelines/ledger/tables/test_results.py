@@ -213,7 +213,7 @@ def test_every_view_and_check_waits_for_the_clock(tmp_path: Path, monkeypatch: p
         said = StringIO()
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", said)
-            assert tidegate(["results", "hours", *arguments, "--json", "--config", str(config)]) == 0
+            assert tidegate([*arguments, "--json", "--config", str(config)]) == 0
         return loads(said.getvalue())
 
     def final() -> list[int]:
@@ -225,19 +225,19 @@ def test_every_view_and_check_waits_for_the_clock(tmp_path: Path, monkeypatch: p
             session.register(tables.path(table), lake.rows(pipeline, table))
         pinned = pin(tables, pipeline)
         return [
-            len(told()),
-            len(session.execute(told("--sql", "--dialect", "duckdb")["sql"]).fetchall()),
+            len(told("results", "hours")),
+            len(session.execute(told("tables", "query", "hours", "--dialect", "duckdb")["sql"]).fetchall()),
             pinned.fresh_windows,
         ]
 
     # The event is after the end of the window, and so is the watermark.
     lake.append(("ann", from_millis(begin + HOUR - 60_000), 1))
     lake.stream(LOCAL, pipeline)
-    assert len(told("--view", "latest")) == 1
+    assert len(told("results", "hours", "--view", "latest")) == 1
     assert final() == [0, 0, 0]
     lake.append(("ann", from_millis(begin), 1))
     lake.stream(LOCAL, pipeline)
-    assert [row["events"] for row in told("--view", "latest")] == [2]
+    assert [row["events"] for row in told("results", "hours", "--view", "latest")] == [2]
     lake.clock.now += HOUR
     lake.stream(LOCAL, pipeline)
     assert final() == [1, 1, 1]

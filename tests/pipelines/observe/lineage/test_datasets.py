@@ -221,20 +221,20 @@ def test_after_a_restore_the_source_has_the_version_that_the_tables_follow_from(
 
 def test_the_command_shows_what_comes_from_where_and_prints_the_facets(project: Project) -> None:
     Lake(project.folder).append(("ann", at("10:00"), 1))
-    code, told = project.tidegate("lineage", "sessions")
+    code, told = project.tidegate("tables", "lineage", "sessions")
     assert code == 0
     assert "reads   events" in told
     assert "total         value  aggregation     Sum(value)" in told
-    data = project.data("lineage", "sessions")
+    data = project.data("tables", "lineage", "sessions")
     assert data["pipeline"] == "sessions"
-    checked = project.data("lineage", "sessions", "--command", "quality")
+    checked = project.data("tables", "lineage", "sessions", "--command", "quality")
     assert [each["table"] for each in checked["inputs"]] == ["results", "late", "rejects", "epochs", "state"]
     assert [each["table"] for each in checked["outputs"]] == ["quality"]
-    counted = project.data("lineage", "sessions", "--since", "2024-03-01", "--until", "2024-03-02")
+    counted = project.data("tables", "lineage", "sessions", "--since", "2024-03-01", "--until", "2024-03-02")
     assert table(counted, "results")["outputFacets"]["outputStatistics"]["rowCount"] == 0
-    assert project.tidegate("lineage", "sessions", "--until", "2024-03-02")[0] == 2
-    assert project.tidegate("lineage", "nobody")[0] == 2
-    code, told = project.tidegate("lineage", "sessions", "--since", "soon")
+    assert project.tidegate("tables", "lineage", "sessions", "--until", "2024-03-02")[0] == 2
+    assert project.tidegate("tables", "lineage", "nobody")[0] == 2
+    code, told = project.tidegate("tables", "lineage", "sessions", "--since", "soon")
     assert code == 2
     assert "--since" in told
 

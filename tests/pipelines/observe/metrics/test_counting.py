@@ -21,7 +21,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.metrics import catalog
 from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing import Count, PurgingTrigger, TumblingEventTimeWindows, Windows

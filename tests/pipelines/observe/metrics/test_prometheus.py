@@ -35,7 +35,7 @@ from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.observe.metrics import open as opened
 from tidegate.pipelines.observe.metrics import prometheus
 from tidegate.pipelines.observe.metrics.catalog import METRICS, PIPELINE
-from tidegate.pipelines.run.next_commits import EpochLimits
+from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import IntervalJoin
 

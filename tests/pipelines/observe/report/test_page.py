@@ -61,7 +61,7 @@ def test_open_windows_are_counted_for_each_key_group(tables: PipelineTables) -> 
 def test_a_run_that_was_never_checked_says_how_to_check_it(tables: PipelineTables) -> None:
     page = render(read_run(tables))
     assert "never checked" in page
-    assert "tidegate quality sessions --epoch 2" in page
+    assert "tidegate quality check sessions --epoch 2" in page
 
 
 @pytest.mark.parametrize(

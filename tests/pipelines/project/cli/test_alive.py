@@ -1,4 +1,4 @@
-"""`tidegate alive`: a stream is alive as long as its loop runs, with or without data; nothing else counts."""
+"""`tidegate driver alive`: a stream is alive as long as its loop runs, with or without data; nothing else counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.run.stream import Stream
 
-ALIVE = ("alive", "sessions", "--within", "60")
+ALIVE = ("driver", "alive", "sessions", "--within", "60")
 
 
 @pytest.fixture

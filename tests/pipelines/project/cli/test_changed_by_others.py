@@ -128,10 +128,10 @@ def test_a_change_is_refused_until_somebody_undoes_it(
     assert project.tidegate("results", "sessions")[0] == 0
     if table == "results":
         assert "tidegate did not make" in warned(), "who reads is told, too"
-    project.says(3, WAY, "optimize", "sessions")
+    project.says(3, WAY, "tables", "optimize", "sessions")
     project.says(3, WAY, "restore", "sessions", "latest")
     by_hand.tables.open(table).restore(good)
-    assert project.tidegate("optimize", "sessions")[0] == 0
+    assert project.tidegate("tables", "optimize", "sessions")[0] == 0
     for number in range(8, 11 + (refused in steps)):
         hour(number)(untouched)
     assert contents(by_hand) == contents(untouched)
@@ -146,7 +146,7 @@ def test_a_check_says_that_the_row_of_its_epoch_was_removed(project: Project) ->
     for number in (8, 9):
         hour(number)(by_hand)
     by_hand.tables.open("epochs").delete("epoch = 2")
-    project.says(3, "lacks the row of epoch 2, which was published", "quality", "sessions")
+    project.says(3, "lacks the row of epoch 2, which was published", "quality", "check", "sessions")
 
 
 def test_a_key_is_not_forgotten_while_rows_of_others_are_changed(project: Project) -> None:

@@ -25,17 +25,17 @@ DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
 
 
 OF_A_PIPELINE = (
-    "backfill {} --start 2024-03-01 --end 2024-03-02; backfill {} --start 2024-03-01 --end 2024-03-02 --dry-run; "
-    "stream {} --available-now; late reopen {}; snapshot list {}; snapshot show {}; results {}; snapshot diff {} 1; "
-    "snapshot check {}; savepoint create {} a; savepoint list {}; savepoint delete {} a; restore {} 1; vacuum {}; "
-    "optimize {}; forget {} ann --yes; runs {}; why {}; late summary {}; late prune {} --days 1; stop {}; unlock {}; "
-    "alive {}"
+    "backfill {} --start 2024-03-01 --end 2024-03-02; plan {} --start 2024-03-01 --end 2024-03-02; "
+    "stream {} --available-now; late reopen {}; snapshots list {}; snapshots show {}; results {}; snapshots diff {} 1; "
+    "snapshots check {}; savepoints create {} a; savepoints list {}; savepoints delete {} a; restore {} 1; "
+    "tables vacuum {}; tables optimize {}; forget {} ann --yes; runs {}; why {}; late summary {}; "
+    "late prune {} --days 1; driver stop {}; driver unlock {}; driver alive {}"
 )
 NEEDS_A_SNAPSHOT = (
-    "results {}; snapshot show {}; snapshot diff {} latest; snapshot check {}; savepoint create {} a; "
-    "restore {} latest; vacuum {}; forget {} ann --yes; why {}"
+    "results {}; snapshots show {}; snapshots diff {} latest; snapshots check {}; savepoints create {} a; "
+    "restore {} latest; tables vacuum {}; forget {} ann --yes; why {}"
 )
-CHANGES_TABLES = "restore {} 1; vacuum {}; optimize {}; forget {} a --yes"
+CHANGES_TABLES = "restore {} 1; tables vacuum {}; tables optimize {}; forget {} a --yes"
 
 
 def of(pipeline: str, commands: str) -> list[list[str]]:
@@ -70,15 +70,13 @@ USAGE: list[tuple[str, str, str]] = [
     ("backfill sessions --start 2024-03-01 --end 2024-03-02 --slice 1y", "--slice", ""),
     ("backfill sessions --start 2024-03-01", "--end", ""),
     ("backfill sessions --start 2024-03-01 --end 2024-03-02 --silce 1d", "--silce", ""),
-    ("backfill sessions --end-of-input --order=arrival", "--order arrival replays every source commit", ""),
-    ("backfill sessions --end-of-input --dry-run", "give --start and --end", ""),
+    ("plan sessions", "give --start and --end", ""),
     ("stream sessions --interval=5s --end-of-input", "needs --available-now", ""),
     ("stream sessions --available-now --max-bytes-per-epoch much", "--max-bytes-per-epoch 'much'", ""),
     ("stream sessions --interval often", "--interval", ""),
     ("late reopen sessions --start soon", "--start", ""),
     ("late reopen sessions --start 2024-03-02 --end 2024-03-01", "--end is not after --start", ""),
     ("late reopen sessions --key ann --key bob", "the key has 1 column, user", ""),
-    ("late reopen sessions --ask-stream", "reopen_schedule", ""),
     ("results sessions --limit -1", "--limit", ""),
     ("runs sessions --limit -1", "--limit", ""),
     ("why sessions --limit -1", "--limit", ""),
@@ -91,7 +89,7 @@ USAGE: list[tuple[str, str, str]] = [
     ("restore sessions 17", "'17'", "`tidegate backfill sessions --start START --end END`"),
     ("restore sessions 17", "no snapshot yet", "For a savepoint, give savepoint:NAME"),
     ("restore sessions --from ../elsewhere", "--from: name '../elsewhere'", ""),
-    ("savepoint create sessions first --to warehouse/copies", "is inside the warehouse", ""),
+    ("savepoints create sessions first --to warehouse/copies", "is inside the warehouse", ""),
     ("restore sessions --from sessions", "--from names 'sessions' itself", ""),
     ("restore sessions 1 --from others --at elsewhere", "give savepoint:NAME", ""),
     ("restore sessions 1 --tables", "give savepoint:NAME", ""),
@@ -100,8 +98,8 @@ USAGE: list[tuple[str, str, str]] = [
     ("restore sessions latest --dry-run", "--dry-run", ""),
     ("restore sessions latest --restart", "leave out TARGET", ""),
     ("results sessions --to f", "give --format too", ""),
-    ("results sessions --format csv --json", "leave out --sql, --json and --output", ""),
-    ("results sessions --sql --dialect duckdb --where a", "add the condition to the query", ""),
+    ("results sessions --format csv --json", "leave out --json and --output", ""),
+    ("tables query sessions --dialect oracle", "--dialect", ""),
 ]
 """Impossible commands: what each message names, and the remedy."""
 
@@ -118,7 +116,7 @@ def test_what_can_not_be_is_one_line_with_the_remedy_before_anything_is_written(
 
 def test_a_first_run_that_leaves_out_what_lies_since_the_start_is_refused(project: Project) -> None:
     later = ("--start", "2024-03-02", "--end", "2024-03-03")
-    told = project.says(3, "set a later `start` of pipelines.sessions", "backfill", "sessions", *later, "--dry-run")
+    told = project.says(3, "set a later `start` of pipelines.sessions", "plan", "sessions", *later)
     assert "run the intervals in between with --fill-gaps" in " ".join(told.split())
     assert not (project.folder / "warehouse").exists()
 
@@ -177,7 +175,7 @@ def test_what_the_system_lacks_is_1_with_the_way_out_and_the_place(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("tidegate.pipelines.ledger.lease._replace", fail)
-    code, text = project.tidegate("vacuum", "sessions")
+    code, text = project.tidegate("tables", "vacuum", "sessions")
     assert (code, "make room for the warehouse and the work folder" in text, text.count("\n")) == (1, True, 1), text
     assert f"the lease of pipeline 'sessions' can't be taken in {project.folder}/warehouse/sessions/lease" in text
 
@@ -252,7 +250,7 @@ def test_closed_and_full_streams(project: Project, streams: str, code: int, told
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert run(arguments) == 0
     told = capsys.readouterr().out
-    for command in ("backfill", "demo", "results", "snapshot", "stream"):
+    for command in ("backfill", "demo", "results", "snapshots", "stream"):
         assert f"  {command}  " in told
     assert told.partition("Commands:")[2].count("...") == 0, "no sentence is cut off"
 
@@ -266,7 +264,7 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.long
 def test_listing_snapshots_in_a_process_of_its_own_ends_with_0_in_about_a_second(project: Project) -> None:
     project.by_hand.hours(10)
-    command = [sys.executable, "-m", "tidegate", "snapshot", "list", "sessions", "--json"]
+    command = [sys.executable, "-m", "tidegate", "snapshots", "list", "sessions", "--json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     used = []
     for _ in range(3):
@@ -306,21 +304,21 @@ def with_code(project: Project, aggregate: str = SAME, options: str = "", more: 
 
 
 def test_the_same_code_goes_on(ran: Project) -> None:
-    told = ran.data("snapshot", "check", "sessions")
+    told = ran.data("snapshots", "check", "sessions")
     assert (told["compatible"], told["same_code"], told["migrations"]) == (True, True, [])
 
 
 def test_a_start_at_the_beginning_of_the_source_needs_no_snapshot(ran: Project) -> None:
-    told = ran.data("snapshot", "check", "sessions", "none")
+    told = ran.data("snapshots", "check", "sessions", "none")
     assert (told["compatible"], told["epoch"]) == (True, None)
 
 
 def test_an_added_and_a_dropped_aggregate_are_migrations(ran: Project) -> None:
     with_code(ran, "dict(events=Count(), largest=Max('value'))", more=", dropped=('total',)")
-    told = ran.data("snapshot", "check", "sessions")
+    told = ran.data("snapshots", "check", "sessions")
     assert told["same_code"] is False
     assert sorted(told["migrations"]) == ["'largest' is null for windows that are already open", "'total' is dropped"]
-    ran.says(0, "the next epoch migrates the state", "snapshot", "check", "sessions")
+    ran.says(0, "the next epoch migrates the state", "snapshots", "check", "sessions")
 
 
 def test_every_field_that_is_refused_is_named_with_a_way_out(ran: Project) -> None:
@@ -328,7 +326,7 @@ def test_every_field_that_is_refused_is_named_with_a_way_out(ran: Project) -> No
     told = ran.says(
         3,
         "max_parallelism is 128 in the snapshot and 64 in the code. Give the pipeline another name",
-        "snapshot",
+        "snapshots",
         "check",
         "sessions",
     )

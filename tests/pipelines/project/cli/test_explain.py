@@ -136,7 +136,7 @@ def test_a_second_pipeline_over_the_panes_of_the_first_is_told_of_the_copy(proje
 
 @pytest.mark.parametrize(
     "command",
-    [("explain", "sessions"), ("backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-02", "--dry-run")],
+    [("explain", "sessions"), ("plan", "sessions", "--start", "2024-03-01", "--end", "2024-03-02")],
     ids=["explain", "dry run"],
 )
 def test_a_correction_that_spark_would_have_to_help_with_is_refused_before_it_starts(
@@ -267,7 +267,7 @@ def test_an_explanation_for_this_machine_speaks_of_no_exchange_by_spark(project:
     assert text.index("engine: local") < text.index("catchup = true"), "what is explained comes first"
 
 
-@pytest.mark.parametrize("command", [("explain",), ("backfill", *DAY, "--dry-run"), ("backfill", *DAY)], ids=" ".join)
+@pytest.mark.parametrize("command", [("explain",), ("plan", *DAY), ("backfill", *DAY)], ids=" ".join)
 @pytest.mark.parametrize(
     ("options", "told"),
     [

@@ -69,7 +69,7 @@ def test_slices_are_days_of_the_pipelines_calendar_also_when_the_clocks_change(p
     file.write_text(file.read_text().replace("start = 2024-03-01", 'start = 2024-03-30\ntimezone = "Europe/Berlin"'))
 
     def hours(*arguments: str) -> list[tuple[str, float]]:
-        planned = project.data("backfill", "sessions", *arguments, "--slice", "1d", "--dry-run")["planned"]
+        planned = project.data("plan", "sessions", *arguments, "--slice", "1d")["planned"]
         spans = [(each["interval"]["start"], each["interval"]["end"]) for each in planned]
         return [(from_millis(start).isoformat(), (end - start) / 3_600_000) for start, end in spans]
 

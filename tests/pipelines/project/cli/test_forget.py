@@ -66,7 +66,7 @@ def test_the_key_goes_from_each_kind_of_file(lived_in: Project, kind: str, rows:
     if not rows:
         lived_in.data("forget", "sessions", KEY, "--yes")
         lived_in.by_hand.epoch(("ann", at("14:00"), 1), watermark=at("15:00"))
-        lived_in.data("vacuum", "sessions", "--snapshots", "1", "--days", "0")
+        lived_in.data("tables", "vacuum", "sessions", "--snapshots", "1", "--days", "0")
     KINDS[kind](work(lived_in))
     assert files_with(KEY, work(lived_in)), "the search does not find the key in this kind of file"
     told = lived_in.data("forget", "sessions", KEY, "--yes")
@@ -87,14 +87,14 @@ def test_files_of_others_stay(lived_in: Project) -> None:
 
 def test_savepoints_are_named_and_those_elsewhere_can_be_deleted(lived_in: Project) -> None:
     elsewhere = str(lived_in.folder / "elsewhere")
-    lived_in.data("savepoint", "create", "sessions", "before")
-    lived_in.data("savepoint", "create", "sessions", "whole", "--tables")
-    lived_in.data("savepoint", "create", "sessions", "away", "--tables", "--to", elsewhere)
+    lived_in.data("savepoints", "create", "sessions", "before")
+    lived_in.data("savepoints", "create", "sessions", "whole", "--tables")
+    lived_in.data("savepoints", "create", "sessions", "away", "--tables", "--to", elsewhere)
     assert files_with(KEY, lived_in.folder / "elsewhere")
     told = lived_in.says(0, "the savepoints are kept, without the key: ", "forget", "sessions", KEY, "--yes")
     assert "savepoints in other places" in told
     assert {*lived_in.data("forget", "sessions", KEY, "--yes")["savepoints"]} == {"before", "whole"}
     assert files_with(KEY, lived_in.folder / "warehouse" / "sessions") == []
     # The remedy that the message names.
-    assert lived_in.tidegate("savepoint", "delete", "sessions", "away", "--at", elsewhere)[0] == 0
+    assert lived_in.tidegate("savepoints", "delete", "sessions", "away", "--at", elsewhere)[0] == 0
     assert files_with(KEY, lived_in.folder) == []

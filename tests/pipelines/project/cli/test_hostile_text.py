@@ -86,8 +86,8 @@ def with_hostile_keys(by_hand: ByHand) -> None:
     "command",
     [
         ("results", "sessions", "--view", "latest"),
-        ("snapshot", "show", "sessions"),
-        ("snapshot", "diff", "sessions", "1", "2"),
+        ("snapshots", "show", "sessions"),
+        ("snapshots", "diff", "sessions", "1", "2"),
         ("late", "summary", "sessions", "--by", "user"),
         ("why", "sessions"),
         ("why", "sessions", "--key", HOSTILE),
@@ -139,7 +139,7 @@ def test_a_key_makes_no_element_of_a_report_or_of_data_docs(tmp_path: Path, caps
     entry = lake.write(tmp_path).pipelines["sessions"]
     file = tmp_path / "tidegate.toml"
     file.write_text(f'[pipelines.sessions]\nobject = "{entry.object}"\nstart = 2024-03-01\n')
-    assert run(["quality", "sessions", "--config", str(file), "--report"]) == 5
+    assert run(["quality", "check", "sessions", "--config", str(file), "--report"]) == 5
     assert COMMANDS.search("".join(capsys.readouterr())) is None
     pages = {page.name[:5]: page.read_text() for page in tmp_path.rglob("*.html")}
     assert sorted(pages) == ["check", "epoch", "index"]

@@ -94,12 +94,14 @@ def test_unlock_takes_the_lease_of_a_driver_that_died_elsewhere(project: Project
     held_by(project.by_hand.tables, clock, host="elsewhere")
     told = project.says(4, "", *NOW)
     assert "elsewhere" in told
-    assert "elsewhere (stream)" in heeded(project, told, "unlock")
+    assert "elsewhere (stream)" in heeded(project, told, "driver unlock")
     project.data(*NOW)
     assert totals(project)
 
 
-@pytest.mark.parametrize(("command", "exit_code"), [(NOW, 4), (("unlock", "sessions"), 3)], ids=["stream", "unlock"])
+@pytest.mark.parametrize(
+    ("command", "exit_code"), [(NOW, 4), (("driver", "unlock", "sessions"), 3)], ids=["stream", "unlock"]
+)
 def test_stop_ends_the_driver_that_a_command_meets(project: Project, command: tuple[str, ...], exit_code: int) -> None:
     taken = threading.Event()
 
@@ -112,7 +114,7 @@ def test_stop_ends_the_driver_that_a_command_meets(project: Project, command: tu
     driver.start()
     assert taken.wait(PATIENCE_SECONDS)
     told = project.says(exit_code, "", *command)
-    heeded(project, told, "stop")
+    heeded(project, told, "driver stop")
     driver.join()
     project.data(*NOW)
     assert totals(project)

@@ -14,7 +14,7 @@ from tidegate.pipelines.project.stream import has_left
 
 def test_a_savepoint_that_is_asked_for_again_counts_as_made_if_it_is_of_the_same_snapshot(project: Project) -> None:
     project.by_hand.hours(8)
-    command = ("savepoint", "create", "sessions", "release-1", "--if-missing")
+    command = ("savepoints", "create", "sessions", "release-1", "--if-missing")
     made = project.data(*command)
     assert project.data(*command) == made
     project.by_hand.hours(9)
@@ -23,8 +23,8 @@ def test_a_savepoint_that_is_asked_for_again_counts_as_made_if_it_is_of_the_same
 
 def test_an_older_snapshot_is_saved_by_its_epoch(project: Project) -> None:
     project.by_hand.hours(8, 9)
-    assert project.data("savepoint", "create", "sessions", "first", "--of", "1")["epoch"] == 1
-    project.says(2, "one of the epochs 1, 2", "savepoint", "create", "sessions", "second", "--of", "7")
+    assert project.data("savepoints", "create", "sessions", "first", "--of", "1")["epoch"] == 1
+    project.says(2, "one of the epochs 1, 2", "savepoints", "create", "sessions", "second", "--of", "7")
 
 
 def cut_at_a_line(project: Project, table: str) -> None:
@@ -48,7 +48,7 @@ def test_no_savepoint_is_made_of_tables_that_lack_something(
     project.by_hand.hours(8, 9, 10, 11)
     good = project.by_hand.tables.open(table).version()
     damage(project, table)
-    copies = (("savepoint", "create", "sessions", "kept"), ("savepoint", "create", "sessions", "whole", "--tables"))
+    copies = (("savepoints", "create", "sessions", "kept"), ("savepoints", "create", "sessions", "whole", "--tables"))
     for command in copies:
         project.says(3, "`tidegate restore sessions --restart`", *command)
     if damage is back_by_hand:
@@ -60,8 +60,8 @@ def test_no_savepoint_is_made_of_tables_that_lack_something(
 def test_bad_names_of_savepoints_are_usage_errors(project: Project) -> None:
     project.by_hand.hours(8)
     for command in ("create", "delete"):
-        project.says(2, "use a letter", "savepoint", command, "sessions", "../up")
-    project.says(2, "no savepoint 'none'", "savepoint", "delete", "sessions", "none")
+        project.says(2, "use a letter", "savepoints", command, "sessions", "../up")
+    project.says(2, "no savepoint 'none'", "savepoints", "delete", "sessions", "none")
 
 
 def test_a_restore_says_where_the_pipeline_stands_now(project: Project) -> None:
@@ -104,10 +104,10 @@ def test_a_diff_shows_what_was_added_removed_and_changed(project: Project) -> No
     by_hand = project.by_hand
     by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:10"), 1), watermark=at("10:00"))
     by_hand.epoch(("bob", at("10:20"), 5), ("cem", at("10:40"), 1), watermark=at("10:35"))
-    told = project.data("snapshot", "diff", "sessions", "1")
+    told = project.data("snapshots", "diff", "sessions", "1")
     assert told["counts"] == {"windows": {"came": 1, "went": 1, "changed": 1}, "timers": {"came": 2, "went": 2}}
     assert told["changed"][0]["after"]["acc_total"] == 6
-    text = project.says(0, "total 1 -> 6", "snapshot", "diff", "sessions", "1", "2")
+    text = project.says(0, "total 1 -> 6", "snapshots", "diff", "sessions", "1", "2")
     assert "1 added, 1 removed, 1 changed" in text
 
 
@@ -115,29 +115,28 @@ def test_a_diff_shows_a_missing_value_as_sql_does(project: Project) -> None:
     by_hand = project.by_hand
     by_hand.epoch(("ann", at("10:00"), None), watermark=at("10:00"))
     by_hand.epoch(("ann", at("10:05"), 5), watermark=at("10:05"))
-    assert "total null -> 5" in project.tidegate("snapshot", "diff", "sessions", "1", "2")[1]
+    assert "total null -> 5" in project.tidegate("snapshots", "diff", "sessions", "1", "2")[1]
 
 
 def test_checksums_tell_equal_key_groups(project: Project) -> None:
     project.by_hand.hours(8)
-    project.data("savepoint", "create", "sessions", "same")
-    one = project.data("snapshot", "show", "sessions", "--checksums")["key_groups"]
-    assert one == project.data("snapshot", "show", "sessions", "savepoint:same", "--checksums")["key_groups"]
+    project.data("savepoints", "create", "sessions", "same")
+    one = project.data("snapshots", "show", "sessions", "--checksums")["key_groups"]
+    assert one == project.data("snapshots", "show", "sessions", "savepoint:same", "--checksums")["key_groups"]
     assert len(one[0]["checksum"]) == 16
 
 
 def test_vacuum_keeps_what_tidegate_toml_says_unless_told_otherwise(project: Project) -> None:
     project.by_hand.hours(*range(8, 14))
-    assert project.data("vacuum", "sessions")["snapshots"] == []
-    would = project.data("vacuum", "sessions", "--snapshots", "2", "--days", "0", "--dry-run")
+    assert project.data("tables", "vacuum", "sessions")["snapshots"] == []
+    would = project.data("tables", "vacuum", "sessions", "--snapshots", "2", "--days", "0", "--dry-run")
     assert would["snapshots"] == [4, 3, 2, 1]
-    done = project.data("vacuum", "sessions", "--snapshots", "2", "--days", "0")
+    done = project.data("tables", "vacuum", "sessions", "--snapshots", "2", "--days", "0")
     assert (done["snapshots"], done["size"]) == (would["snapshots"], would["size"])
-    assert [entry["epoch"] for entry in project.data("snapshot", "list", "sessions")] == [6, 5]
-    project.says(
-        0, "snapshots that can no longer be restored: 1 (5)", "vacuum", "sessions", "--snapshots", "1", "--days", "0"
-    )
-    project.says(2, "--snapshots': 0 is not in the range x>=1", "vacuum", "sessions", "--snapshots", "0")
+    assert [entry["epoch"] for entry in project.data("snapshots", "list", "sessions")] == [6, 5]
+    vacuum = ("tables", "vacuum", "sessions", "--snapshots", "1", "--days", "0")
+    project.says(0, "snapshots that can no longer be restored: 1 (5)", *vacuum)
+    project.says(2, "--snapshots': 0 is not in the range x>=1", "tables", "vacuum", "sessions", "--snapshots", "0")
 
 
 def test_forget_asks_first_and_tells_where_the_key_was(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,19 +155,19 @@ def test_forget_asks_first_and_tells_where_the_key_was(project: Project, monkeyp
 def test_the_list_says_which_snapshots_can_be_restored_and_a_restore_of_the_others_is_refused(project: Project) -> None:
     project.by_hand.hours(*range(8, 15))
     project.data("restore", "sessions", "1")
-    project.data("vacuum", "sessions", "--snapshots", "3", "--days", "0")
-    listed = project.data("snapshot", "list", "sessions")
+    project.data("tables", "vacuum", "sessions", "--snapshots", "3", "--days", "0")
+    listed = project.data("snapshots", "list", "sessions")
     assert [(entry["epoch"], entry["restorable"]) for entry in listed] == [(8, True), (7, False), (6, False)]
     project.says(3, "`tidegate restore sessions --restart`", "restore", "sessions", "6")
 
 
 def test_a_savepoint_of_the_newest_snapshot_replaces_state_that_can_not_be_read(project: Project) -> None:
     project.by_hand.hours(8, 9, 10)
-    project.data("savepoint", "create", "sessions", "before")
+    project.data("savepoints", "create", "sessions", "before")
     project.says(0, "is already the newest snapshot", "restore", "sessions", "savepoint:before")
     for file in Path(project.by_hand.tables.path("state")).glob("*-000003-*.parquet"):
         file.write_bytes(b"")
-    project.says(3, "`tidegate savepoint list sessions`", "snapshot", "show", "sessions")
+    project.says(3, "`tidegate savepoints list sessions`", "snapshots", "show", "sessions")
     project.says(0, "is back at the snapshot of epoch 3", "restore", "sessions", "savepoint:before")
     assert project.data("runs", "sessions")[0]["epoch"] == 4
     project.by_hand.hours(11)

@@ -103,7 +103,7 @@ def test_forgetting_a_key_twice_does_not_ask_for_its_spelling(project: Project) 
 def test_json_is_one_document_that_every_parser_reads(capsys: pytest.CaptureFixture[str]) -> None:
     """JSON has no NaN and no infinity, and the output of a project's module is not part of the document."""
 
-    @command(of_pipeline=False)
+    @command()
     def show(screen: Screen) -> None:
         print("a suite is imported")
         screen.show({"mean": math.nan, "range": [-math.inf, math.inf, 0.1], "name": "NaN"})

@@ -112,7 +112,7 @@ def test_a_restored_stream_goes_on_from_the_snapshot_that_is_named(streamed: Pro
 def test_a_restored_stream_goes_on_from_a_savepoint(streaming: Project, hourly: Lake) -> None:
     streaming.data(*NOW)
     found = totals(streaming)
-    streaming.data("savepoint", "create", "sessions", "release")
+    streaming.data("savepoints", "create", "sessions", "release")
     hourly.append(("bob", at("08:59"), 1), ("ann", at("12:00"), 12))
     streaming.data(*NOW)
     more = totals(streaming)
