@@ -67,10 +67,10 @@ def test_the_project_takes_every_call(remedy: Remedy) -> None:
         return
     called = ast.parse(python(remedy), mode="eval").body
     assert isinstance(called, ast.Call)
-    method: Any = Project
+    method: Any = Project(warehouse="warehouse")
     for name in ast.unparse(called.func).split(".")[1:]:
         method = getattr(method, name)
-    inspect.signature(method).bind(None, *called.args, **{each.arg or "": each.value for each in called.keywords})
+    inspect.signature(method).bind(*called.args, **{each.arg or "": each.value for each in called.keywords})
 
 
 def test_values_are_spelt_as_each_of_the_two_needs_them() -> None:
