@@ -65,8 +65,8 @@ _REMEDIES = (
     (
         re.compile(r"No FileSystem for scheme|UnsupportedFileSystemException"),
         (
-            "Spark has no connector for this object store, and only Spark can read these rows: `tidegate explain` "
-            "says why. Change what it names, or copy the source to where Spark can read it"
+            "Spark has no connector for this object store, and only Spark can read these rows. Copy the source to where "
+            "Spark can read it"
         ),
     ),
     (

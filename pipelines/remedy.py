@@ -19,6 +19,7 @@ class Act(StrEnum):
     END_INPUT = auto()
     STREAM_FROM_SCRATCH = auto()
     BACKFILL = auto()
+    END_BACKFILL = auto()
     RERUN_STALE = auto()
     RERUN_FROM = auto()
     RERUN_ALL = auto()

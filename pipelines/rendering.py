@@ -51,6 +51,7 @@ CALLS: Mapping[Act, Call] = {
         "compute it from the source's first commit", "stream", {"restore": "none"}, flag=_NOW
     ),
     Act.BACKFILL: Call("backfill that time", "backfill", needs=("start", "end")),
+    Act.END_BACKFILL: Call("end the input of the backfill", "backfill", {"end_of_input": True}),
     Act.RERUN_STALE: Call("run the stale intervals again", "backfill", {"and_following": True}, needs=("start", "end")),
     Act.RERUN_FROM: Call(
         "run that interval and all later ones again",

@@ -39,6 +39,26 @@ def named() -> list[tuple[str, str]]:
     )
 
 
+def told() -> Iterator[tuple[str, str]]:
+    """Yield the messages outside of the command line, with their files, that name a command."""
+    for room in ("pipelines", "expectations"):
+        for file in sorted((ROOT / room).rglob("*.py")):
+            if file.is_relative_to(ROOT / "pipelines" / "project" / "cli"):
+                continue
+            tree = ast.parse(file.read_text())
+            documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documents:
+                    yield from (
+                        (str(file.relative_to(ROOT)), found) for found in re.findall("`tidegate [a-z]+", node.value)
+                    )
+
+
+def test_no_message_below_the_command_line_spells_a_command() -> None:
+    """They hold remedies, which one file puts into words: for Python, too."""
+    assert [*told()] == []
+
+
 def missing(command: str) -> list[str]:
     """Return the words of a command line that are neither commands nor options."""
     found: click.Command = cli

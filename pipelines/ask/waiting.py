@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.pipelines.ask.reason import Cause, Reason
 from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import rows_of_key
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.columnar.slices import as_windows
 from tidegate.windowing.operators.two_inputs import SIDES
@@ -22,8 +24,6 @@ from tidegate.windowing.time import (
     MIN_TIMESTAMP,
     Millis,
     saturating_add,
-    show_duration,
-    show_millis,
     to_millis,
 )
 
@@ -75,7 +75,7 @@ class Waiting:
             clock to the time at which the window fires.
         lateness_left: milliseconds for which the window still accepts late elements; None before the watermark passes
             its end.
-        reason: explanation, with what to do.
+        reason: why it waits.
     """
 
     key: dict[str, Any]
@@ -86,7 +86,7 @@ class Waiting:
     next_processing_time_timer: Millis | None
     missing: Millis | None
     lateness_left: Millis | None
-    reason: str
+    reason: Reason
 
 
 _UNITS = {KEY: "keys", BUCKET: "elements"}
@@ -174,77 +174,95 @@ def _elements(rows: pa.Table) -> pa.Table:
 
 
 def _waiting(
-    row: dict[str, Any], names: tuple[str, ...], manifest: Manifest, lateness: Millis, blocked: str
+    row: dict[str, Any], names: tuple[str, ...], manifest: Manifest, lateness: Millis, blocked: Reason
 ) -> Waiting:
     end = None if row["window_end"] is None else to_millis(row["window_end"])
     held = () if HELD in names else row.get(HELD) or ()
-    event_timer = min((*(row["event_time_timers"] or ()), *held), default=None)
-    clock_timer = min(row["processing_time_timers"] or (), default=None)
+    timers = _Timers(
+        min((*(row["event_time_timers"] or ()), *held), default=None),
+        min(row["processing_time_timers"] or (), default=None),
+        min(held, default=None),
+    )
     through = manifest.ended_through
-    due = clock_timer if manifest.ends_by_clock else event_timer
+    due = timers.clock if manifest.ends_by_clock else timers.event
     missing = None if due is None else max(0, due - through)
     fired = int(row["pane"])
     passed = not manifest.ends_by_clock and end is not None and end - 1 <= through
     left = None if end is None or not passed else max(0, saturating_add(end - 1, lateness) - manifest.watermark)
-    if row["namespace"] == BUCKET and event_timer is not None:
-        reason = f"a {row['side']} element: kept until the watermark is {show_millis(event_timer)}; {blocked}"
-    elif held and event_timer is not None and event_timer == min(held):
-        reason = f"its function gets the next element when the watermark reaches {show_millis(event_timer)}; {blocked}"
-    elif passed and fired:
-        reason = f"it has fired, and accepts late elements until the watermark is {show_millis(event_timer)}"
-    elif due is not None and missing == 0:
-        reason = "it is due: the next epoch fires it"
-    elif event_timer is not None and manifest.watermark == MIN_TIMESTAMP:
-        reason = f"no event has moved the watermark yet; {blocked}"
-    elif event_timer is not None:
-        reason = f"the watermark must reach {show_millis(event_timer)}; {blocked}"
-    elif clock_timer is not None:
-        # The clock must pass the timer of a window that it ends.
-        moment = clock_timer + 1 if manifest.ends_by_clock else clock_timer
-        reason = f"it fires by the clock, in the first epoch at or after {show_millis(moment)}"
-    elif row["namespace"] == KEY:
-        reason = "its function has not set a timer: only more elements can give a result"
-    else:
-        reason = "its trigger has not set a timer: only more elements can make it fire"
+    is_due, is_late = missing == 0, passed and fired > 0
+    reason = (None if timers.event is None else _until(row, timers, manifest, blocked, is_due, is_late)) or _by_clock(
+        row, timers, manifest, is_due
+    )
     return Waiting(
         {name: row[name] for name in names},
         None if row["window_start"] is None else to_millis(row["window_start"]),
         end,
         fired,
-        event_timer,
-        clock_timer,
+        timers.event,
+        timers.clock,
         missing,
         left,
         reason,
     )
 
 
-def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) -> str:
-    """Explain why the watermark does not move. The arguments are those of `open_windows`."""
-    position = next(iter(manifest.positions.values()))
+@dataclass(frozen=True, slots=True)
+class _Timers:
+    """The first timer of a row in event time (held elements included) and by the clock, and its first held element."""
+
+    event: Millis | None
+    clock: Millis | None
+    held: Millis | None
+
+
+def _until(
+    row: dict[str, Any], timers: _Timers, manifest: Manifest, blocked: Reason, is_due: bool, is_late: bool
+) -> Reason | None:
+    """Return the reason of a row that waits for the watermark, or None if it is due."""
+    if row["namespace"] == BUCKET:
+        return Reason(Cause.KEPT, timers.event, side=row["side"], because=blocked)
+    if timers.held is not None and timers.event == timers.held:
+        return Reason(Cause.FUNCTION, timers.event, because=blocked)
+    if is_late:
+        return Reason(Cause.LATE_ELEMENTS, timers.event)
+    if is_due:
+        return None
+    if manifest.watermark == MIN_TIMESTAMP:
+        return Reason(Cause.NO_WATERMARK, because=blocked)
+    return Reason(Cause.WATERMARK, timers.event, because=blocked)
+
+
+def _by_clock(row: dict[str, Any], timers: _Timers, manifest: Manifest, is_due: bool) -> Reason:
+    """Return the reason of a row that is due, waits for the clock, or for more elements."""
+    if is_due:
+        return Reason(Cause.DUE)
+    if timers.clock is not None:
+        # The clock must pass the timer of a window that it ends.
+        return Reason(Cause.CLOCK, timers.clock + 1 if manifest.ends_by_clock else timers.clock)
+    return Reason(Cause.NO_TIMER_OF_FUNCTION if row["namespace"] == KEY else Cause.NO_TIMER_OF_TRIGGER)
+
+
+def blocked(manifest: Manifest, now: Millis, following: Interval | None = None) -> Reason:
+    """Return why the watermark does not move. The arguments are those of `open_windows`."""
+    position, name = next(iter(manifest.positions.values())), manifest.pipeline
     if position.frontier is not None:
-        command = f"tidegate backfill {manifest.pipeline}"
         if following is None:
-            return (
-                f"no interval follows, because `end` in tidegate.toml has been reached: run `{command} --end-of-input`"
-            )
-        start, end = map(show_millis, (following.start, following.end))
-        return (
-            f"in a backfill, the run of the next interval does that, from {show_millis(following.start)} on: "
-            f"`{command} --start {start} --end {end}`"
-        )
+            return Reason(Cause.END_OF_BACKFILL, remedy=Remedy(Act.END_BACKFILL, name))
+        remedy = Remedy(Act.BACKFILL, name, start=following.start, end=following.end)
+        return Reason(Cause.NEXT_INTERVAL, following.start, remedy=remedy)
     for side in manifest.inputs:
         if not any(name == side or name.startswith(f"{side}:") for name in manifest.partitions):
-            return f"the {side} source has no rows yet, which holds it back"
+            return Reason(Cause.NO_ROWS, side=side)
     statuses = partitions(manifest, now)
     if all(status.idle for status in statuses):
-        return "every source partition is idle, so only new events advance it"
+        return Reason(Cause.IDLE)
     # If no partition holds it back, the partitions that are not idle were idle before and must catch up.
     slowest = statuses[0]
-    who = f"source partition {slowest.name!r}" if slowest.name else "the source"
-    if slowest.name in manifest.inputs:
-        who = f"the {slowest.name} source"
-    silence = "" if slowest.quiet is None else f", without rows for {show_duration(slowest.quiet)}"
-    if not slowest.holds:
-        return f"{who} was idle and has to catch up first, from {show_millis(slowest.watermark)}{silence}"
-    return f"{who} holds it back at {show_millis(slowest.watermark)}{silence}"
+    is_side = slowest.name in manifest.inputs
+    return Reason(
+        Cause.HELD_BACK if slowest.holds else Cause.CATCHING_UP,
+        slowest.watermark,
+        side=slowest.name if is_side else None,
+        partition=None if is_side else slowest.name,
+        quiet=slowest.quiet,
+    )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from shlex import quote
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pyarrow.compute as pc
 
 from tidegate.pipelines.ask.history import has_history
+from tidegate.pipelines.ask.reason import Reason
 from tidegate.pipelines.ask.waiting import (
     PartitionStatus,
     Waiting,
@@ -33,6 +33,8 @@ from tidegate.pipelines.ledger.snapshots.published import published_epoch
 from tidegate.pipelines.ledger.tables.keys import NULL, key_columns, rows_of_key, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, span
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.run.intervals import interval_after
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.open_source import open_source
@@ -62,9 +64,14 @@ class Why(Answer):
         last_fired: the window of the key that fired last, as text; None if none did, or no key was given.
         late_rows: number of late rows of the key that are in no window; None if it is unknown, or no key was given.
         windows: the open windows that end first.
-        blocked: what the watermark is waiting for, as text, with which the windows' reasons end.
-        remarks: facts about the pipeline to show, as pairs of name and value.
+        waits_for: what the watermark is waiting for.
+        rejected_rows: number of rejected rows of the key, or of all if no row has moved the watermark; else None.
+        dropping: the sources whose rows that `where` drops don't move the watermark.
+        published: newest epoch whose rows are published.
+        remedies: what to do about the late rows of the key, and how to see what happened to it.
+        ends_by_clock: True if the clock ends the windows.
         key: names of the key columns.
+        of_key: texts of the values of the given key; None for all keys.
         unit: what is open: `windows`, the `elements` of a join, or the `keys` of a process function.
     """
 
@@ -81,15 +88,21 @@ class Why(Answer):
     last_fired: str | None
     late_rows: int | None
     windows: tuple[Waiting, ...]
-    blocked: str = field(repr=False)
-    remarks: tuple[tuple[str, object], ...] = field(repr=False)
+    waits_for: Reason
+    rejected_rows: int | None
+    dropping: tuple[str, ...]
+    published: int
+    remedies: tuple[Remedy, ...]
+    ends_by_clock: bool = field(repr=False)
     key: tuple[str, ...] = field(repr=False)
+    of_key: tuple[str, ...] | None = field(repr=False)
     unit: str = field(repr=False)
     main: ClassVar[str] = "windows"
-    for_people = ("blocked", "remarks", "key", "unit")
+    for_people = ("ends_by_clock", "key", "of_key", "unit")
 
     def shown(self) -> Iterator[Shown]:
-        yield Grid(f"{self.pipeline} at epoch {self.epoch}", ("", ""), self.remarks)
+        remarks = [*self._of_time(), *self._of_inputs(), *(self._of_key() if self.of_key else ()), *self._of_rows()]
+        yield Grid(f"{self.pipeline} at epoch {self.epoch}", ("", ""), remarks)
         if self.partitions:
             yield Grid("event time", _PARTITIONS, [_partition(status) for status in self.partitions])
         closing = any(window.lateness_left is not None for window in self.windows)
@@ -107,16 +120,55 @@ class Why(Answer):
                     *map(text_of_value, window.key.values()),
                     *([_span(window), window.fired] if of_windows else []),
                     *([show_duration(window.lateness_left)] if closing else []),
-                    window.reason.removesuffix(self._for_all),
+                    window.reason.words,
                 ]
                 for window in self.windows
             ],
         )
 
-    @property
-    def _for_all(self) -> str:
-        """The common end of all windows' reasons, which is shown only once."""
-        return f"; {self.blocked}"
+    def _of_time(self) -> Iterator[tuple[str, object]]:
+        if self.published < self.epoch:
+            yield "published", f"up to epoch {self.published}: the next run publishes epoch {self.epoch}"
+        lag = self.watermark_lag_ms
+        behind = "" if lag is None else f", {show_duration(lag)} behind the clock"
+        yield "watermark", show_watermark(self.watermark) + behind
+        yield "processing time", show_millis(self.processing_time)
+        if self.ends_by_clock:
+            yield "windows are final through", show_millis(self.final_through)
+        for domain, time in self.next_timers.items():
+            if time is not None:
+                yield f"next timer in {domain} time", show_millis(time)
+
+    def _of_inputs(self) -> Iterator[tuple[str, object]]:
+        for source, versions in self.unread_versions.items():
+            if versions:
+                yield f"versions of {source} not yet read", versions
+        if any(window.reason.because is not None for window in self.windows):
+            yield "what advances the watermark", str(self.waits_for)
+        yield f"open {self.unit}", self.open_windows
+        for source in self.dropping:
+            yield f"rows of {source} that `where` drops", "don't move the watermark, unless watermark_from='all'"
+
+    def _of_key(self) -> Iterator[tuple[str, object]]:
+        if not (self.open_windows or self.last_fired or self.late_rows or self.rejected_rows):
+            unseen = (
+                f"no table has a row of it: check that it is spelt as in the data (a null is {NULL}). Events that "
+                "`where` drops, that give no result, or that were pruned or forgotten leave no row"
+            )
+            yield "the key", unseen
+        yield "last fired", self.last_fired or "never"
+        for remedy in self.remedies:
+            if remedy.act is Act.TRACE:
+                yield "what happened to the key", f"see {spelt(remedy)}"
+
+    def _of_rows(self) -> Iterator[tuple[str, object]]:
+        if self.rejected_rows:
+            whose = " of the key" if self.of_key else ""
+            yield f"rejected rows{whose}", f"{self.rejected_rows}, in table {rejects.NAME} with their reasons"
+        if self.late_rows:
+            reopen = next((remedy for remedy in self.remedies if remedy.act is Act.REOPEN), None)
+            ways = "; they can't be reopened" if reopen is None else f": {spelt(reopen)} adds them to their windows"
+            yield "late rows that are in no window", f"{self.late_rows}{ways}"
 
 
 def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int | None) -> Why:
@@ -131,7 +183,10 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
     lateness = compute.lateness if isinstance(compute, Windows) else 0
     following = _following(manifest, config.entry(pipeline))
     shown, count = open_windows(tables.warehouse, snapshot, lateness, now, key, limit, following)
-    answer = Why(
+    late_rows = _late_rows(tables, names, key, value.derived_key) if key else None
+    # Without a watermark, no row has been usable so far, for example because of a wrong unit or zone.
+    is_unmoved = manifest.watermark == MIN_TIMESTAMP
+    return Why(
         pipeline=pipeline,
         epoch=manifest.epoch,
         watermark=manifest.watermark,
@@ -143,63 +198,20 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
         partitions=tuple(partitions(manifest, now, _timeouts(value))),
         open_windows=count,
         last_fired=_last_fired(tables, names, key) if key else None,
-        late_rows=_late_rows(tables, names, key, value.derived_key) if key else None,
+        late_rows=late_rows,
         windows=tuple(shown),
-        blocked=blocked(manifest, now, following),
-        remarks=(),
+        waits_for=blocked(manifest, now, following),
+        rejected_rows=_rejected_rows(tables, names, key, value.derived_key) if key or is_unmoved else None,
+        dropping=tuple(
+            part.source.table for part in value.inputs if part.where is not None and part.watermark_from == "kept"
+        ),
+        published=published_epoch(tables),
+        remedies=tuple(_remedies(value, manifest, key, late_rows)),
+        ends_by_clock=manifest.ends_by_clock,
         key=names,
+        of_key=key,
         unit=unit_of(manifest),
     )
-    # Without a watermark, no row has been usable so far, for example because of a wrong unit or zone.
-    rejected = (
-        _rejected_rows(tables, names, key, value.derived_key) if key or manifest.watermark == MIN_TIMESTAMP else 0
-    )
-    remarks = [*_remarks(answer, manifest, value, key, rejected)]
-    if (published := published_epoch(tables)) < manifest.epoch:
-        remarks.insert(0, ("published", f"up to epoch {published}: the next run publishes epoch {manifest.epoch}"))
-    return replace(answer, remarks=tuple(remarks))
-
-
-def _remarks(
-    answer: Why, manifest: Manifest, pipeline: Pipeline, key: Sequence[str] | None, rejected: int
-) -> Iterator[tuple[str, object]]:
-    """Yield facts to show; `rejected` is the number of rejected rows, of the key if there is one."""
-    lag = answer.watermark_lag_ms
-    behind = "" if lag is None else f", {show_duration(lag)} behind the clock"
-    yield "watermark", show_watermark(answer.watermark) + behind
-    yield "processing time", show_millis(answer.processing_time)
-    if manifest.ends_by_clock:
-        yield "windows are final through", show_millis(answer.final_through)
-    for domain, time in answer.next_timers.items():
-        if time is not None:
-            yield f"next timer in {domain} time", show_millis(time)
-    for source, versions in answer.unread_versions.items():
-        if versions:
-            yield f"versions of {source} not yet read", versions
-    if any(window.reason.endswith(answer._for_all) for window in answer.windows):
-        yield "what advances the watermark", answer.blocked
-    yield f"open {answer.unit}", answer.open_windows
-    for input_ in pipeline.inputs:
-        if input_.where is not None and input_.watermark_from == "kept":
-            yield (
-                f"rows of {input_.source.table} that `where` drops",
-                "don't move the watermark, unless watermark_from='all'",
-            )
-    if key and not (answer.open_windows or answer.last_fired or answer.late_rows or rejected):
-        unseen = (
-            f"no table has a row of it: check that it is spelt as in the data (a null is {NULL}). Events that `where` "
-            "drops, that give no result, or that were pruned or forgotten leave no row"
-        )
-        yield "the key", unseen
-    if key:
-        yield "last fired", answer.last_fired or "never"
-    if key and has_history(pipeline):
-        named = " ".join(map(quote, ["--", *key] if any(part.startswith("-") for part in key) else key))
-        yield "what happened to the key", f"see `tidegate trace {answer.pipeline} {named}`"
-    if rejected:
-        yield f"rejected rows{' of the key' if key else ''}", f"{rejected}, in table {rejects.NAME} with their reasons"
-    if answer.late_rows:
-        yield "late rows that are in no window", f"{answer.late_rows}{_remedy(pipeline, manifest)}"
 
 
 def _following(manifest: Manifest, entry: PipelineEntry) -> Interval | None:
@@ -212,12 +224,16 @@ def _following(manifest: Manifest, entry: PipelineEntry) -> Interval | None:
     return following if end is None else following.model_copy(update={"end": min(following.end, to_millis(end))})
 
 
-def _remedy(pipeline: Pipeline, manifest: Manifest) -> str:
-    try:
-        check_reopenable(pipeline, manifest)
-    except Refused:
-        return f"; they can't be reopened (`tidegate late reopen {pipeline.name}` gives the reason)"
-    return f": `tidegate late reopen {pipeline.name}` adds them to their windows"
+def _remedies(
+    pipeline: Pipeline, manifest: Manifest, key: tuple[str, ...] | None, late_rows: int | None
+) -> Iterator[Remedy]:
+    """Yield what a user can do about the late rows of a key, and how to see what happened to it."""
+    if late_rows:
+        with suppress(Refused):
+            check_reopenable(pipeline, manifest)
+            yield Remedy(Act.REOPEN, pipeline.name)
+    if key and has_history(pipeline):
+        yield Remedy(Act.TRACE, pipeline.name, key=key)
 
 
 def _timeouts(pipeline: Pipeline) -> dict[str, Millis | None]:

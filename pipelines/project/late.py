@@ -33,6 +33,8 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.metrics.open import measured
 from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, rows_of
 from tidegate.pipelines.project.progress import Teller
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.run.drive import Patience, drive
 from tidegate.pipelines.run.stream import ENDS_BY_ITSELF
 from tidegate.pipelines.storage.warehouse import read_table
@@ -55,7 +57,7 @@ class LateSummary(Answer):
             windows of each key, of overlapping windows only the last one of each row; it is None if the rows have no
             key because it is derived.
         keys: names of the columns by which rows are counted.
-        trace: the command that shows why they are late; None if there is none.
+        trace: what shows why they are late; None if nothing can.
         never_run: a note if the pipeline has never run; otherwise None.
     """
 
@@ -64,7 +66,7 @@ class LateSummary(Answer):
     open: int
     groups: tuple[dict[str, Any], ...]
     keys: tuple[str, ...]
-    trace: str | None = None
+    trace: Remedy | None = None
     never_run: str | None = None
     main: ClassVar[str] = "groups"
     for_people = ("keys", "trace", "never_run")
@@ -81,7 +83,7 @@ class LateSummary(Answer):
             _MEASURES,
         )
         if self.trace is not None:
-            yield f"`{self.trace}` shows why rows are late"
+            yield f"{spelt(self.trace)} shows why rows are late"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ def late_summary(config: Config, pipeline: str, by: str | None) -> LateSummary:
     groups = tuple(
         _measured(group, part, keys, None if value.derived_key else bounds) for group, part in _groups(rows, names)
     )
-    trace = f"tidegate trace {pipeline}{' KEY' if value.key else ''}" if has_history(value) else None
+    trace = Remedy(Act.TRACE, pipeline, key=None if value.key else ()) if has_history(value) else None
     return LateSummary(pipeline, len(rows), sum(group["open"] for group in groups), groups, keys, trace)
 
 

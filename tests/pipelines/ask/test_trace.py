@@ -26,6 +26,8 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.ask.trace import Trace
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.observe.report.answer import Grid
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.sources.parquet_reader import SourceParquet
 from tidegate.windowing import (
     Count,
@@ -313,11 +315,12 @@ def test_why_and_late_rows_point_to_the_trace(lake: Lake) -> None:
     lake.append(("ann o", at("10:30"), 4))
     lake.stream(LOCAL, pipeline, commits=1)
     project = lake.project(pipeline)
-    remarks = dict(project.why("hours", key=("ann o",)).remarks)
-    command = str(remarks["what happened to the key"]).split("`")[1]
-    assert command == "tidegate trace hours 'ann o'"
-    assert "what happened to the key" not in dict(project.why("hours").remarks)
-    assert any("tidegate trace hours KEY" in str(line) for line in project.late.summary("hours").shown())
+    of_key = project.why("hours", key=("ann o",))
+    trace = Remedy(Act.TRACE, "hours", key=("ann o",))
+    assert of_key.remedies == (Remedy(Act.REOPEN, "hours"), trace)
+    assert spelt(trace) in str(of_key)
+    assert project.why("hours").remedies == ()
+    assert any('project.trace("hours", KEY)' in str(line) for line in project.late.summary("hours").shown())
     (late,) = [event for event in project.trace("hours", ("ann o",)).events if event.what == "late"]
     assert "had passed 2024-03-01T10:59:59.999Z" in late.why
 
@@ -328,8 +331,8 @@ def test_late_summary_names_a_trace_only_where_it_works(lake: Lake) -> None:
     derived = hourly_pipeline("derived", key=("initial",), columns={"initial": "substring(user, 1, 1)"})
     quiet = hourly_pipeline("quiet", compute=KeyedProcess(Quiet()))
     project = lake.project(hourly_pipeline(key=()), derived, quiet)
-    for name, command, windows in (("hours", "hours", 1), ("derived", "derived KEY", None), ("quiet", None, 0)):
+    for name, key, windows in (("hours", (), 1), ("derived", None, None), ("quiet", (), 0)):
         project.stream(name, limits=EpochLimits(commits=1))
         summary = project.late.summary(name)
-        assert summary.trace == (None if command is None else f"tidegate trace {command}")
+        assert summary.trace == (None if name == "quiet" else Remedy(Act.TRACE, name, key=key))
         assert [group["windows"] for group in summary.groups] == [windows]

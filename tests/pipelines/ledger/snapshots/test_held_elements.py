@@ -114,7 +114,9 @@ def test_why_says_that_an_element_waits(run: ByHand) -> None:
     run.epoch(("ann", at("10:00"), 2), watermark=at("08:00"))
     ((ann,), count) = open_windows(run.warehouse, run.head(), 0, to_millis(at("12:00")))
     assert (count, ann.next_event_time_timer) == (1, to_millis(at("10:00")))
-    assert ann.reason.startswith("its function gets the next element when the watermark reaches 2024-03-01T10:00:00Z; ")
+    assert str(ann.reason).startswith(
+        "its function gets the next element when the watermark reaches 2024-03-01T10:00:00Z;"
+    )
 
 
 def test_snapshot_show_tells_how_many_wait(run: ByHand, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ PARTS = {"sliced": {"slice"}, "whole": {"window"}}
 def waiting(hand: ByHand) -> list[tuple[Any, ...]]:
     shown, count = open_windows(hand.warehouse, hand.head(), 0, 0)
     assert count == len(shown)
-    return sorted((str(each.key), each.start, each.next_event_time_timer, each.reason) for each in shown)
+    return sorted((str(each.key), each.start, each.next_event_time_timer, str(each.reason)) for each in shown)
 
 
 def published(hand: ByHand) -> list[tuple[Any, ...]]:

@@ -146,7 +146,7 @@ def test_why_does_not_offer_to_reopen_late_rows_that_can_not_be(project: Project
     project.rewrite(f"session_pipeline(compute={windows})")
     project.says(
         0,
-        "1; they can't be reopened (`tidegate late reopen sessions` gives the reason)",
+        "1; they can't be reopened",
         "why",
         "sessions",
         "--key",
@@ -204,7 +204,8 @@ def test_why_in_a_backfill_gives_the_whole_command_once(
     _, text = project.tidegate("why", "sessions")
     given = f"`tidegate backfill sessions {command}`"
     assert text.count("tidegate backfill") == text.count(given) == 1, text
-    assert all(given in window["reason"] for window in project.data("why", "sessions")["windows"])
+    reasons = [window["reason"]["because"] for window in project.data("why", "sessions")["windows"]]
+    assert {f"`{reason['remedy']['command']}`" for reason in reasons} == {given}
 
 
 def test_why_of_a_key_that_never_came_says_so(project: Project) -> None:
