@@ -6,6 +6,7 @@ Java's error comes after a line that only names an object by its number.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import traceback
@@ -52,21 +53,10 @@ _REMEDIES = (
         ),
     ),
     (
-        re.compile(r"File too large|os error 27|Errno 27"),
-        "A file would exceed the size limit of this user's processes: raise the limit (`ulimit -f`)",
-    ),
-    (
         re.compile(r"Read-only file system|Permission denied|os error (?:13|30)|Errno (?:13|30)"),
         (
             "This user has no permission there: grant it, or set `warehouse` or `work` in tidegate.toml to another "
             "folder"
-        ),
-    ),
-    (
-        re.compile(r"No FileSystem for scheme|UnsupportedFileSystemException"),
-        (
-            "Spark has no connector for this object store, and only Spark can read these rows. Copy the source to where "
-            "Spark can read it"
         ),
     ),
     (
@@ -78,36 +68,15 @@ _REMEDIES = (
         ),
     ),
     (
-        re.compile(r"NoSuchBucket"),
-        "There is no such bucket: create it, or correct the URI, or `aws_endpoint_url` under [storage_options]",
-    ),
-    (
-        re.compile(r"ExpiredToken|TokenRefreshRequired|token included in the request is expired|InvalidToken"),
-        (
-            "The session token of the object store has expired, or belongs to another key: get new credentials, and "
-            "run again"
+        re.compile(
+            r"AccessDenied|status code: 40[13]|40[13] (?:Forbidden|Unauthorized)|necessary privileges|AccountProblem"
+            r"|(?:Expired|Invalid)Token|token included in the request is expired|InvalidAccessKeyId"
+            r"|SignatureDoesNotMatch"
         ),
-    ),
-    (
-        re.compile(r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidClientTokenId|401 Unauthorized"),
         (
-            "The store does not know the key, or the secret belongs to another key. The first that are "
-            "found count: those of [storage_options], of AWS_ACCESS_KEY_ID, of AWS_PROFILE, of the platform"
-        ),
-    ),
-    (
-        re.compile(r"RequestTimeTooSkewed"),
-        "The clock of this machine is wrong by more than the store allows: set it",
-    ),
-    (
-        re.compile(r"PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|configured region"),
-        "Set `aws_region` under [storage_options], or AWS_REGION, to the region of the bucket",
-    ),
-    (
-        re.compile(r"AccessDenied|status code: 403|403 Forbidden|necessary privileges|AccountProblem"),
-        (
-            "The credentials don't allow this. A run needs s3:ListBucket on the buckets, s3:GetObject on the source, "
-            "and s3:GetObject, s3:PutObject and s3:DeleteObject on the warehouse"
+            "The store denied access: the credentials are wrong or have expired, or they don't allow this. A run needs "
+            "s3:ListBucket on the buckets, s3:GetObject on the source, and s3:GetObject, s3:PutObject and "
+            "s3:DeleteObject on the warehouse"
         ),
     ),
     (
@@ -117,18 +86,18 @@ _REMEDIES = (
             "AWS_ENDPOINT_URL) and proxies"
         ),
     ),
-    (
-        re.compile(r"Spark context stopped while waiting for backend|methods on a stopped SparkContext"),
-        (
-            "If Spark has executors, they ended before they could work: their logs say why. On Kubernetes, keep their "
-            'pods for inspection with "spark.kubernetes.executor.deleteOnTermination" = false under [spark]'
-        ),
-    ),
-    (
-        re.compile(r"Too many open files|os error 24|Errno 24"),
-        "Too many files are open: raise the limit of the user's processes (`ulimit -n`)",
-    ),
 )
+"""What the system lacks, and what to do about it. The text of any other error has to speak for itself."""
+
+_OF_SYSTEM = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
+
+
+def may_be_intact(error: BaseException) -> bool:
+    """Return True if the system kept a file from being read, so that the file itself may be undamaged.
+
+    Failures of an object store are `StoreFailed`, which no reader of files takes for damage.
+    """
+    return isinstance(error, OSError) and error.errno in _OF_SYSTEM
 
 
 def in_words(error: BaseException) -> str:

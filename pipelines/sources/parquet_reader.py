@@ -15,7 +15,7 @@ from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, key_type
 from tidegate.pipelines.definition.far_times import holds_times, parts_of
 from tidegate.pipelines.errors import Refused, SourceFileMissing
-from tidegate.pipelines.failures import in_words, remedy_for
+from tidegate.pipelines.failures import in_words, may_be_intact
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.old_calendar import FIRST_SAME_TIME, OldCalendar
 from tidegate.pipelines.sources.rules import Bools, Int64s
@@ -308,7 +308,7 @@ def open_parquet(
     except FileNotFoundError as error:
         raise SourceFileMissing(f"{file} is missing: {remedies.gone}") from error
     except (OSError, pa.ArrowException) as error:
-        if remedy_for(error) is not None:
+        if may_be_intact(error):
             # A permission may be missing, for example; the file itself may be intact.
             raise
         raise Refused(f"{file} can't be read: {in_words(error)}. {remedies.unreadable}") from error

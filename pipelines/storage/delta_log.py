@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs
 
-from tidegate.pipelines.failures import in_words, remedy_for
+from tidegate.pipelines.failures import in_words, may_be_intact
 
 FOLDER = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
@@ -246,7 +246,7 @@ class DeltaLog:
             except FileNotFoundError as error:
                 raise FileNotFoundError(f"{name} is missing from its log") from error
             except (ValueError, pa.ArrowException, OSError) as error:
-                if remedy_for(error) is not None:
+                if may_be_intact(error):
                     raise
                 raise ValueError(f"{name} in its log is damaged ({in_words(error)})") from error
         if LAST_CHECKPOINT in names and newest < 0:

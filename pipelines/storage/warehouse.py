@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
 
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.failures import in_words, is_of_store, remedy_for
+from tidegate.pipelines.failures import in_words, is_of_store, may_be_intact
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.delta_log import (
     FOLDER,
@@ -496,7 +496,7 @@ def unreadable(path: str, error: Exception) -> Refused:
     Raises:
         OSError: the given error, if the file itself may be intact, for example because a permission is missing.
     """
-    if remedy_for(error) is not None:
+    if may_be_intact(error):
         raise error
     *_, pipeline, table = path.rstrip("/").split("/")
     if pipeline == "savepoints":
