@@ -89,7 +89,7 @@ def test_a_backfill_that_runs_again_joins_the_rows_as_they_are_now(tmp_path: Pat
     lake.backfill(LOCAL, pipeline, DAY0, end, "12h")
     DeltaTable(lake.path("payments")).update(predicate="value < 5", updates={"value": "value + 100"})
     DeltaTable(lake.path("payments")).delete("user = 'cem'")
-    with pytest.raises(Refused, match=r"run all intervals of a backfill again, from the first one, with .*--again"):
+    with pytest.raises(Refused, match="Run everything again from the first interval"):
         lake.backfill(LOCAL, pipeline, end, end + 12 * HOUR)
     with pytest.raises(IllegalArgument, match="has a join"):
         replace(pipeline, right=Input(source=replace(payments, changes="correct")))

@@ -648,7 +648,7 @@ def test_late_rows_from_before_the_first_interval_are_not_reopened_from_files_th
     lake.append(("ann", at("08:40"), 4), ("ann", at("10:50"), 4))
     lake.stream(LOCAL, pipeline)
     compacted(DeltaTable(lake.path("events")))
-    with pytest.raises(Refused, match=r"before 2024-03-01T10:00:00Z.*reopen hours --start 2024-03-01T10:00:00Z"):
+    with pytest.raises(Refused, match=r"before 2024-03-01T10:00:00Z.*Reopen those from 2024-03-01T10:00:00Z on"):
         lake.reopen(LOCAL, pipeline)
     assert broken_in(lake.tables(pipeline), pipeline) == set()
     lake.reopen(LOCAL, pipeline, Selection(None, to_millis(at("10:00")), to_millis(at("13:00"))))

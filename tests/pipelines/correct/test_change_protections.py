@@ -102,7 +102,7 @@ def test_forget_refuses_unread_versions_that_could_bring_the_key_back_with_a_way
     events.update_incremental()
     events.update({"value": "40"}, predicate="user = 'bob'")
     events.delete("user = 'bob'")
-    with pytest.raises(Refused, match=r"not read versions 2 to 5 of source events yet.*stream hours --available-now"):
+    with pytest.raises(Refused, match=r"not read versions 2 to 5 of source events yet.*project.stream\(\"hours\"\)"):
         check_read_before_forgetting(tables, HOURS)
     lake.stream(LOCAL, HOURS)
     events.delete("user = 'cem'")

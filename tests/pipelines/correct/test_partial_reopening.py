@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,9 +10,12 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.lake import LOCAL, Lake, at, hourly_pipeline, session_pipeline
+from tests.remedies import remedy_of
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.errors import NotReopenable, NoWindow, SourceFileMissing
+from tidegate.pipelines.remedy import Act
 from tidegate.windowing import Count, SlidingEventTimeWindows, Sum, Windows
+from tidegate.windowing.time import from_millis
 
 HOUR = timedelta(hours=1)
 HOURS = ("02", "03", "05", "06")
@@ -141,9 +143,9 @@ def test_the_start_that_the_message_names_reopens_the_others(lake: Lake) -> None
     project = lake.project(pipeline)
     with pytest.raises(NotReopenable) as refused:
         project.late.reopen("hours", strict=True)
-    named = re.search(r"--start (\S+)`", str(refused.value))
-    assert named is not None
-    assert project.late.reopen("hours", start=named[1], strict=True).rows == 2
+    start = remedy_of(refused, Act.REOPEN_FROM).start
+    assert start is not None
+    assert project.late.reopen("hours", start=from_millis(start), strict=True).rows == 2
 
 
 @pytest.mark.parametrize("strict", [True, False])

@@ -104,9 +104,9 @@ def test_a_damaged_log_is_refused_until_the_table_is_moved_away(
     entry = max(Path(by_hand.tables.path(quality.NAME), "_delta_log").glob("*.json"))
     entry.write_bytes(entry.read_bytes()[:40])
     for read in (quality.read, quality.newest, lambda tables: quality.newest_passed(tables, [1, 2])):
-        with pytest.raises(Refused, match=r"quality can't be opened.*Move the folder of the table away"):
+        with pytest.raises(Refused, match=r"quality can't be opened.*Move the folder of table quality away"):
             read(by_hand.tables)
-    with pytest.raises(Refused, match="Move the folder of the table away"):
+    with pytest.raises(Refused, match="Move the folder of table quality away"):
         check(by_hand, 3)
     Path(by_hand.tables.path(quality.NAME)).rename(by_hand.folder / "away")
     check(by_hand, 3)
