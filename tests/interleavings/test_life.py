@@ -31,7 +31,8 @@ from tidegate.pipelines.ledger.snapshots.savepoint import (
 )
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
-from tidegate.pipelines.run.limits import EpochLimits
+from tidegate.pipelines.remedy import Act
+from tidegate.pipelines.run.next_commits import EpochLimits
 from tidegate.pipelines.run.stream import Stream
 
 pytestmark = pytest.mark.recovery
@@ -127,7 +128,7 @@ class Life:
                 restore(tables, find_snapshot(tables, self.draw.choice(targets)), self.lake.clock())
         except Refused as refused:
             # A clean-up removed rows of an abandoned lineage, and the user does not want to continue without them.
-            if "--restart" not in str(refused):
+            if all(remedy.act is not Act.RESTART for remedy in refused.remedies):
                 raise
             self.did["refused"] += 1
 

@@ -69,7 +69,7 @@ def test_another_event_time_is_refused_with_both_values_and_ways_that_work(
     write(lake, schema)
     if changes == "correct":
         DeltaTable(lake.path("events")).delete("value = 4")
-    with pytest.raises(Refused, match=rf"{told}.*undo the change, .*tidegate restore hours --restart"):
+    with pytest.raises(Refused, match=rf"{told}.*undo the change.*Compute everything again from the source"):
         lake.stream(LOCAL, newer)
     project = lake.project(newer)
     found = project.verify("hours", sample="all")

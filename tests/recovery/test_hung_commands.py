@@ -179,7 +179,7 @@ def test_why_does_not_blame_a_partition_that_came_back_and_is_not_waited_for_yet
     commits_come_hourly(lake, "events")
     stream(lake, pipeline, clock=at("09:10"))
     waiting, _ = open_windows(lake.tables(pipeline).warehouse, lake.snapshot(pipeline), 0, lake.clock())
-    assert all("source partition 'bob' was idle and has to catch up first" in window.reason for window in waiting)
+    assert all("source partition 'bob' was idle and has to catch up first" in str(window.reason) for window in waiting)
 
 
 @pytest.mark.first(1)

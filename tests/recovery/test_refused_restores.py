@@ -112,7 +112,7 @@ def test_a_savepoint_of_an_abandoned_lineage_whose_results_are_no_longer_retaine
     hours(by_hand, 11)
     keep(by_hand, 1)
     version = by_hand.head().version
-    with pytest.raises(Refused, match=r"abandoned at epoch 1, and the rows that its epoch 2 .*sessions --restart"):
+    with pytest.raises(Refused, match=r"abandoned at epoch 1, and the rows that its epoch 2 .*restart=True"):
         back_to(by_hand, "savepoint:before-release")
     assert by_hand.head().version == version
 
@@ -125,7 +125,7 @@ def test_every_listed_snapshot_says_if_it_can_be_restored(by_hand: ByHand) -> No
     whole = restorable(by_hand.tables, list_snapshots(by_hand.tables))
     assert whole == {8: True, 7: False, 6: False}
     for target in ("6", "7"):
-        with pytest.raises(Refused, match="restore sessions --restart") as refused:
+        with pytest.raises(Refused, match="Compute everything again") as refused:
             back_to(by_hand, target)
         assert "restore sessions 1`" not in str(refused.value)
 

@@ -25,7 +25,7 @@ from tidegate.pipelines.storage.delta_log import FOLDER, entry_name
 
 pytestmark = pytest.mark.recovery
 
-REFUSED = r"changed rows of table .* did not make its version .* \(RESTORE by .*restore sessions --restart`"
+REFUSED = r"changed rows of table .* did not make its version .* \(RESTORE by .*restart=True"
 
 
 def set_back(by_hand: ByHand, table: str, versions: int = 2) -> None:

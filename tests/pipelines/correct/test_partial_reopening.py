@@ -57,7 +57,7 @@ def test_rows_whose_files_are_missing_stay_late_and_the_others_are_reopened(lake
         ("source_file_missing", 2 if "hours" in pipeline.name else 1),
         *([] if "hours" in pipeline.name else [("source_file_missing", 1)]),
     ]
-    assert done.left[0]["window_start"].startswith("1970-01-01 00:00:0")
+    assert done.left[0]["window_start"].startswith("1970-01-01T00:00:0")
     assert all("is missing" in each["reason"] for each in done.left)
     assert "can't be reopened; they stay in table late" in str(done)
     again = project.late.reopen(pipeline.name)
@@ -108,7 +108,7 @@ def test_a_selection_is_divided_where_the_missing_files_are(lake: Lake) -> None:
     lose(lake, 6, 15)
     done = lake.project(pipeline).late.reopen("hours")
     assert done.rows == 18
-    assert [each["window_start"] for each in done.left] == [f"2024-03-01 {hour}:00:00" for hour in ("05", "14")]
+    assert [each["window_start"] for each in done.left] == [f"2024-03-01T{hour}:00:00Z" for hour in ("05", "14")]
     assert reopenings(lake, pipeline) == 3, "one before, one between and one after them"
 
 
