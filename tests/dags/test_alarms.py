@@ -96,11 +96,11 @@ def test_each_failed_task_is_one_message_with_owner_pipeline_task_reason_and_wha
         given = {"ti": instance("watermark", "watch", run), "exception": RuntimeError("the watermark lies behind")}
         Alarm(str(config), OWNERS)(given)
     (text, other) = SENT
-    why = f"`tidegate why sessions --config {config}`"
+    why = f"See what windows are waiting for: `tidegate why sessions --config {config}`"
     assert text.splitlines() == [
         "sessions: task watermark of sessions__watch failed (for hours-team)",
         "the watermark lies behind",
-        f"Check that the stream is running and that the source gets rows: {why} says what windows are waiting for.",
+        f"Check that the stream is running and that the source gets rows. {why}",
         "/dags/sessions__watch/runs/1",
     ]
     assert other.endswith("/runs/2")
@@ -124,18 +124,18 @@ def test_a_notifier_that_fails_is_named_and_the_others_are_called_all_the_same(t
         ("windows", 1, "Read the log"),
         ("windows", 2, "Correct the Param"),
         ("windows", 3, "do what the reason says"),
-        ("windows", 4, "stop it (`tidegate driver stop hours`)"),
+        ("windows", 4, "Stop that driver: `tidegate driver stop hours --config t.toml`"),
         ("quality", 5, "held back until a check passes"),
         ("windows", 130, "SIGINT ended the command"),
         ("windows", 137, "SIGKILL ended the command"),
         ("windows", 255, "Read the log"),
         ("windows", None, "Read the log"),
-        ("watermark", None, "`tidegate why hours` says what windows are waiting for"),
+        ("watermark", None, "`tidegate why hours --config t.toml`"),
         ("deadline", None, "waiting for a slot"),
     ],
 )
 def test_what_to_do_follows_from_the_task_and_the_exit_code(task: str, code: int | None, told: str) -> None:
-    assert told in what_to_do(task, code, "hours")
+    assert told in what_to_do(task, code, "hours", "t.toml")
 
 
 @pytest.mark.parametrize(("entry", "owner"), [({}, "platform"), ({"owner": '"hours-team"'}, "hours-team")])
