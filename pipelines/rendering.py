@@ -17,7 +17,7 @@ from tidegate.pipelines.remedy import Act, Remedy
 Spelling: TypeAlias = Callable[[Remedy], str]
 
 
-class Call(NamedTuple):
+class HowTo(NamedTuple):
     """How an act is done.
 
     Args:
@@ -41,68 +41,70 @@ class Call(NamedTuple):
 
 _NOW = "--available-now"
 
-CALLS: Mapping[Act, Call] = {
-    Act.FIRST_BACKFILL: Call("backfill it", "backfill", needs=("start", "end")),
-    Act.STREAM: Call("run it as a stream", "stream", flag=_NOW),
-    Act.READ_ON: Call("read the source's newer versions first, then run this again", "stream", flag=_NOW),
-    Act.CATCH_UP: Call("let {pipeline} read them too", "stream", flag=_NOW),
-    Act.END_INPUT: Call("end the input of the stream", "stream", {"end_of_input": True}, flag=_NOW),
-    Act.STREAM_FROM_SCRATCH: Call(
+CALLS: Mapping[Act, HowTo] = {
+    Act.FIRST_BACKFILL: HowTo("backfill it", "backfill", needs=("start", "end")),
+    Act.STREAM: HowTo("run it as a stream", "stream", flag=_NOW),
+    Act.READ_ON: HowTo("read the source's newer versions first, then run this again", "stream", flag=_NOW),
+    Act.CATCH_UP: HowTo("let {pipeline} read them too", "stream", flag=_NOW),
+    Act.END_INPUT: HowTo("end the input of the stream", "stream", {"end_of_input": True}, flag=_NOW),
+    Act.STREAM_FROM_SCRATCH: HowTo(
         "compute it from the source's first commit", "stream", {"restore": "none"}, flag=_NOW
     ),
-    Act.BACKFILL: Call("backfill that time", "backfill", needs=("start", "end")),
-    Act.END_BACKFILL: Call("end the input of the backfill", "backfill", {"end_of_input": True}),
-    Act.RERUN_STALE: Call("run the stale intervals again", "backfill", {"and_following": True}, needs=("start", "end")),
-    Act.RERUN_FROM: Call(
+    Act.BACKFILL: HowTo("backfill that time", "backfill", needs=("start", "end")),
+    Act.END_BACKFILL: HowTo("end the input of the backfill", "backfill", {"end_of_input": True}),
+    Act.RERUN_STALE: HowTo(
+        "run the stale intervals again", "backfill", {"and_following": True}, needs=("start", "end")
+    ),
+    Act.RERUN_FROM: HowTo(
         "run that interval and all later ones again",
         "backfill",
         {"again": True, "and_following": True},
         needs=("start", "end"),
     ),
-    Act.RERUN_ALL: Call(
+    Act.RERUN_ALL: HowTo(
         "run everything again from the first interval",
         "backfill",
         {"again": True, "and_following": True},
         needs=("start", "end"),
     ),
-    Act.STOP: Call("stop that driver", "driver stop"),
-    Act.UNLOCK: Call("if no driver is running, remove the lease", "driver unlock"),
-    Act.RESTORE: Call("go back to {at}", "restore", needs=("at",)),
-    Act.RESTORE_BACKFILL: Call(
+    Act.STOP: HowTo("stop that driver", "driver stop"),
+    Act.UNLOCK: HowTo("if no driver is running, remove the lease", "driver unlock"),
+    Act.RESTORE: HowTo("go back to {at}", "restore", needs=("at",)),
+    Act.RESTORE_BACKFILL: HowTo(
         "pause or stop the stream, and go back to {at}, the backfill's newest", "restore", needs=("at",)
     ),
-    Act.RESTORE_AND_BACKFILL: Call("go back to {at}, and backfill from {start} on", "restore", needs=("at",)),
-    Act.RESTORE_TABLES: Call("restore all tables from {at}", "restore", {"tables": True}, needs=("at",)),
-    Act.RESTORE_FROM: Call("continue from pipeline {at}", "restore", needs=("from_",), at="from_"),
-    Act.RESTART: Call("compute everything again from the source", "restore", {"restart": True}),
-    Act.LIST_SNAPSHOTS: Call("restore another snapshot; this lists them", "snapshots list"),
-    Act.LIST_SAVEPOINTS: Call("restore a savepoint; this lists them", "savepoints list"),
-    Act.DELETE_SAVEPOINT: Call("delete the savepoint", "savepoints delete", needs=("at",)),
-    Act.COPY_AGAIN: Call("copy the whole folder of the savepoint again, or delete it"),
-    Act.RESET_SOURCE: Call("continue with the new table", "source reset", {"keep_results": True}),
-    Act.BUILD_WINDOWS: Call("build table windows from table results", "tables rebuild-windows"),
-    Act.REOPEN: Call("reopen the late rows", "late reopen", needs=("key",), key=True),
-    Act.REOPEN_FROM: Call("reopen those from {start} on", "late reopen", needs=("start",)),
-    Act.PRUNE_LATE: Call("remove these rows", "late prune", {"days": 0}),
-    Act.SHOW_LATE: Call("look at the late rows", "late summary"),
-    Act.FORGET: Call("erase the key", "forget", needs=("key",)),
-    Act.OPTIMIZE: Call("merge the small files", "tables optimize"),
-    Act.VACUUM: Call("remove the files that nothing needs", "tables vacuum"),
-    Act.EXPLAIN: Call("see how the pipeline runs, and why", "explain"),
-    Act.WHY: Call("see what windows are waiting for", "why", needs=("key",), key=True),
-    Act.TRACE: Call("see what happened to the key", "trace", needs=("key",)),
-    Act.TRACE_WINDOW: Call("see how a window was computed", "trace", needs=("key", "window"), at="window"),
-    Act.VERIFY: Call("compare windows with the source", "verify"),
-    Act.CHECK: Call("check the newest snapshot", "quality check"),
-    Act.CHECK_ALL: Call("check every window", "quality check", {"all": True}),
-    Act.REPORT: Call("write the run report", "report", needs=("epoch",), at="epoch"),
-    Act.LATENESS_PAGE: Call("write the lateness curve", "advise", {"page": True}),
-    Act.LINEAGE: Call("see where the data comes from", "tables lineage"),
-    Act.SET_UP: Call("get Delta's jars once, with access to Maven Central", "setup"),
-    Act.NEW_NAME: Call("backfill a pipeline with another name"),
-    Act.MOVE_AWAY: Call("move the folder of table {at} away; it is created again when it is needed"),
-    Act.KEEP_STREAM: Call("to keep the stream, pause the DAG {pipeline}__backfill"),
-    Act.RETAIN_MORE: Call(
+    Act.RESTORE_AND_BACKFILL: HowTo("go back to {at}, and backfill from {start} on", "restore", needs=("at",)),
+    Act.RESTORE_TABLES: HowTo("restore all tables from {at}", "restore", {"tables": True}, needs=("at",)),
+    Act.RESTORE_FROM: HowTo("continue from pipeline {at}", "restore", needs=("from_",), at="from_"),
+    Act.RESTART: HowTo("compute everything again from the source", "restore", {"restart": True}),
+    Act.LIST_SNAPSHOTS: HowTo("restore another snapshot; this lists them", "snapshots list"),
+    Act.LIST_SAVEPOINTS: HowTo("restore a savepoint; this lists them", "savepoints list"),
+    Act.DELETE_SAVEPOINT: HowTo("delete the savepoint", "savepoints delete", needs=("at",)),
+    Act.COPY_AGAIN: HowTo("copy the whole folder of the savepoint again, or delete it"),
+    Act.RESET_SOURCE: HowTo("continue with the new table", "source reset", {"keep_results": True}),
+    Act.BUILD_WINDOWS: HowTo("build table windows from table results", "tables rebuild-windows"),
+    Act.REOPEN: HowTo("reopen the late rows", "late reopen", needs=("key",), key=True),
+    Act.REOPEN_FROM: HowTo("reopen those from {start} on", "late reopen", needs=("start",)),
+    Act.PRUNE_LATE: HowTo("remove these rows", "late prune", {"days": 0}),
+    Act.SHOW_LATE: HowTo("look at the late rows", "late summary"),
+    Act.FORGET: HowTo("erase the key", "forget", needs=("key",)),
+    Act.OPTIMIZE: HowTo("merge the small files", "tables optimize"),
+    Act.VACUUM: HowTo("remove the files that nothing needs", "tables vacuum"),
+    Act.EXPLAIN: HowTo("see how the pipeline runs, and why", "explain"),
+    Act.WHY: HowTo("see what windows are waiting for", "why", needs=("key",), key=True),
+    Act.TRACE: HowTo("see what happened to the key", "trace", needs=("key",)),
+    Act.TRACE_WINDOW: HowTo("see how a window was computed", "trace", needs=("key", "window"), at="window"),
+    Act.VERIFY: HowTo("compare windows with the source", "verify"),
+    Act.CHECK: HowTo("check the newest snapshot", "quality check"),
+    Act.CHECK_ALL: HowTo("check every window", "quality check", {"all": True}),
+    Act.REPORT: HowTo("write the run report", "report", needs=("epoch",), at="epoch"),
+    Act.LATENESS_PAGE: HowTo("write the lateness curve", "advise", {"page": True}),
+    Act.LINEAGE: HowTo("see where the data comes from", "tables lineage"),
+    Act.SET_UP: HowTo("get Delta's jars once, with access to Maven Central", "setup"),
+    Act.NEW_NAME: HowTo("backfill a pipeline with another name"),
+    Act.MOVE_AWAY: HowTo("move the folder of table {at} away; it is created again when it is needed"),
+    Act.KEEP_STREAM: HowTo("to keep the stream, pause the DAG {pipeline}__backfill"),
+    Act.RETAIN_MORE: HowTo(
         "for the next time, retain more snapshots: `retain_snapshots` and `retain_days` in tidegate.toml"
     ),
 }
