@@ -28,7 +28,7 @@ from tidegate.pipelines.definition import epochs, late
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, plain
 from tidegate.pipelines.definition.load import load_pipeline
-from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.pipeline import has_history
 from tidegate.pipelines.definition.row_sets import sorted_by
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.epoch.event_times import EventOrder, restored_times, times_of
@@ -289,11 +289,6 @@ class Rows:
     rows: list[dict[str, Any]]
     gone: tuple[Bounds, ...]
     by_other_code: npt.NDArray[np.int64]
-
-
-def has_history(pipeline: Pipeline) -> bool:
-    """Return True if a pipeline has windows of event time."""
-    return isinstance(pipeline.compute, Windows) and pipeline.compute.assigner.is_event_time
 
 
 def read_history(

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import pyarrow.compute as pc
 
-from tidegate.pipelines.ask.history import has_history
 from tidegate.pipelines.ask.reason import Reason
 from tidegate.pipelines.ask.waiting import (
     PartitionStatus,
@@ -19,12 +18,11 @@ from tidegate.pipelines.ask.waiting import (
     partitions,
     unit_of,
 )
-from tidegate.pipelines.correct.recompute_plan import check_reopenable
 from tidegate.pipelines.definition import late, rejects, results
 from tidegate.pipelines.definition.config import Config, PipelineEntry
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.names import count_of
-from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.pipeline import Pipeline, has_history
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.manifest import Interval, Manifest
@@ -229,6 +227,9 @@ def _remedies(
 ) -> Iterator[Remedy]:
     """Yield what a user can do about the late rows of a key, and how to see what happened to it."""
     if late_rows:
+        # It loads what computes windows again, which only late rows need.
+        from tidegate.pipelines.correct.recompute_plan import check_reopenable
+
         with suppress(Refused):
             check_reopenable(pipeline, manifest)
             yield Remedy(Act.REOPEN, pipeline.name)

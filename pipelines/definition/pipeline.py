@@ -397,6 +397,11 @@ def _wrapped(compute: object) -> str:
     return next((f": {wrapper}(...) of this function" for kind, wrapper in kinds if isinstance(compute, kind)), "")
 
 
+def has_history(pipeline: Pipeline) -> bool:
+    """Return True if a pipeline has windows of event time, whose history can be read again."""
+    return isinstance(pipeline.compute, Windows) and pipeline.compute.assigner.is_event_time
+
+
 def operator_of(pipeline: Pipeline) -> OperatorChoice:
     """Return the operator that computes a pipeline, with the reason."""
     from tidegate.windowing.columnar import OperatorChoice, choose_operator

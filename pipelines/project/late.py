@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.ask.history import has_history
 from tidegate.pipelines.correct.corrections import reopen
 from tidegate.pipelines.correct.recompute_plan import Selection, check_reopenable
 from tidegate.pipelines.correct.reopen import ReopenedRows, check_windows_exist, reopen_possible
@@ -19,6 +18,7 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.counters import RETRACTED
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.names import count_of, listed
+from tidegate.pipelines.definition.pipeline import has_history
 from tidegate.pipelines.definition.row_sets import comparable, distinct
 from tidegate.pipelines.engine.choose import require_engine
 from tidegate.pipelines.errors import LeaseHeld, UsageError
