@@ -177,10 +177,10 @@ def test_a_stream_goes_on_after_each_end_but_with_an_exit_code_that_stays(form: 
 @pytest.mark.parametrize("form", FORMS)
 def test_tables_that_no_stream_maintains_are_maintained(form: str, tmp_path: Path) -> None:
     (each,) = [each for each in WORKLOADS[form] if each.labels["app.kubernetes.io/component"] == "maintenance"]
-    assert [command[1] for command in commands(each)] == ["optimize", "vacuum"]
+    assert [command[1:3] for command in commands(each)] == [["tables", "optimize"], ["tables", "vacuum"]]
     program = tmp_path / "tidegate"
     for code, ends in ((0, 0), (3, 3), (4, 0), (1, 1)):
-        program.write_text(f"#!/bin/sh\necho $1\nexit {code}\n")
+        program.write_text(f"#!/bin/sh\necho $2\nexit {code}\n")
         program.chmod(0o755)
         path = f"{tmp_path}:{os.environ['PATH']}"
         done = subprocess.run(each.container["args"], env={"PATH": path}, capture_output=True, text=True, check=False)
@@ -207,7 +207,7 @@ def test_the_probes_ask_if_the_stream_lives_and_leave_it_time_to_begin(form: str
     within = {}
     for name in ("startupProbe", "livenessProbe", "readinessProbe"):
         command = container[name]["exec"]["command"]
-        assert command[:3] == ["tidegate", "alive", container["args"][2]]
+        assert command[:4] == ["tidegate", "driver", "alive", container["args"][2]]
         within[name] = int(command[-1]) if "--within" in command else 3600
         assert container[name]["timeoutSeconds"] >= 5, "an interpreter starts"
     assert within["readinessProbe"] < within["livenessProbe"], "not ready long before it is ended"
@@ -219,7 +219,7 @@ def test_the_probes_ask_if_the_stream_lives_and_leave_it_time_to_begin(form: str
 def test_a_backfill_ends_after_its_interval_within_the_time_that_kubernetes_leaves_it(form: str) -> None:
     pod = backfill(form).pod
     command = backfill(form).container["lifecycle"]["preStop"]["exec"]["command"]
-    assert command[:3] == ["tidegate", "stop", backfill(form).container["args"][2]]
+    assert command[:4] == ["tidegate", "driver", "stop", backfill(form).container["args"][2]]
     assert int(command[-1]) < pod["terminationGracePeriodSeconds"]
     assert stream(form).pod["terminationGracePeriodSeconds"] >= 60, "it ends after its epoch, by SIGTERM"
 

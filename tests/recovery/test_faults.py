@@ -207,7 +207,7 @@ def test_a_manifest_that_rotted_stops_the_job_and_what_is_whole_goes_on(
     with pytest.raises(Refused) as stopped:
         run(LOCAL, lake)
     code, message = as_told(stopped.value, monkeypatch, capsys)
-    assert (code, "tidegate savepoint list" in message) == (REFUSED, True)
+    assert (code, "tidegate savepoints list" in message) == (REFUSED, True)
     restored = restore(tables, find_snapshot(tables, target), lake.clock())
     assert (restored.epoch, restored.timeline) == (head.manifest.epoch + 1, head.manifest.timeline + 1)
     run(LOCAL, lake)
