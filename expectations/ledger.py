@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.counters import FIRED, RETRACTED, ROWS_OUT
-from tidegate.pipelines.definition.epochs import DEPARTED
+from tidegate.pipelines.definition.epochs import DELETED
 from tidegate.pipelines.definition.window_shape import WindowShape
 from tidegate.pipelines.ledger.manifest import Line, Manifest
 from tidegate.windowing.columnar.slices import open_windows, windows_of_rows
@@ -56,7 +56,7 @@ class RowCounts:
         self._starts = {row["epoch"]: np.array([first for first, _ in self._ranges(row)]) for row in self._epochs}
         self._by_group: dict[str, bool] = {}
         self._row_counts: dict[tuple[str, int], Ints] = {}
-        self._departed = _departed_of(epochs)
+        self._deleted = _departed_of(epochs)
 
     def take(self, what: str, epochs: Ints, groups: Ints | None) -> None:
         """Count rows by their epoch, and by their key groups if these are given."""
@@ -82,10 +82,10 @@ class RowCounts:
                 row_counts = self._row_counts.get((what, row["epoch"]), np.zeros(len(ranges), np.int64))
                 has_shards = by_group and row.get("shards")
                 counters = [shard[what] for shard in row["shards"]] if has_shards else [row[what]]
-                if departed := self._departed.get((what, row["epoch"]), 0):
+                if deleted := self._deleted.get((what, row["epoch"]), 0):
                     # The counters of removed rows cover all key groups together.
                     ranges, row_counts = [self._every], row_counts.sum(keepdims=True)
-                    counters = [sum(count or 0 for count in counters) - departed]
+                    counters = [sum(count or 0 for count in counters) - deleted]
                 for (first, last), counted, rows in zip(ranges, counters, row_counts.tolist(), strict=True):
                     yield Entry(row["epoch"], what, first, last, counted or 0, rows)
 
@@ -95,12 +95,12 @@ class RowCounts:
 
 def _departed_of(epochs: pa.Table) -> dict[tuple[str, int], int]:
     """Return how many counted rows were later removed from tables late and rejects, by counter and counting epoch."""
-    departed: dict[tuple[str, int], int] = {}
-    for counts in epochs[DEPARTED].to_pylist() if DEPARTED in epochs.column_names else ():
+    deleted: dict[tuple[str, int], int] = {}
+    for counts in epochs[DELETED].to_pylist() if DELETED in epochs.column_names else ():
         for each in counts or ():
             for what in ("late", "reopened", "rejected"):
-                departed[what, each["epoch"]] = departed.get((what, each["epoch"]), 0) + each[what]
-    return departed
+                deleted[what, each["epoch"]] = deleted.get((what, each["epoch"]), 0) + each[what]
+    return deleted
 
 
 class Erased(NamedTuple):
@@ -197,7 +197,7 @@ def snapshot_entries(
         # eventually.
         return
     by_range = _by_range(epochs, ("on_time", "reopened")) if before is None else None
-    unseen, given_back = (_by_range(epochs, (name,)) for name in ("never_emitted", "taken_back"))
+    unseen, given_back = (_by_range(epochs, (name,)) for name in ("never_emitted", "deleted_in_windows"))
     for first, last, _ in ranges if by_range is not None else [(0, manifest.max_parallelism - 1, {})]:
         elements = int(contents.elements[first : last + 1].sum()) + (0 if before is None else before.final)
         if by_range is None or unseen is None or given_back is None:
@@ -227,7 +227,7 @@ def taken_in_all(epochs: pa.Table, before: Taken | None = None) -> int:
     """Count the elements that windows accepted (on time, or late and reopened) and that are still in the source."""
     on_time, reopened, given_back = (
         int(pc.sum(epochs[name]).as_py() or 0) if name in epochs.column_names else 0
-        for name in ("on_time", "reopened", "taken_back")
+        for name in ("on_time", "reopened", "deleted_in_windows")
     )
     return on_time + reopened - given_back + (0 if before is None else before.taken)
 

@@ -41,7 +41,7 @@ from tidegate.expectations.unexpected_rows import matches
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.ask.contents import checksums
 from tidegate.pipelines.definition import results
-from tidegate.pipelines.definition.epochs import DEPARTED, FINGERPRINT, SHAPE
+from tidegate.pipelines.definition.epochs import DELETED, FINGERPRINT, SHAPE
 from tidegate.pipelines.definition.far_times import as_text
 from tidegate.pipelines.definition.recorded import Shape
 from tidegate.pipelines.definition.window_shape import WindowShape, window_shape
@@ -138,7 +138,7 @@ def recomputed_by_other_code(epochs: pa.Table) -> bool:
     return False
 
 
-_NESTED = ("phases", "shards", DEPARTED, SHAPE)
+_NESTED = ("phases", "shards", DELETED, SHAPE)
 """Columns of table epochs that no suite uses."""
 
 

@@ -22,8 +22,8 @@ from deltalake.transaction import AddAction
 from tests.commit_times import date_commit, newest_entry
 from tidegate import Project
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.correct.corrections import reopen
-from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.correct.correct import reopen
+from tidegate.pipelines.correct.request import Selection
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of

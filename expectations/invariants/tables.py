@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 import pandas as pd
 
 from tidegate.expectations.commits import CHANGED, LOST, REWRITTEN, UNKNOWN, UNREADABLE
 from tidegate.expectations.invariants.rule import Rule, milliseconds
 from tidegate.pipelines.definition.counters import FATES
+from tidegate.windowing.lateness import are_late
 
 COMPUTED = "\0"
 """Prefix of the names of computed columns; no column of a table has it."""
@@ -149,8 +151,8 @@ def _passed(rows: pd.DataFrame, watermark: int, lateness: int) -> pd.Series:
     # A slice records which of its windows fires next.
     ends = rows["window_end"].where(rows["namespace"] != "slice", rows["state_window_end"])
     bounded = ends[rows["namespace"].isin(["window", "slice"]) & ends.notna()]
-    cleanup = milliseconds(bounded) - 1 + lateness
-    return (cleanup <= watermark).reindex(rows.index, fill_value=False)
+    late = are_late(milliseconds(bounded).to_numpy(np.int64) - 1, lateness, watermark)
+    return pd.Series(late, bounded.index).reindex(rows.index, fill_value=False)
 
 
 class ExpectNoStateBehindWatermark(Rule):

@@ -37,6 +37,7 @@ from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.lateness import is_late
 from tidegate.windowing.operators.window.snapshot import without_slices
 from tidegate.windowing.panes import Accumulation
 from tidegate.windowing.state.migration import migrated
@@ -410,10 +411,10 @@ def faults_of_late_rows(rows: pa.Table, epoch_rows: pa.Table) -> Iterator[Fault]
             continue
         judged = to_millis(row["watermark"])
         end = time if row["window_end"] is None else to_millis(row["window_end"]) - 1
-        is_late = end + allowed <= judged
+        was_late = is_late(end, allowed, judged)
         is_of_epoch = (first is None or row["watermark"] >= first) and (last is None or row["watermark"] <= last)
-        if not is_late or not is_of_epoch:
-            expected = "at or after its window's cleanup" if not is_late else f"a watermark of epoch {row['epoch']}"
+        if not was_late or not is_of_epoch:
+            expected = "at or after its window's cleanup" if not was_late else f"a watermark of epoch {row['epoch']}"
             yield Fault("late", row["epoch"], {}, time, expected, show_millis(judged))
 
 
@@ -425,8 +426,8 @@ def faults_of_epochs(epoch_rows: pa.Table, late_rows: pa.Table, erased: bool) ->
     rows = epoch_rows.to_pylist()
     gone: dict[int, int] = {}
     for row in rows:
-        for departed in row.get(epochs.DEPARTED) or ():
-            gone[departed["epoch"]] = gone.get(departed["epoch"], 0) + (departed["late"] or 0)
+        for deleted in row.get(epochs.DELETED) or ():
+            gone[deleted["epoch"]] = gone.get(deleted["epoch"], 0) + (deleted["late"] or 0)
     counted = dict(zip(*np.unique(late_rows["epoch"].to_numpy(), return_counts=True), strict=True)) if late_rows else {}
     for row in rows:
         parts = sum(row.get(name) or 0 for name in ("on_time", "late", "no_window", "rejected", "dropped"))

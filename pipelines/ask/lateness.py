@@ -19,9 +19,9 @@ from tidegate.pipelines.ask.row_windows import Grouped, Ordered, aligned, sessio
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.errors import Refused
 from tidegate.windowing.assigners import WindowAssigner
-from tidegate.windowing.columnar.kernel import cleanup_times
 from tidegate.windowing.columnar.order import begins
 from tidegate.windowing.compute import WindowJoin, Windows
+from tidegate.windowing.lateness import cleanup_times
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.watermarks import WatermarkStrategy
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.pipelines.sources.commits import FilePart
+from tidegate.windowing.lateness import is_late
 from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, saturating_add
 
 Bounds = tuple[Millis, Millis]
@@ -179,7 +180,7 @@ class Life:
 
     def _is_final(self, window: Bounds) -> bool:
         assert self._watermark is not None
-        return saturating_add(window[1] - 1, self._allowed) <= self._watermark
+        return is_late(window[1] - 1, self._allowed, self._watermark)
 
     def _take(self, step: int, number: int, row: Mapping[str, Any], touched: dict[Bounds, None]) -> None:
         assert self._watermark is not None
@@ -199,7 +200,7 @@ class Life:
             self._missed.setdefault(window, []).append(number)
         first = windows[0] if windows else (None, None)
         what = "in" if accepted else "no window"
-        if not accepted and (windows or row[TIME] + self._allowed <= watermark):
+        if not accepted and (windows or is_late(row[TIME], self._allowed, watermark)):
             what = "late"
             self._late.append(number)
         self.events.append(Event(what, step, watermark, first[0], first[1], (number,)))

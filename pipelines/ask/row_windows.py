@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from tidegate.pipelines.ask.arrivals import Arrived, Int64s, Watermarks
 from tidegate.windowing.assigners import WindowAssigner
-from tidegate.windowing.columnar.kernel import cleanup_times
 from tidegate.windowing.columnar.order import begins, numbers_of, running_max, sort_groups, sort_order
+from tidegate.windowing.lateness import are_late, is_late
 from tidegate.windowing.time import Millis
 
 Bools = npt.NDArray[np.bool_]
@@ -44,7 +44,7 @@ class Grouped:
         """Return a flag for each row (whether it is late), and the number of windows that are wrong at first."""
         if lateness is None:
             return np.zeros(len(self.commits), np.bool_), 0
-        late = cleanup_times(self.lasts, lateness) <= times.before[self.commits]
+        late = are_late(self.lasts, lateness, times.before[self.commits])
         if self.clusters is not None:
             return self.clusters.late(late, lateness, times)
         return late, int(np.count_nonzero(times.before[self.last] >= self.ends - 1))
@@ -144,7 +144,7 @@ class Clusters:
             fired = fired or any(last - 1 <= watermark for _, last in sessions)
             sessions = [session for session in sessions if session[1] - 1 + lateness > watermark]
             met = [session for session in sessions if session[0] <= end and start <= session[1]]
-            if not met and end - 1 + lateness <= watermark:
+            if not met and is_late(end - 1, lateness, watermark):
                 late[row] = fired = True
                 continue
             cover = min([start, *(first for first, _ in met)]), max([end, *(last for _, last in met)])

@@ -27,7 +27,8 @@ from tidegate.pipelines.storage.artifacts import page_name
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.aggregates.vectorised import Bools
-from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add, show_millis, to_millis
+from tidegate.windowing.lateness import cleanup_time
+from tidegate.windowing.time import MIN_TIMESTAMP, Millis, show_millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 _ARRIVING = ("in", "late", "no window")
@@ -346,7 +347,7 @@ def _happened(history: History, event: Event) -> Happened:
     step, lateness = history.steps[event.step], history.windows.lateness
     timers: tuple[Millis, ...] = ()
     if event.end is not None and event.what in ("opened", "merged"):
-        ends = event.end - 1, saturating_add(event.end - 1, lateness)
+        ends = event.end - 1, cleanup_time(event.end - 1, lateness)
         timers = tuple(sorted({time for time in ends if time > event.watermark}))
     return Happened(
         event.what,
@@ -369,7 +370,7 @@ def _reason(event: Event, kind: str, lateness: Millis, timers: tuple[Millis, ...
     if kind == BASE:
         return "read before the history begins" if event.what in _ARRIVING else "up to where the history begins"
     if event.what == "late" and event.end is not None:
-        return f"the watermark {watermark} had passed {show_millis(saturating_add(event.end - 1, lateness))}"
+        return f"the watermark {watermark} had passed {show_millis(cleanup_time(event.end - 1, lateness))}"
     if event.what == "late":
         return "no window accepts it, and the watermark had passed its time"
     if event.what == "no window":

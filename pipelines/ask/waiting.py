@@ -17,13 +17,13 @@ from tidegate.pipelines.ledger.tables.keys import rows_of_key
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.columnar.slices import as_windows
+from tidegate.windowing.lateness import cleanup_time
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.state.rows import BUCKET, HELD, KEY, SLICE, WINDOW
 from tidegate.windowing.time import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
     Millis,
-    saturating_add,
     to_millis,
 )
 
@@ -188,7 +188,7 @@ def _waiting(
     missing = None if due is None else max(0, due - through)
     fired = int(row["pane"])
     passed = not manifest.ends_by_clock and end is not None and end - 1 <= through
-    left = None if end is None or not passed else max(0, saturating_add(end - 1, lateness) - manifest.watermark)
+    left = None if end is None or not passed else max(0, cleanup_time(end - 1, lateness) - manifest.watermark)
     is_due, is_late = missing == 0, passed and fired > 0
     reason = (None if timers.event is None else _until(row, timers, manifest, blocked, is_due, is_late)) or _by_clock(
         row, timers, manifest, is_due

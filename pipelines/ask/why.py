@@ -228,7 +228,7 @@ def _remedies(
     """Yield what a user can do about the late rows of a key, and how to see what happened to it."""
     if late_rows:
         # It loads what computes windows again, which only late rows need.
-        from tidegate.pipelines.correct.recompute_plan import check_reopenable
+        from tidegate.pipelines.correct.request import check_reopenable
 
         with suppress(Refused):
             check_reopenable(pipeline, manifest)

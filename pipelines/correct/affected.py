@@ -15,18 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.pipelines.correct.changed_rows import ChangedRows
-from tidegate.pipelines.correct.panes import (
-    NearPanes,
-    are_among,
-    emitted_spans,
-    light_panes,
-    of_keys,
-    open_rows,
-    open_spans,
-    to_retract,
-    whole_panes,
-)
-from tidegate.pipelines.correct.recompute_plan import (
+from tidegate.pipelines.correct.request import (
     Asked,
     RecomputePlan,
     Selection,
@@ -34,15 +23,24 @@ from tidegate.pipelines.correct.recompute_plan import (
     check_reopenable,
     windows_of,
 )
-from tidegate.pipelines.correct.recompute_rows import SourceRows
+from tidegate.pipelines.correct.source_rows import SourceRows
 from tidegate.pipelines.correct.spans import (
     END,
     START,
+    NearPanes,
     affected_sessions,
+    are_among,
     check_shape,
+    emitted_spans,
     have_window,
     islands,
+    light_panes,
+    of_keys,
+    open_rows,
+    open_spans,
     spans_of,
+    to_retract,
+    whole_panes,
     windows_at,
 )
 from tidegate.pipelines.definition import late
@@ -66,7 +64,7 @@ from tidegate.pipelines.ledger.tables.keys import (
     key_groups,
     key_of_texts,
 )
-from tidegate.pipelines.ledger.tables.late_rows import Departing, is_chosen
+from tidegate.pipelines.ledger.tables.late_rows import Deletions, is_chosen
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.aggregates.vectorised import Int64s
@@ -120,8 +118,8 @@ def plan_recompute(
         started_at=now,
     )
     late_rows = read_table(tables.warehouse, tables.newest(late.NAME), where=_WAITING)
-    if isinstance(asked, ChangedRows) and (departed := asked.departed.get(late.NAME)) is not None:
-        late_rows = late_rows.filter(pa.array(Departing(late.NAME, departed).stay(late_rows)))
+    if isinstance(asked, ChangedRows) and (deleted := asked.deleted_by_table.get(late.NAME)) is not None:
+        late_rows = late_rows.filter(pa.array(Deletions(late.NAME, deleted).stay(late_rows)))
     times = late.event_times(late_rows)
     return _Planner(epoch, head, asked, rows, rows.keyed(late_rows), times, margin).plan()
 
@@ -196,7 +194,7 @@ class _Planner:
         changed = kinds.empty_table()
         may_begin = (1, 0)
         if isinstance(asked, ChangedRows):
-            sides = (asked.gone, asked.came)
+            sides = (asked.deleted, asked.added)
             changed = pa.concat_tables([_session_spans(side, self.epoch.bound, windows) for side in sides])
             # The rows of a key touch only sessions of that key.
             groups = key_groups(changed, names, self.epoch.bound.pipeline.max_parallelism).unique()
@@ -233,7 +231,7 @@ class _Planner:
         reopening = self._reopening()
         meant = is_chosen(self.late_rows, names, reopening)
         if isinstance(asked, ChangedRows):
-            sides = [_keyed(side, key) for side in (asked.gone, asked.came)]
+            sides = [_keyed(side, key) for side in (asked.deleted, asked.added)]
             wanted = pa.concat_tables([windows_at(windows, key, side, _times(side)) for side in sides])
         else:
             wanted = windows_at(windows, key, self.late_rows.filter(meant), self.times[meant.to_numpy()])
@@ -311,14 +309,14 @@ class _Planner:
 
     def _counted(self, windows: Windows, changed: ChangedRows) -> dict[str, tuple[int, ...]]:
         """Return, by shard, how many changed rows were added to windows, removed from them, or belong to none."""
-        gone, came = (_keyed(side, self.key) for side in (changed.gone, changed.came))
-        before = came.slice(0, 0) if changed.before is None else _keyed(changed.before, self.key)
-        has_window, had_window = (pa.array(have_window(windows, _times(side))) for side in (came, gone))
-        without = pa.concat_tables([came.filter(pc.invert(has_window)), before])
+        deleted, added = (_keyed(side, self.key) for side in (changed.deleted, changed.added))
+        before = added.slice(0, 0) if changed.before is None else _keyed(changed.before, self.key)
+        has_window, had_window = (pa.array(have_window(windows, _times(side))) for side in (added, deleted))
+        without = pa.concat_tables([added.filter(pc.invert(has_window)), before])
         return {
-            "on_time": self._by_shard(came.filter(has_window)),
+            "on_time": self._by_shard(added.filter(has_window)),
             "no_window": self._by_shard(without),
-            "taken_back": self._by_shard(gone.filter(had_window)),
+            "deleted_in_windows": self._by_shard(deleted.filter(had_window)),
         }
 
     def _by_shard(self, rows: pa.Table) -> tuple[int, ...]:

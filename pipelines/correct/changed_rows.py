@@ -73,17 +73,17 @@ class DeletedRows:
     Args:
         usable: usable rows that windows may contain.
         late: usable rows that are in no window, because they were late and were not reopened.
-        departed: the deleted rows of tables late and rejects, by table, with all columns of the table.
+        deleted_by_table: the deleted rows of tables late and rejects, by table, with all columns of the table.
     """
 
     usable: pa.Table
     late: pa.Table
-    departed: Mapping[str, pa.Table]
+    deleted_by_table: Mapping[str, pa.Table]
 
     @classmethod
-    def of_no_tables(cls, gone: pa.Table) -> DeletedRows:
+    def of_no_tables(cls, deleted: pa.Table) -> DeletedRows:
         """Return deleted rows, none of which is in table late or rejects."""
-        usable = gone.filter(pc.equal(gone[STATUS], USABLE))
+        usable = deleted.filter(pc.equal(deleted[STATUS], USABLE))
         return cls(usable, usable.slice(0, 0), {})
 
 
@@ -103,46 +103,46 @@ class HeldRows:
         """True if other code ran in the lineage: it may have counted rows that the current code leaves out."""
         return by_other_code(self.bound, self.tables, self.manifest) is not None
 
-    def separated(self, gone: pa.Table, in_columns: InColumns, names: Sequence[str]) -> DeletedRows:
+    def separated(self, deleted: pa.Table, in_columns: InColumns, names: Sequence[str]) -> DeletedRows:
         """Separate deleted rows by the table that contains them.
 
         A row that the current code rejects, and that table rejects lacks, was counted by other code. Among equal rows,
         those that are in no window are taken first: rejected ones, then late ones. The pipeline can't distinguish them.
         The times of the rows were not compared with the commit time, so none counts as ahead of it.
         """
-        if not len(gone):
-            return DeletedRows.of_no_tables(gone)
+        if not len(deleted):
+            return DeletedRows.of_no_tables(deleted)
         rejected = self._read(rejects.NAME)
         statuses = [rejects.REASONS.index(reason) for reason in rejected["reason"].to_pylist()]
         # The rules of other code, or another commit time, may have rejected a row that is usable now.
         names = [name for name in names if name != STATUS]
-        is_left, stays = surplus(gone, in_columns(self._inputs(rejects.NAME, rejected), statuses), names)
+        is_left, stays = surplus(deleted, in_columns(self._inputs(rejects.NAME, rejected), statuses), names)
         rejected = rejected.filter(pa.array(~stays))
-        gone = gone.filter(pa.array(is_left))
-        is_usable = pc.equal(gone[STATUS], USABLE)
+        deleted = deleted.filter(pa.array(is_left))
+        is_usable = pc.equal(deleted[STATUS], USABLE)
         if not pc.all(is_usable).as_py() and self.is_by_other_code:
-            is_usable = pc.or_(is_usable, pc.is_in(gone[STATUS], pa.array(_OF_CODE, pa.int8())))
-        gone = gone.filter(is_usable)
-        gone = gone.set_column(
-            gone.schema.get_field_index(STATUS), STATUS, pa.repeat(pa.scalar(USABLE, pa.int8()), len(gone))
+            is_usable = pc.or_(is_usable, pc.is_in(deleted[STATUS], pa.array(_OF_CODE, pa.int8())))
+        deleted = deleted.filter(is_usable)
+        deleted = deleted.set_column(
+            deleted.schema.get_field_index(STATUS), STATUS, pa.repeat(pa.scalar(USABLE, pa.int8()), len(deleted))
         )
-        late_rows = self._late_near(gone)
+        late_rows = self._late_near(deleted)
         is_open = late.is_open(late_rows)
         waiting, reopened = late_rows.filter(is_open), late_rows.filter(pc.invert(is_open))
-        is_of_window, still_waits = surplus(gone, self._in_columns(waiting, in_columns), names)
-        usable, was_late = gone.filter(pa.array(is_of_window)), gone.filter(pa.array(~is_of_window))
+        is_of_window, still_waits = surplus(deleted, self._in_columns(waiting, in_columns), names)
+        usable, was_late = deleted.filter(pa.array(is_of_window)), deleted.filter(pa.array(~is_of_window))
         _, still_reopened = surplus(usable, self._in_columns(reopened, in_columns), names)
         left = [waiting.filter(pa.array(~still_waits)), reopened.filter(pa.array(~still_reopened))]
-        departed = {late.NAME: pa.concat_tables(left), rejects.NAME: rejected}
-        return DeletedRows(usable, was_late, {table: rows for table, rows in departed.items() if len(rows)})
+        deleted_by_table = {late.NAME: pa.concat_tables(left), rejects.NAME: rejected}
+        return DeletedRows(usable, was_late, {table: rows for table, rows in deleted_by_table.items() if len(rows)})
 
-    def _late_near(self, gone: pa.Table) -> pa.Table:
+    def _late_near(self, deleted: pa.Table) -> pa.Table:
         """Return the late rows whose windows may contain deleted rows. Row groups without such windows are not read."""
-        bounds = pc.min_max(gone[TIME])
+        bounds = pc.min_max(deleted[TIME])
         first, last = (pa.scalar((bounds[name].as_py() or 0) * 1000, TIMESTAMP) for name in ("min", "max"))
         start, end = pc.field("window_start"), pc.field("window_end")
         rows = self._read(late.NAME, start.is_null() | ((start <= last) & (end >= first)))
-        return rows if len(gone) else rows.slice(0, 0)
+        return rows if len(deleted) else rows.slice(0, 0)
 
     def _read(self, table: str, where: pc.Expression | None = None) -> pa.Table:
         ours = of_line(self.manifest.line)
@@ -162,22 +162,22 @@ class ChangedRows:
     """Rows that were deleted from the source, and rows that were added to it.
 
     Args:
-        gone: usable rows that were deleted and that windows may contain: event time, key and used columns, named as in
-            events.
-        came: usable rows that were added.
+        deleted: usable rows that were deleted and that windows may contain: event time, key and used columns, named as
+            in events.
+        added: usable rows that were added.
         files: the files that were compared.
         rejected: added rows that can't be used: number of the part, position in its file, and number of the reason.
         deleted_unusable: number of deleted rows that had been rejected or dropped.
         deleted_late: usable rows that were deleted, and that are in no window because they were late.
-        departed: the deleted rows of tables late and rejects, by table, with all columns of the table.
+        deleted_by_table: the deleted rows of tables late and rejects, by table, with all columns of the table.
         dropped: number of added rows for which `where` is not true.
         largest: largest event time of added rows that move the watermark, by source partition.
         before: usable added rows with times before those that the pipeline reads; no window accepts them.
         by_feed: True if some of the rows come from a change feed.
     """
 
-    gone: pa.Table
-    came: pa.Table
+    deleted: pa.Table
+    added: pa.Table
     files: FileSlice
     rejected: pa.Table
     deleted_unusable: int = 0
@@ -186,23 +186,23 @@ class ChangedRows:
     before: pa.Table | None = None
     by_feed: bool = False
     deleted_late: pa.Table | None = None
-    departed: Mapping[str, pa.Table] = field(default_factory=dict)
+    deleted_by_table: Mapping[str, pa.Table] = field(default_factory=dict)
 
     def since(self, start: Millis) -> ChangedRows:
         """Return the same rows, with those before a time (the start of the first interval) marked as in no window."""
-        gone, came = (pc.greater_equal(side[TIME], start) for side in (self.gone, self.came))
+        since_deleted, since_added = (pc.greater_equal(side[TIME], start) for side in (self.deleted, self.added))
         return replace(
             self,
-            gone=self.gone.filter(gone),
-            came=self.came.filter(came),
-            deleted_unusable=self.deleted_unusable + len(self.gone) - int(pc.sum(gone).as_py() or 0),
-            before=self.came.filter(pc.invert(came)),
+            deleted=self.deleted.filter(since_deleted),
+            added=self.added.filter(since_added),
+            deleted_unusable=self.deleted_unusable + len(self.deleted) - int(pc.sum(since_deleted).as_py() or 0),
+            before=self.added.filter(pc.invert(since_added)),
         )
 
     @property
     def all_deleted(self) -> pa.Table:
         """All usable rows that were deleted, including late ones."""
-        return self.gone if self.deleted_late is None else pa.concat_tables([self.gone, self.deleted_late])
+        return self.deleted if self.deleted_late is None else pa.concat_tables([self.deleted, self.deleted_late])
 
     @property
     def deleted_count(self) -> int:
@@ -213,7 +213,7 @@ class ChangedRows:
     def added_count(self) -> int:
         """Number of added rows."""
         before = 0 if self.before is None else len(self.before)
-        return len(self.came) + len(self.rejected) + self.dropped + before
+        return len(self.added) + len(self.rejected) + self.dropped + before
 
     @property
     def any(self) -> bool:
@@ -239,46 +239,47 @@ def changed_rows(
 
     Usable rows with event time `until` or later are left out.
     """
-    listed = [(False, file) for file in changed.gone] + [(True, file) for file in changed.came]
+    listed = [(False, file) for file in changed.deleted] + [(True, file) for file in changed.added]
     files = source.files.of(
         # No row is ahead of its commit here: a rewritten row has a later commit than before. Unusable rows belong to no
         # interval, so they are all compared.
-        FilePart.of(file, int(came), LAST_TIME, FIRST_TIME, LAST_TIME, input=source.number, version=version)
-        for came, file in listed
+        FilePart.of(file, int(is_added), LAST_TIME, FIRST_TIME, LAST_TIME, input=source.number, version=version)
+        for is_added, file in listed
     )
     read = _Read(source, files)
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
         judged = list(threads.map(read.part, range(len(files.parts))))
     sides = [
-        [each for (came, _), part in zip(listed, judged, strict=True) if came is side for each in part]
+        [each for (is_added, _), part in zip(listed, judged, strict=True) if is_added is side for each in part]
         for side in (False, True)
     ]
-    gone, came = (pa.concat_tables([read.nothing, *map(read.events, side)]) for side in sides)
-    names = [name for name in gone.column_names if name not in (FILE, PLACE)]
-    kept_gone, kept_came = surplus(gone, came, names)
-    gone, came = gone.filter(pa.array(kept_gone)), came.filter(pa.array(kept_came))
+    deleted, added = (pa.concat_tables([read.nothing, *map(read.events, side)]) for side in sides)
+    names = [name for name in deleted.column_names if name not in (FILE, PLACE)]
+    kept_deleted, kept_added = surplus(deleted, added, names)
+    deleted, added = deleted.filter(pa.array(kept_deleted)), added.filter(pa.array(kept_added))
     written = np.array([file.written for _, file in listed], np.int64)
-    came = _rejecting_ahead(came, written, source.columns.max_ahead)
+    added = _rejecting_ahead(added, written, source.columns.max_ahead)
     dropped = [pa.concat_tables(tables) if (tables := read.dropped(side, until)) else None for side in sides]
-    gone_dropped, came_dropped = _surplus_of(*dropped)
-    if len(gone_dropped) and held is not None and held.is_by_other_code:
-        gone, gone_dropped = pa.concat_tables([gone, read.of_dropped(gone_dropped)]), gone_dropped.slice(0, 0)
-    deleted_count = len(gone) + len(gone_dropped)
-    went = DeletedRows.of_no_tables(gone) if held is None else held.separated(gone, read.of_rows, names)
-    is_usable = pc.equal(came[STATUS], USABLE)
-    usable, rejected = _before(came.filter(is_usable), until), came.filter(pc.invert(is_usable))
+    deleted_dropped, added_dropped = _surplus_of(*dropped)
+    if len(deleted_dropped) and held is not None and held.is_by_other_code:
+        deleted = pa.concat_tables([deleted, read.of_dropped(deleted_dropped)])
+        deleted_dropped = deleted_dropped.slice(0, 0)
+    deleted_count = len(deleted) + len(deleted_dropped)
+    separated = DeletedRows.of_no_tables(deleted) if held is None else held.separated(deleted, read.of_rows, names)
+    is_usable = pc.equal(added[STATUS], USABLE)
+    usable, rejected = _before(added.filter(is_usable), until), added.filter(pc.invert(is_usable))
     events = [name for name in names if name not in (STATUS, PARTITION)]
     return ChangedRows(
-        gone=_before(went.usable, until).select(events),
-        came=usable.select(events),
+        deleted=_before(separated.usable, until).select(events),
+        added=usable.select(events),
         files=files,
         rejected=rejected.select([FILE, PLACE, STATUS]),
-        deleted_unusable=deleted_count - len(went.usable) - len(went.late),
-        dropped=len(came_dropped),
-        largest=_largest(_before(came.filter(_is_counted(came)), until)),
+        deleted_unusable=deleted_count - len(separated.usable) - len(separated.late),
+        dropped=len(added_dropped),
+        largest=_largest(_before(added.filter(_is_counted(added)), until)),
         by_feed=changed.by_feed,
-        deleted_late=went.late.select(events),
-        departed=went.departed,
+        deleted_late=separated.late.select(events),
+        deleted_by_table=separated.deleted_by_table,
     )
 
 
@@ -381,24 +382,26 @@ def _before(rows: pa.Table, until: Millis) -> pa.Table:
     return rows if until == LAST_TIME else rows.filter(pc.less(rows[TIME], until))
 
 
-def _rejecting_ahead(came: pa.Table, written: Int64s, max_ahead: Millis) -> pa.Table:
+def _rejecting_ahead(added: pa.Table, written: Int64s, max_ahead: Millis) -> pa.Table:
     """Return added rows, rejecting those whose time is after the time at which their file was written."""
-    if not len(came):
-        return came
-    numbers, times, statuses = (np.asarray(came[name].to_numpy()) for name in (FILE, TIME, STATUS))
+    if not len(added):
+        return added
+    numbers, times, statuses = (np.asarray(added[name].to_numpy()) for name in (FILE, TIME, STATUS))
     ahead = (statuses == USABLE) & (times > written[numbers] + max_ahead)
     reason = np.int8(rejects.REASONS.index(rejects.AHEAD))
-    place = came.schema.get_field_index(STATUS)
-    return came.set_column(place, came.schema.field(place), pa.array(np.where(ahead, reason, statuses).astype(np.int8)))
+    place = added.schema.get_field_index(STATUS)
+    return added.set_column(
+        place, added.schema.field(place), pa.array(np.where(ahead, reason, statuses).astype(np.int8))
+    )
 
 
-def _surplus_of(gone: pa.Table | None, came: pa.Table | None) -> tuple[pa.Table, pa.Table]:
+def _surplus_of(deleted: pa.Table | None, added: pa.Table | None) -> tuple[pa.Table, pa.Table]:
     """Return the rows that only one of two tables has. None stands for an empty table."""
-    if gone is None or came is None:
+    if deleted is None or added is None:
         nothing = pa.table({})
-        return nothing if gone is None else gone, nothing if came is None else came
-    only_gone, only_came = surplus(gone, came, gone.column_names)
-    return gone.filter(pa.array(only_gone)), came.filter(pa.array(only_came))
+        return nothing if deleted is None else deleted, nothing if added is None else added
+    only_deleted, only_added = surplus(deleted, added, deleted.column_names)
+    return deleted.filter(pa.array(only_deleted)), added.filter(pa.array(only_added))
 
 
 def _largest(rows: pa.Table) -> dict[str, Millis]:

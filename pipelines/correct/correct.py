@@ -1,400 +1,379 @@
-"""The job of a shard in an epoch that recomputes windows: spans are recomputed, and published panes are corrected.
+"""Corrections: a driver recomputes windows because late rows are reopened or rows of the source changed.
 
-A correction retracts every published pane in its span, then emits the new pane as late, as a late firing would have
-done. For a span with an open session, it changes the state.
+    late rows       `reopen`: a command, or a stream by its `reopen_schedule`; from the version that was read
+    changed rows    `correct_commit`: a stream, one epoch for each version that changed rows; a further epoch moves
+                    the watermark if added rows are ahead of it
+                    `correct_since`: a backfill before it runs an interval, one epoch up to the newest version
+
+Both end in one recompute: plan, operate, commit, publish. docs/the-life-of-a-correction.md has the file of each step.
+
+All selected late rows are reopened in one epoch if possible. If it is refused, the error often knows which windows it
+is about. So `reopen_possible` first divides the selection at the bounds of these windows, and only then by halves,
+until each part either has an epoch or belongs to a single window.
+
+    01:00 | 02:00 03:00 | 14:00 15:00    the file with the rows of 01:00 and that of 14:00 are missing
+    02:00 03:00, and 15:00               are reopened, each part in one epoch
+    01:00, and 14:00                     remain in table late, with the reason
 """
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
+from itertools import pairwise
 from time import perf_counter
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.correct.recompute_plan import RecomputePlan, Work
-from tidegate.pipelines.correct.spans import END, START
-from tidegate.pipelines.definition import results, state
-from tidegate.pipelines.definition.event_columns import COMMIT, LAST_TIME, TIME
-from tidegate.pipelines.epoch.exchange import joined
-from tidegate.pipelines.epoch.job import ShardJob
-from tidegate.pipelines.epoch.operate import job_of
-from tidegate.pipelines.epoch.plan import files_of
-from tidegate.pipelines.epoch.shard import Receive, ShardOutcome, raise_named, run_operator
-from tidegate.pipelines.ledger.tables.files import read_state, write_rows
-from tidegate.pipelines.ledger.tables.keys import are_in, key_groups
-from tidegate.windowing.columnar.slices import open_windows
-from tidegate.windowing.keys import window_identity
-from tidegate.windowing.operators.window.snapshot import without_slices
-from tidegate.windowing.panes import EmittedPane, Timing
-from tidegate.windowing.state.rows import WINDOW, StateRow
-from tidegate.windowing.time import MIN_TIMESTAMP, Millis, from_millis, to_millis
-from tidegate.windowing.timestamps import epoch_millis, in_schema
-from tidegate.windowing.windows import TimeWindow
+from tidegate.pipelines.correct.changed_rows import ChangedRows, HeldRows, changed_rows
+from tidegate.pipelines.correct.recompute import Moved, commit_recomputed, recompute
+from tidegate.pipelines.correct.request import Asked, Selection, check_reopenable
+from tidegate.pipelines.correct.source_rows import FirstRun, SourceRows
+from tidegate.pipelines.correct.spans import have_window
+from tidegate.pipelines.definition import late
+from tidegate.pipelines.definition.counters import REOPENED
+from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
+from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.recorded import Position
+from tidegate.pipelines.epoch.driver import Driver
+from tidegate.pipelines.epoch.event_times import CommitStep, partitions_of, step_of, times_of
+from tidegate.pipelines.epoch.open_input import OpenInput
+from tidegate.pipelines.errors import NotReopenable, NoWindow, Refused
+from tidegate.pipelines.failures import reported_as
+from tidegate.pipelines.ledger.manifest import Manifest
+from tidegate.pipelines.ledger.snapshots.compatibility import migration_of, ready
+from tidegate.pipelines.ledger.snapshots.head import Snapshot, required
+from tidegate.pipelines.ledger.tables.keys import are_of_key, key_of_texts
+from tidegate.pipelines.ledger.tables.late_rows import within
+from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.sources.base import ChangingSource
+from tidegate.pipelines.sources.commits import SourceCommit
+from tidegate.pipelines.storage.warehouse import read_table
+from tidegate.windowing.time import Millis, to_millis
+from tidegate.windowing.timestamps import epoch_millis
 
-Row = dict[str, Any]
-
-BEYOND = "beyond"
-"""Counter of a shard that could not be corrected: the milliseconds by which a session reaches beyond its span."""
-
-TOLERANCE = 1e-9
-"""Relative difference up to which two doubles count as the same result."""
+_DAY = 86_400_000
 
 
-@dataclass(frozen=True)
-class RecomputeJob:
-    """The input, except events, of every task of an epoch that recomputes windows. It is sent to the executors.
+def reopen(driver: Driver, selection: Selection) -> tuple[Manifest | None, int]:
+    """Add late rows to the windows that they belong to. Return the epoch's manifest and the number of late rows.
 
-    `files` are the state files of each shard that has affected spans.
+    If no late row is selected and every window is correct, there is no epoch, and the manifest is None.
+
+    Args:
+        driver: the driver, which holds the lease.
+        selection: the late rows to reopen.
+
+    Raises:
+        Refused: the pipeline has no snapshot, or its results depend on the order of arrival.
     """
-
-    shards: ShardJob
-    files: dict[int, tuple[str, ...]]
-    work: Work
-
-    @classmethod
-    def of(cls, plan: RecomputePlan) -> RecomputeJob:
-        """Return the job of a plan."""
-        epoch = plan.epoch
-        assert epoch.head is not None
-        groups = key_groups(plan.work.wanted, epoch.bound.key.names, epoch.bound.pipeline.max_parallelism)
-        files = {
-            number: files_of(epoch.head.files, shard)
-            for number, shard in enumerate(epoch.shards)
-            if any(shard.first <= group <= shard.last for group in groups.unique().to_pylist())
-        }
-        return cls(job_of(epoch), files, plan.work)
-
-    def run(self, number: int, events: pa.Table) -> ShardOutcome:
-        """Recompute the spans of one shard, and write the files with the corrections.
-
-        The events are all rows in these spans that have been read from the source.
-        """
-        began = perf_counter()
-        job, shard = self.shards, self.shards.shards[number]
-        work, group, schema = self.work.of_shard(job, number), pc.field("key_group"), job.schemas[state.NAME]
-        where = (group >= shard.first) & (group <= shard.last)
-        files = self.files[number]
-        rows = read_state(job.warehouse, job.paths[state.NAME], files, files, schema, where=where)
-        # State rows are decoded to Python objects, so only those whose windows may change are passed.
-        concerned = are_in(rows, work.wanted, job.key.names)
-        corrected = _correct(job, events, rows.filter(concerned), work)
-        if isinstance(corrected, Millis):
-            return ShardOutcome(number, False, counters={BEYOND: corrected})
-        panes, kept = corrected
-        retracted = sum(row["op"] == "-" for row in panes)
-        outcome = ShardOutcome(number, kept is not None)
-        outcome.counters = {"fired_late": len(panes) - retracted, "withdrawn": retracted}
-        tables = {results.NAME: pa.Table.from_pylist(panes, schema=job.schemas[results.NAME])}
-        if kept is not None:
-            rest, own = rows.filter(pc.invert(concerned)), job.state.to_table(kept, job.max_parallelism)
-            whole = pa.concat_tables([in_schema(part, schema) for part in (rest, own)]).sort_by("key_group")
-            tables[state.NAME] = whole
-            outcome.rows = len(whole)
-            outcome.counters["open_windows"] = len(open_windows(whole, job.key.names))
-            outcome.next_event_time_timer = pc.min(pc.list_flatten(whole["event_time_timers"])).as_py()
-        for table, out in tables.items():
-            for file in write_rows(job.warehouse, job.paths[table], f"{table}-{job.epoch:06d}-{number:05d}", out):
-                outcome.files[table] = file
-        outcome.seconds = {"correct": perf_counter() - began}
-        return outcome
-
-    def report(self, marker: str, receive: Receive) -> pa.RecordBatch:
-        """Run as a task for the shard whose number is given as text."""
-        events = joined(list(receive()))
-        return self.run(int(marker), pa.table({COMMIT: [], TIME: []}) if events is None else events).report()
-
-
-@dataclass
-class _Span:
-    """A span of a key, or the part of it in one window: published and computed panes, old and new state."""
-
-    key: Any
-    start: Millis
-    end: Millis
-    published: list[Row] = field(default_factory=list)
-    computed: list[Row] = field(default_factory=list)
-    open_before: list[StateRow] = field(default_factory=list)
-    open_now: list[StateRow] = field(default_factory=list)
-
-    def contains(self, start: Millis, end: Millis) -> bool:
-        """Return True if a window is within the bounds, so that its id can be kept.
-
-        The id names the bounds of the window's first pane. A session that no longer contains these must not keep it,
-        because another session may have exactly these bounds.
-        """
-        return self.start <= start and end <= self.end
-
-
-def _correct(
-    job: ShardJob, events: pa.Table, rows: pa.Table, work: Work
-) -> tuple[list[Row], list[StateRow] | None] | Millis:
-    """Recompute the spans of a shard, and return the corrections of what was published: two lists.
-
-    They are the rows for table results; and all of the given state rows as they are afterwards, None if none changed.
-
-    If a session reaches beyond its span by more than the margin, it may be connected to a session outside the span.
-    Then return the milliseconds from the end of the span to the end of the session instead. The job computes in event
-    order, up to the watermark of the snapshot.
-    """
-    spans = _Spans(job, work.wanted)
-    for row in work.published.to_pylist():
-        spans.at(row).published.append(row)
-    nothing = rows.slice(0, 0)
-    try:
-        outcome = run_operator(job, events, nothing)
-    except Exception as error:
-        raise_named(job, events, nothing, error)
-    for row in outcome.results().to_pylist():
-        if (span := spans.find(row)) is not None:
-            span.computed.append(row)
-    now = state.operators(outcome.state())
-    kept: list[StateRow] = []
-    if spans.may_hold(rows) or spans.may_hold(now):
-        for state_row in without_slices(job.state.from_table(rows), job.windows):
-            span = spans.of_state(state_row)
-            (kept if span is None else span.open_before).append(state_row)
-        for state_row in without_slices(job.state.from_table(now), job.windows):
-            if (span := spans.of_state(state_row)) is not None:
-                span.open_now.append(state_row)
-    if spans.beyond > work.margin:
-        return spans.beyond
-    out: list[Row] = []
-    changed = False
-    for span in spans:
-        numbers = _Numbers.of(job.key.hash_of(span.key), span.published)
-        for part in _parts(span):
-            if _is_right(job, part):
-                kept += part.open_before
-                continue
-            out += _corrected(job, part, numbers)
-            kept += part.open_now
-            changed |= bool(part.open_before or part.open_now)
-    return out, kept if changed else None
-
-
-class _Spans:
-    """The affected spans of a shard, indexed by key and time.
-
-    `beyond` is the largest number of milliseconds by which a window found for a span has ended after it.
-    """
-
-    def __init__(self, job: ShardJob, wanted: pa.Table) -> None:
-        self.merging = job.order is not None and job.order.lag > 1
-        self._job = job
-        self.beyond: Millis = 0
-        self._of: dict[Any, list[_Span]] = defaultdict(list)
-        names = [*job.key.names, START, END]
-        for row in wanted.select(names).sort_by([(START, "ascending")]).to_pylist():
-            key = job.key.key_of([row[name] for name in job.key.names])
-            self._of[key].append(_Span(key, row[START], row[END]))
-        self._exact = {(span.key, span.start, span.end): span for span in self}
-
-    def __iter__(self) -> Iterator[_Span]:
-        return (span for of_key in self._of.values() for span in of_key)
-
-    def may_hold(self, rows: pa.Table) -> bool:
-        """Return True if a window among state rows may be in a span.
-
-        Windows that don't merge rarely are, so this avoids decoding the state rows.
-        """
-        starts, ends = epoch_millis(rows["window_start"]), epoch_millis(rows["window_end"])
-        first = min((span.start for span in self), default=0)
-        last = max((span.end for span in self), default=0)
-        return self.merging or bool(
-            pc.any(pc.and_(pc.less(starts, last), pc.greater(ends, first)), min_count=0).as_py()
+    pipeline, tables = driver.pipeline, driver.tables
+    driver.times.begin()
+    check_reopenable(pipeline)
+    head = required(tables, driver.recover())
+    source = OpenInput.open(driver.engine, tables, pipeline)
+    head = ready(tables, source.bound, head) or head
+    if migration_of(source.bound, head.manifest) is not None:
+        raise Refused(
+            f"the code of pipeline {pipeline.name!r} has changed, and its state must be migrated first",
+            Remedy(Act.READ_ON, pipeline.name),
         )
-
-    def find(self, row: Row) -> _Span | None:
-        """Return the span of a result row, or None if its window is not wanted."""
-        return self._within(self._job.key.key_of([row[name] for name in self._job.key.names]), *_bounds(row))
-
-    def at(self, row: Row) -> _Span:
-        """Return the span of a result row that must have one."""
-        span = self.find(row)
-        assert span is not None, row
-        return span
-
-    def of_state(self, row: StateRow) -> _Span | None:
-        """Return the span of a state row, or None if its window is in no span."""
-        window = row.window
-        return self._within(row.key, *window) if isinstance(window, TimeWindow) else None
-
-    def _within(self, key: Any, start: Millis, end: Millis) -> _Span | None:
-        if not self.merging:
-            return self._exact.get((key, start, end))
-        spans = self._of.get(key, [])
-        index = bisect_right(spans, start, key=lambda span: span.start) - 1
-        if index < 0 or start >= (span := spans[index]).end:
-            return None
-        self.beyond = max(self.beyond, end - span.end)
-        return span
+    position = head.manifest.position_in(pipeline.source.table)
+    if position.version < 0 and not position.files:
+        raise Refused(
+            f"late rows of pipeline {pipeline.name!r} can't be reopened yet: its source was reset, and nothing of it "
+            "has been read yet",
+            Remedy(Act.READ_ON, pipeline.name),
+        )
+    rows = SourceRows(driver.engine, source, head, tables)
+    manifest = _recompute(driver, source, head, selection, rows, Moved())
+    return manifest, 0 if manifest is None else manifest.counters[REOPENED]
 
 
-def _parts(span: _Span) -> Iterator[_Span]:
-    """Yield the parts of a span: one for each computed window, and one for published windows that were not computed.
+def correct_commit(driver: Driver, source: OpenInput, head: Snapshot, commit: SourceCommit) -> Manifest:
+    """Correct the windows of a stream whose rows a version changed. Return the manifest of the epoch.
 
-    A span is one session, or several if the code's gap is now shorter.
+    If added rows move the watermark, the position stays within the version, and the next epoch moves it.
     """
-    bounds = {_bounds(row) for row in span.computed}
-    bounds |= {(_window(row).start, _window(row).end) for row in span.open_now}
-    parts = [_Span(span.key, *window) for window in sorted(bounds)]
-
-    def part_of(start: Millis, end: Millis) -> _Span:
-        for part in parts:
-            if start <= part.end and part.start <= end:
-                return part
-        parts.append(_Span(span.key, start, end))
-        return parts[-1]
-
-    for row in span.computed:
-        part_of(*_bounds(row)).computed.append(row)
-    for state_row in span.open_now:
-        part_of(*_window(state_row)).open_now.append(state_row)
-    for row in _in_order(span.published):
-        part_of(*_bounds(row)).published.append(row)
-    for state_row in span.open_before:
-        part_of(*_window(state_row)).open_before.append(state_row)
-    yield from parts
-
-
-def _bounds(row: Row) -> tuple[Millis, Millis]:
-    return to_millis(row["window_start"]), to_millis(row["window_end"])
+    head = _migrated(driver, source, head)
+    source.position_of(head.manifest)
+    version = commit.version
+    # Versions between the position and this one are maintenance, which may have rewritten the same rows.
+    first = FirstRun.of(driver.tables)
+    changed = _changed(source, head, first, version - 1, version)
+    moved = Moved({source.table: source.position(source.log.settled(version))})
+    if changed.largest:
+        times = times_of(source.bound.pipeline, head.manifest)
+        step = step_of(times, source.number, changed.largest, commit.time)
+        if step.watermark > head.manifest.watermark:
+            times = times_of(source.bound.pipeline, head.manifest)
+            step = step_of(times, source.number, changed.largest, commit.time, complete=False)
+            moved = Moved({source.table: source.position(version - 1, files=len(commit.files))})
+        moved = replace(moved, partitions=partitions_of(times), clock=step.clock)
+    rows = SourceRows(driver.engine, source, head, driver.tables, source.position(version), lambda: first)
+    manifest = _recompute(driver, source, head, changed, rows, moved)
+    assert manifest is not None, "the position always moves"
+    return manifest
 
 
-def _window(row: StateRow) -> TimeWindow:
-    assert isinstance(row.window, TimeWindow), row
-    return row.window
+def correct_since(driver: Driver, source: OpenInput, head: Snapshot, appended: bool = False) -> Manifest | None:
+    """Correct the windows of a backfill whose rows changed since its newest epoch. Return None if nothing changed.
+
+    All rows added since then with times before the end of event time go into their windows; none of them is late.
+
+    Args:
+        driver: the driver, which holds the lease.
+        source: the source.
+        head: the newest snapshot.
+        appended: True to correct even if versions only added rows.
+    """
+    position = source.position_of(head.manifest)
+    is_behind = appended and source.log.settled(position.version) < source.log.head
+    if not (is_behind or has_changes(source, position)):
+        return None
+    head = _migrated(driver, source, head)
+    first = FirstRun.of(driver.tables)
+    changed = changed_since(source, head, position, first)
+    moved = source.position(source.log.head, position.frontier)
+    rows = SourceRows(driver.engine, source, head, driver.tables, moved, lambda: first)
+    return _recompute(driver, source, head, changed, rows, Moved({source.table: moved}))
 
 
-def _is_right(job: ShardJob, part: _Span) -> bool:
-    """Return True if the published panes and the old state of a part equal the computed ones."""
-    sides = (part.open_before, part.open_now)
-    if not _same(job, part.published, part.computed) or len(part.open_before) != len(part.open_now):
-        return False
-    pairs = zip(*(sorted(rows, key=attrgetter("window", "namespace")) for rows in sides), strict=True)
-    return all(was.window == now.window and are_equal(was.contents, now.contents) for was, now in pairs)
+def changed_since(source: OpenInput, head: Snapshot, position: Position, first: FirstRun | None) -> ChangedRows:
+    """Return the rows that changed since the position of a backfill and are before the end of its event time."""
+    end = LAST_TIME if position.frontier is None else position.frontier
+    # Maintenance right after the position rewrote the same rows to other files; the old ones may have been vacuumed.
+    return _changed(source, head, first, source.log.settled(position.version), source.log.head, end)
 
 
-@dataclass(frozen=True)
-class _Numbers:
-    """Window ids of a key, and the newest pane of each window that may be retracted, by window id.
+def has_changes(source: OpenInput, position: Position) -> bool:
+    """Return True if a version of an input after a position changed rows that are to be corrected."""
+    return bool(changing_versions(source, position))
 
-    A new pane of the same epoch must be newer than the retraction. The pane of a window that an earlier epoch retracted
-    has number 0 again.
+
+def first_changed(source: OpenInput, position: Position) -> tuple[Millis, SourceCommit] | None:
+    """Return a time before which no row has changed since a position, and the changes since then as one commit.
+
+    The time comes from the statistics of the files in which the versions differ, including removed files. Return None
+    if a file lacks statistics.
+    """
+    log, columns = source.log, source.columns
+    if columns.time_in_files is None or not isinstance(log, ChangingSource):
+        return None
+    changed = log.differing(position.version, columns.time_in_files)
+    oldest = [file.oldest for file in (*changed.deleted, *changed.added)]
+    recorded = [time for time in oldest if time is not None]
+    if len(recorded) < len(oldest):
+        return None
+    # A wall-clock time of a zone differs from UTC by at most a day.
+    first = min(recorded, default=LAST_TIME) - (0 if columns.zone is None else _DAY)
+    return first, SourceCommit(log.head, log.time_of(log.head), changed.added, changes=True)
+
+
+def changing_versions(source: OpenInput, position: Position) -> tuple[int, ...]:
+    """Return the versions of an input after a position that changed rows and are to be corrected.
+
+    Comparing two versions needs no files of versions in between, which may have been vacuumed.
+    """
+    log = source.log
+    if not source.corrects:
+        return ()
+    if isinstance(log, ChangingSource):
+        return tuple(log.changing(position.version))
+    return tuple(commit.version for commit in log.unread(position.version) if commit.changes)
+
+
+def _changed(
+    source: OpenInput, head: Snapshot, first: FirstRun | None, after: int, until: int, end: int = LAST_TIME
+) -> ChangedRows:
+    log, pipeline = source.log, source.bound.pipeline
+    reason = head.manifest.unrepeatable or pipeline.uncorrectable
+    if not isinstance(log, ChangingSource):
+        reason = f"a source of kind {type(log).__name__}, which can't report changes"
+    if reason is not None or not isinstance(log, ChangingSource):
+        raise Refused(
+            f"version {until} of source {source.table} changed rows, and pipeline {pipeline.name!r} can't correct its "
+            f"windows: it has {reason}. Start a new pipeline with a backfill of the source as it is now"
+        )
+    tables = PipelineTables(source.warehouse, pipeline.name)
+    held = HeldRows(tables, source.bound, head.manifest)
+    rows = changed_rows(source, log.changed(after, until), until, held, end)
+    return rows.since(FIRST_TIME if first is None else first.start)
+
+
+def _migrated(driver: Driver, source: OpenInput, head: Snapshot) -> Snapshot:
+    """Return the head with a state in the current format: a correction replaces only part of the state."""
+    if migration_of(source.bound, head.manifest) is None:
+        return head
+    manifest = head.manifest
+    step = CommitStep(manifest.processing_time, manifest.watermark)
+    times = times_of(source.bound.pipeline, manifest)
+    plan = driver.basis(source, head).plan("clock", manifest.positions, (step,), times)
+    driver.run(plan)
+    return required(driver.tables, driver.recover())
+
+
+def _recompute(
+    driver: Driver, source: OpenInput, head: Snapshot, asked: Asked, rows: SourceRows, moved: Moved
+) -> Manifest | None:
+    """Recompute windows, commit and publish. Return None if late rows were requested and nothing differs."""
+    driver.complete(head)
+    began = perf_counter()
+    name = driver.pipeline.name
+    with reported_as(
+        f"windows of {name} can't be recomputed", "Nothing of the epoch was committed; fix the cause and run again"
+    ):
+        plan, outcomes = recompute(driver.tables, source.bound, head, asked, rows, driver.clock(), driver.step)
+    is_empty = not any(plan.late_rows) and not any(outcome.changed or outcome.files for outcome in outcomes)
+    if is_empty and isinstance(asked, Selection):
+        return None
+    driver.lease.check()
+    with reported_as(
+        f"epoch {plan.epoch.epoch} of {name} can't be committed",
+        "Fix the cause and run again: the run continues from the newest snapshot",
+    ):
+        manifest = commit_recomputed(plan, outcomes, moved, round(perf_counter() - began, 3), driver.engine.name)
+    driver.step("committed")
+    driver.publish(manifest)
+    return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class LeftLate:
+    """Late rows that can't be reopened.
+
+    Args:
+        kind: name of the reason, as `NotReopenable.kind`.
+        rows: number of late rows; 0 if only windows that missed an earlier row are affected.
+        start: start of their window, int64 epoch milliseconds; None if they belong to no single window.
+        reason: the error, with the remedy.
     """
 
-    hashed: int
-    newest: Mapping[int, int]
-
-    @classmethod
-    def of(cls, hashed: int, published: Iterable[Row]) -> _Numbers:
-        """Return the numbers of a key, given its hash and the panes in one of its spans."""
-        newest: dict[int, int] = {}
-        for row in published:
-            newest[row["window_id"]] = max(row["pane"], newest.get(row["window_id"], -1))
-        return cls(hashed, newest)
-
-    def id_of(self, row: StateRow) -> int:
-        """Return the id of the window of a state row."""
-        window = row.state_window if isinstance(row.state_window, TimeWindow) else _window(row)
-        return window_identity(self.hashed, *window)
-
-    def next_pane(self, identity: int) -> int:
-        """Return the number of the next pane of a window."""
-        return self.newest.get(identity, -1) + 1
+    kind: str
+    rows: int
+    start: Millis | None
+    reason: str
 
 
-def _corrected(job: ShardJob, part: _Span, numbers: _Numbers) -> Iterator[Row]:
-    """Yield the retractions and the new panes of a part, and set the identity and pane numbers of its open windows."""
-    for row in _in_order(part.published):
-        yield {**row, "op": "-", **_of_epoch(job)}
-    identity, pane = _continued_window(part, numbers)
-    for row in part.computed:
-        changes: Row = {"pane": pane, "timing": Timing.LATE.value, **_of_epoch(job)}
-        if identity is not None:
-            changes["window_id"] = identity
-        yield {**row, **changes}
-    part.open_now = [_numbered(row, part, pane) for row in part.open_now]
+@dataclass(slots=True)
+class ReopenedRows:
+    """What a reopening did.
+
+    Args:
+        manifests: the manifests of its epochs, in order.
+        rows: number of late rows that were added to their windows.
+        left: the late rows that can't be reopened.
+    """
+
+    manifests: list[Manifest] = field(default_factory=list)
+    rows: int = 0
+    left: list[LeftLate] = field(default_factory=list)
 
 
-def _continued_window(part: _Span, numbers: _Numbers) -> tuple[int | None, int]:
-    """Return the id that a corrected window keeps, or None for a new one, and the number of its next pane."""
-    before = _fired_before(part)
-    if before is not None:
-        identity = numbers.id_of(before)
-        return identity, max(numbers.next_pane(identity), before.pane)
-    if part.open_now:
-        # An open window in the state is identified by its own bounds, not by the id of a removed window.
-        return None, numbers.next_pane(window_identity(numbers.hashed, *_window(part.open_now[0])))
-    for row in _in_order(part.published):
-        if part.contains(*_bounds(row)):
-            return row["window_id"], numbers.next_pane(row["window_id"])
-    return None, numbers.next_pane(part.computed[0]["window_id"]) if part.computed else 0
+def reopen_possible(driver: Driver, selection: Selection) -> ReopenedRows:
+    """Reopen the selected late rows that can be reopened, and return what was done and what was left.
+
+    Raises:
+        Refused: no late row of the pipeline can be reopened, whatever the selection; see `reopen`.
+    """
+    done, parts = ReopenedRows(), [selection]
+    while parts:
+        part = parts.pop()
+        try:
+            manifest, rows = reopen(driver, part)
+        except NotReopenable as error:
+            starts = epoch_millis(_waiting(driver, part)["window_start"])
+            if not (smaller := _divided(driver.pipeline, part, starts.drop_null(), error)):
+                first = starts[0].as_py() if len(starts) else None
+                done.left.append(LeftLate(error.kind, len(starts), first, str(error)))
+                continue
+            parts += smaller
+            if part.start is None and part.end is None and starts.null_count:
+                # A selection by time leaves out the rows that belong to no window.
+                done.left.append(LeftLate(error.kind, starts.null_count, None, str(error)))
+            continue
+        if manifest is not None:
+            done.manifests.append(manifest)
+            done.rows += rows
+    # Windows that miss a row are no window of a late row, so all those with the same reason are one entry.
+    done.left = list(dict.fromkeys([*done.left, *_without_window(driver, selection)]))
+    done.left.sort(key=lambda each: (each.start is not None, each.start or 0))
+    return done
 
 
-def _fired_before(part: _Span) -> StateRow | None:
-    """Return the first of the old open sessions that have fired and are within a part, or None. Its id is kept."""
-    fired = [
-        row
-        for row in part.open_before
-        if row.pane and isinstance(row.state_window, TimeWindow) and part.contains(*_window(row))
+def check_windows_exist(driver: Driver, selection: Selection) -> None:
+    """Check that every selected late row belongs to a window.
+
+    Raises:
+        NoWindow: a row belongs to none.
+    """
+    for each in _without_window(driver, selection):
+        raise NoWindow(each.reason)
+
+
+def _without_window(driver: Driver, selection: Selection) -> list[LeftLate]:
+    """Return the late rows that belong to no window of the pipeline, by the window that they were late for."""
+    windows = check_reopenable(driver.pipeline)
+    rows = _waiting(driver, selection)
+    rows = rows.filter(pa.array(~have_window(windows, late.event_times(rows))))
+    name = driver.pipeline.name
+    return [
+        LeftLate(
+            NoWindow.kind,
+            count,
+            None if start is None else to_millis(start),
+            f"late rows of pipeline {name!r} belong to no window, because its windows have gaps since compute.assigner "
+            "changed. Undo the change, or backfill the pipeline under another name",
+        )
+        for start, count in Counter(rows["window_start"].to_pylist()).items()
     ]
-    return min(fired, key=lambda row: tuple(row.state_window or ()), default=None)
 
 
-def _numbered(row: StateRow, part: _Span, pane: int) -> StateRow:
-    """Return the state row of an open window with its earlier identity and pane numbers."""
-    if row.namespace != WINDOW:
-        return row  # A discarding window that has emitted its contents has no identity.
-    before = _fired_before(part)
-    identity = row.state_window if before is None else before.state_window
-    assert identity is not None
-    emitted = row.emitted and [
-        EmittedPane(identity, shown.window, pane, Timing.LATE, shown.value) for shown in row.emitted
-    ]
-    return replace(row, state_window=identity, pane=pane + (row.pane > 0), emitted=emitted)
+def _divided(pipeline: Pipeline, part: Selection, starts: pa.ChunkedArray, error: NotReopenable) -> list[Selection]:
+    """Return the parts of a selection to reopen separately, or none if it can't be divided further.
+
+    Args:
+        pipeline: the pipeline.
+        part: the selection, which was refused.
+        starts: starts of the windows of its late rows.
+        error: the reason.
+    """
+    known = {bound for span in error.concerns for bound in span if _is_inside(part, bound)}
+    if known:
+        return _cut(part, sorted(known))
+    distinct: Sequence[Millis] = pc.unique(starts).sort().to_pylist()
+    if len(distinct) > 1:
+        return _cut(part, [distinct[len(distinct) // 2]])
+    windows = check_reopenable(pipeline)
+    grid = windows.assigner.window_grid
+    if distinct and (windows.assigner.forms_sessions or (grid is not None and grid.windows_of_an_element > 1)):
+        # Other windows, without a late row, may be what can't be corrected.
+        (only,) = distinct
+        return _cut(part, [bound for bound in (only, only + 1) if _is_inside(part, bound)])
+    return []
 
 
-def _same(job: ShardJob, published: Sequence[Row], computed: Sequence[Row]) -> bool:
-    names = [name for name in job.schemas[results.NAME].names if name not in results.RESERVED]
-    names += ["window_start", "window_end"]
-    if len(published) != len(computed):
-        return False
-    return all(
-        are_equal(before[name], now[name])
-        for before, now in zip(_in_order(published), _in_order(computed), strict=True)
-        for name in names
+def _is_inside(part: Selection, bound: Millis) -> bool:
+    """Return True if windows of a selection begin before a time, and others at it or later."""
+    return (FIRST_TIME if part.start is None else part.start) < bound < (LAST_TIME if part.end is None else part.end)
+
+
+def _cut(part: Selection, bounds: Sequence[Millis]) -> list[Selection]:
+    edges = [part.start, *bounds, part.end] if bounds else []
+    return [replace(part, start=start, end=end) for start, end in pairwise(edges)]
+
+
+def _waiting(driver: Driver, selection: Selection) -> pa.Table:
+    """Return the selected late rows that are in no window, in ascending order of their windows."""
+    tables = driver.tables
+    rows = read_table(tables.warehouse, tables.newest(late.NAME), where=pc.field(late.REOPENED).is_null())
+    rows = rows.filter(late.is_open(rows))
+    if selection.key is not None:
+        key = required(tables, driver.recover()).key
+        rows = rows.filter(are_of_key(rows, key.names, key_of_texts(key, selection.key)))
+    return rows.filter(within(epoch_millis(rows["window_start"]), selection.start, selection.end)).sort_by(
+        "window_start"
     )
-
-
-def are_equal(left: Any, right: Any) -> bool:
-    """Return True if two values of results are the same, up to the tolerance."""
-    if isinstance(left, float) and isinstance(right, float):
-        return math.isclose(left, right, rel_tol=TOLERANCE) or (math.isnan(left) and math.isnan(right))
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(are_equal, left, right))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(are_equal(left[name], right[name]) for name in left)
-    return bool(left == right)
-
-
-def _in_order(rows: Iterable[Row]) -> list[Row]:
-    return sorted(rows, key=lambda row: (row["window_start"], row["window_end"], row["pane"]))
-
-
-def _of_epoch(job: ShardJob) -> Row:
-    watermark = job.steps[-1].watermark
-    return {
-        "timeline": job.timeline,
-        "epoch": job.epoch,
-        "watermark": from_millis(watermark) if MIN_TIMESTAMP < watermark < LAST_TIME else None,
-        "emitted_at": from_millis(job.now),
-        "stale": False,
-    }

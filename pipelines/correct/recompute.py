@@ -6,31 +6,37 @@ source, so it never needs rows of earlier versions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+import pyarrow as pa
+
 from tidegate.pipelines.correct.affected import plan_recompute
 from tidegate.pipelines.correct.changed_rows import ChangedRows
-from tidegate.pipelines.correct.correct import BEYOND
-from tidegate.pipelines.correct.recompute_plan import Asked, RecomputePlan
-from tidegate.pipelines.correct.recompute_rows import SourceRows
+from tidegate.pipelines.correct.difference import BEYOND, RecomputeJob
+from tidegate.pipelines.correct.request import Asked, RecomputePlan
+from tidegate.pipelines.correct.source_rows import SourceRows, events_within
 from tidegate.pipelines.definition import rejects, results, state
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.counters import REOPENED, RETRACTED
 from tidegate.pipelines.definition.event_columns import STATUS
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.closed import closed_through_of, raised_lateness_of
+from tidegate.pipelines.epoch.exchange import is_exchange_cheaper
+from tidegate.pipelines.epoch.operate import Reads, run_shards
 from tidegate.pipelines.epoch.plan import EpochPlan
-from tidegate.pipelines.epoch.shard import ShardOutcome
-from tidegate.pipelines.ledger.manifest import DataFile, Departed, Manifest, PartitionWatermark, Shard
+from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of
+from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.ledger.manifest import DataFile, Deletion, Manifest, PartitionWatermark, Shard
 from tidegate.pipelines.ledger.snapshots.commit import StateFiles, commit_epoch
 from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.snapshots.stages import NewEpoch, Published, RowsRead, TimeMoved
 from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.files import write_rows
-from tidegate.pipelines.ledger.tables.late_rows import write_departed
+from tidegate.pipelines.ledger.tables.late_rows import write_deleted
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.windowing.time import Millis
 
 Tell: TypeAlias = Callable[[str], None]
@@ -74,13 +80,40 @@ def recompute(
         if not margin:
             log_step("planned", plan.epoch.epoch, plan.epoch.kind)
         tell("planned")
-        outcomes = rows.correct(plan) if len(plan.work.wanted) else []
+        outcomes = computed_again(plan, rows)
         beyond = max((outcome.counters.get(BEYOND, 0) for outcome in outcomes), default=0)
         if not beyond:
             log_step("operated", plan.epoch.epoch)
             tell("operated")
             return plan, outcomes
         margin = max(2 * margin, beyond, plan.windows.assigner.gap_of_every_element or 0)
+
+
+def computed_again(plan: RecomputePlan, rows: SourceRows) -> list[ShardOutcome]:
+    """Compute the spans of a plan again, once for each shard with such spans, and compare them with what is published.
+
+    Raises:
+        SourceFileMissing: a file with rows of the spans no longer exists; the error has the windows that need it.
+    """
+    if not len(plan.work.wanted):
+        return []
+    job, files, engine, key = RecomputeJob.of(plan), rows.files_of(plan), rows.engine, plan.epoch.bound.key
+    spans = plan.spans
+
+    def events(judged: Iterator[EvaluatedRows]) -> Iterator[pa.Table]:
+        return events_within(key, files, judged, spans)
+
+    # Most corrections read few files, so each task reads all of them.
+    tasks = min(engine.tasks(len(job.files), files.expected_rows), engine.cores)
+    must_exchange = is_exchange_cheaper(files.expected_rows, min(len(job.files), engine.cores), engine.cores)
+    # Shards without events run too, to retract published panes.
+    markers = {number: str(number) for number in job.files}
+    reads = Reads(job.shards.placing, files, events)
+    with rows.located(lambda: files.parts, plan.windows):
+        outcomes = outcomes_of(run_shards(engine, reads, markers, job.report, must_exchange, tasks))
+    if sorted(outcome.shard for outcome in outcomes) != sorted(job.files):
+        raise TidegateError(f"shards {sorted(job.files)} should report, but some did not. Nothing was committed")
+    return outcomes
 
 
 def commit_recomputed(
@@ -164,9 +197,10 @@ def _shards(before: Sequence[Shard], plan: RecomputePlan, outcomes: Sequence[Sha
     )
 
 
-def _deleted(epoch: EpochPlan, changed: ChangedRows) -> dict[str, tuple[Departed, ...]]:
+def _deleted(epoch: EpochPlan, changed: ChangedRows) -> dict[str, tuple[Deletion, ...]]:
     return {
-        table: (write_departed(epoch.tables, table, rows, epoch.epoch),) for table, rows in changed.departed.items()
+        table: (write_deleted(epoch.tables, table, rows, epoch.epoch),)
+        for table, rows in changed.deleted_by_table.items()
     }
 
 

@@ -49,7 +49,7 @@ COUNTERS = (
     Counter("fired_early", "early panes", "Fired early", by_shard=True, changes_state=True),
     Counter("fired_on_time", "on-time panes", "Fired on time", by_shard=True, changes_state=True),
     Counter("fired_late", "late panes", "Fired late", by_shard=True, changes_state=True),
-    Counter("withdrawn", "panes retracted", "Retracted", by_shard=True, changes_state=True),
+    Counter("retracted", "panes retracted", "Retracted", by_shard=True, changes_state=True),
     Counter("timers_registered", "timers set"),
     Counter("timers_fired", "timers that fired", changes_state=True),
     Counter("timers_deleted", "timers deleted before they fired"),
@@ -76,13 +76,15 @@ COUNTERS = (
         is_younger=True,
     ),
     Counter(
-        "rows_gone",
+        "rows_deleted",
         "rows deleted from the source; added rows are in events_in",
         "Rows deleted",
         by_task=False,
         is_younger=True,
     ),
-    Counter("taken_back", "rows deleted from the source and removed from windows", by_shard=True, is_younger=True),
+    Counter(
+        "deleted_in_windows", "rows deleted from the source that windows had counted", by_shard=True, is_younger=True
+    ),
 )
 """All counters. When a source commit ends, late panes may change the state without an element or a timer."""
 
@@ -96,13 +98,13 @@ FILTERED = tuple(name for name in FATES if name not in ("on_time", "late"))
 """The outcomes, except lateness, of rows that no window accepted."""
 FIRED = ("fired_early", "fired_on_time", "fired_late")
 """Counters of panes, by timing."""
-RETRACTED = "withdrawn"
+RETRACTED = "retracted"
 REOPENED = "reopened"
 NEVER_EMITTED = "never_emitted"
 ROWS_OUT = "rows_out"
 VERSIONS_SKIPPED = "versions_skipped"
-ROWS_GONE = "rows_gone"
-TAKEN_BACK = "taken_back"
+ROWS_DELETED = "rows_deleted"
+DELETED_IN_WINDOWS = "deleted_in_windows"
 
 
 def fired(counters: Mapping[str, int]) -> int:

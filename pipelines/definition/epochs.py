@@ -18,8 +18,8 @@ ERASING = frozenset({"forget", "prune"})
 
 _SHARD = pa.struct([(name, pa.int64()) for name in ("first", "last", *counters.OF_SHARDS)])
 
-DEPARTED = "departed"
-_DEPARTED = pa.struct([(name, pa.int64()) for name in ("epoch", "late", "reopened", "rejected")])
+DELETED = "deleted"
+_DELETED = pa.struct([(name, pa.int64()) for name in ("epoch", "late", "reopened", "rejected")])
 
 SHAPE = "shape"
 _SHAPE = pa.struct([(name, pa.int64()) for name in Shape.model_fields])
@@ -66,9 +66,9 @@ SCHEMA = pa.schema(
         _COUNTED[counters.NEVER_EMITTED],
         _COUNTED[counters.ROWS_OUT],
         _COUNTED[counters.VERSIONS_SKIPPED],
-        _COUNTED[counters.ROWS_GONE],
-        _COUNTED[counters.TAKEN_BACK],
-        column(DEPARTED, pa.list_(_DEPARTED), "rows removed from late and rejects, by the epoch that had counted them"),
+        _COUNTED[counters.ROWS_DELETED],
+        _COUNTED[counters.DELETED_IN_WINDOWS],
+        column(DELETED, pa.list_(_DELETED), "rows removed from late and rejects, by the epoch that had counted them"),
         column(SHAPE, _SHAPE, "size, slide, offset, gap and allowed lateness of windows in the code that ran, ms"),
         column(FINGERPRINT, pa.string(), "identifies the code that ran; null in epochs of older versions"),
         column(

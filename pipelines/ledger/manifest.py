@@ -71,7 +71,7 @@ class Reopening(_Value):
         return self.digest is not None or bool(self.spans)
 
 
-class Departed(_Value):
+class Deletion(_Value):
     """Rows to remove from table late or rejects because they were deleted from the source.
 
     `file` has these rows with all columns of the table; equal rows are removed from the table. The file stays in the
@@ -89,14 +89,14 @@ class Publish(_Value):
     """The changes to one table: files to add, and rows that are removed or become stale.
 
     `forgotten` holds salted digests of keys, because a forgotten key must not be stored anywhere. `reopened` is for
-    table `late` only. `departed` lists rows that were deleted from the source.
+    table `late` only. `deleted` lists rows that were deleted from the source.
     """
 
     files: tuple[DataFile, ...] = ()
     remove_epochs: tuple[int, ...] = ()
     stale_epochs: tuple[int, ...] = ()
     reopened: tuple[Reopening, ...] = ()
-    departed: tuple[Departed, ...] = ()
+    deleted: tuple[Deletion, ...] = ()
     forgotten: tuple[str, ...] = ()
 
     @property
@@ -107,7 +107,7 @@ class Publish(_Value):
     @property
     def rewrites(self) -> bool:
         """Return True if existing rows of the table may change."""
-        return bool(self.remove_epochs or self.stale_epochs or self.forgotten or self.reopened or self.departed)
+        return bool(self.remove_epochs or self.stale_epochs or self.forgotten or self.reopened or self.deleted)
 
 
 class Shard(_Value):

@@ -14,7 +14,14 @@ from dateutil.relativedelta import relativedelta
 from tidegate.pipelines.ask.explain import choices_of_source
 from tidegate.pipelines.definition.config import ANY_START, Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
-from tidegate.pipelines.definition.counters import RETRACTED, ROWS_GONE, ROWS_OUT, TAKEN_BACK, filtered, fired
+from tidegate.pipelines.definition.counters import (
+    DELETED_IN_WINDOWS,
+    RETRACTED,
+    ROWS_DELETED,
+    ROWS_OUT,
+    filtered,
+    fired,
+)
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.engine.choose import require_engine
@@ -222,8 +229,9 @@ def corrected(manifest: Manifest) -> str:
     """Describe a correction: the rows that were deleted and added, and the panes that it published."""
     counters = manifest.counters
     return (
-        f"{counters[ROWS_GONE]} deleted ({counters[TAKEN_BACK]} from windows), {counters['events_in']} added "
-        f"({filtered(counters)} filtered), {counters[RETRACTED]} retracted, {fired(counters)} fired"
+        f"{counters[ROWS_DELETED]} deleted ({counters[DELETED_IN_WINDOWS]} from windows), "
+        f"{counters['events_in']} added ({filtered(counters)} filtered), "
+        f"{counters[RETRACTED]} retracted, {fired(counters)} fired"
     )
 
 
@@ -377,7 +385,8 @@ class BackfillPlan(Answer):
             "pipeline": self.pipeline,
             "planned": [{"interval": interval.model_dump(), "state": state} for interval, state in self.planned],
             "changed": [
-                {"interval": each.interval.model_dump(), "gone": each.gone, "came": each.came} for each in changed
+                {"interval": each.interval.model_dump(), "deleted": each.deleted, "added": each.added}
+                for each in changed
             ],
             "by_change_feed": self.changes is not None and self.changes.by_feed,
         }
@@ -391,7 +400,7 @@ class BackfillPlan(Answer):
             )
             yield f"the changes are read from {'the change feed' if changes.by_feed else 'a comparison of files'}"
             for each in changes.intervals[:_SHOWN]:
-                counts = f"{each.gone} deleted, {each.came} added"
+                counts = f"{each.deleted} deleted, {each.added} added"
                 yield f"{describe(each.interval, self.zone)}  would be corrected: {counts}"
             if (more := len(changes.intervals) - _SHOWN) > 0:
                 yield f"and {more} more intervals; --json lists all"

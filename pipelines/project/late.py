@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.correct.corrections import reopen
-from tidegate.pipelines.correct.recompute_plan import Selection, check_reopenable
-from tidegate.pipelines.correct.reopen import ReopenedRows, check_windows_exist, reopen_possible
+from tidegate.pipelines.correct.correct import ReopenedRows, check_windows_exist, reopen, reopen_possible
+from tidegate.pipelines.correct.request import Selection, check_reopenable
 from tidegate.pipelines.definition import late as late_table
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.config import Config
@@ -94,7 +93,7 @@ class Reopened(Answer):
         epoch: newest epoch that reopened rows; None if there were none.
         rows: number of late rows that were added to their windows.
         panes: number of panes that were emitted.
-        withdrawn: number of panes that were retracted.
+        retracted: number of panes that were retracted.
         left: the late rows that can't be reopened: `kind` (the reason's name), `rows`, `window_start` and `reason`.
     """
 
@@ -102,18 +101,18 @@ class Reopened(Answer):
     epoch: int | None
     rows: int
     panes: int = 0
-    withdrawn: int = 0
+    retracted: int = 0
     left: tuple[dict[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         fields = {"pipeline": self.pipeline, "epoch": self.epoch, "rows": self.rows, "left": list(self.left)}
-        return fields if self.epoch is None else {**fields, "panes": self.panes, "withdrawn": self.withdrawn}
+        return fields if self.epoch is None else {**fields, "panes": self.panes, "retracted": self.retracted}
 
     def shown(self) -> Iterator[Shown]:
         if self.epoch is not None:
             yield (
                 f"{self.pipeline}: epoch {self.epoch} reopened late rows: {self.rows}; panes retracted: "
-                f"{self.withdrawn}, emitted: {self.panes}"
+                f"{self.retracted}, emitted: {self.panes}"
             )
         elif not self.left:
             yield f"{self.pipeline} has no such late rows: nothing to do"
@@ -201,10 +200,10 @@ def late_reopen(
     )
     if not done.manifests:
         return Reopened(pipeline, None, 0, left=left)
-    panes, withdrawn = (
+    panes, retracted = (
         sum(manifest.counters[name] for manifest in done.manifests) for name in ("fired_late", RETRACTED)
     )
-    return Reopened(pipeline, done.manifests[-1].epoch, done.rows, panes, withdrawn, left)
+    return Reopened(pipeline, done.manifests[-1].epoch, done.rows, panes, retracted, left)
 
 
 def late_prune(config: Config, pipeline: str, days: int) -> Pruned:

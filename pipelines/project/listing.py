@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tidegate.extras import require
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.definition.config import Config
-from tidegate.pipelines.definition.counters import ROWS_GONE, ROWS_OUT, filtered, fired
+from tidegate.pipelines.definition.counters import ROWS_DELETED, ROWS_OUT, filtered, fired
 from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.failures import with_remedy
 from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet
@@ -165,10 +165,10 @@ class Runs(Answer):
 
     def shown(self) -> Iterator[Shown]:
         cells, columns = [_epoch_cells(row, self.began) for row in self.epochs], list(_EPOCH_COLUMNS)
-        if any(row.get(ROWS_GONE) for row in self.epochs):
+        if any(row.get(ROWS_DELETED) for row in self.epochs):
             columns.insert(_AFTER_IN, _DELETED)
             for row, line in zip(self.epochs, cells, strict=True):
-                line.insert(_AFTER_IN, cell(row[ROWS_GONE]))
+                line.insert(_AFTER_IN, cell(row[ROWS_DELETED]))
         title = f"epochs of {self.pipeline} ({len(self.epochs)} of {self.total})"
         yield Grid(title, columns, cells, (*_COUNTS, "lag", "seconds", _DELETED))
 

@@ -218,7 +218,7 @@ class LateMethods(Namespace):
                 reopened.
             LeaseHeld: another driver is running the pipeline.
         """
-        from tidegate.pipelines.correct.recompute_plan import Selection
+        from tidegate.pipelines.correct.request import Selection
         from tidegate.pipelines.project.late import late_reopen
 
         zone = self._config.entry(pipeline).clock

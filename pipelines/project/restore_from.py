@@ -18,7 +18,7 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.snapshots.published import newest_published
 from tidegate.pipelines.ledger.snapshots.restore_tables import restore_tables, restored_from
 from tidegate.pipelines.ledger.snapshots.savepoint import SAVEPOINT, check_nothing_forgotten, find_snapshot
-from tidegate.pipelines.ledger.snapshots.table_copies import TableContent, contents_in
+from tidegate.pipelines.ledger.snapshots.table_copies import TableContent, check_state_in, contents_in
 from tidegate.pipelines.ledger.snapshots.tables_at import with_contents
 from tidegate.pipelines.ledger.tables.damage import remove_tables
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
@@ -80,6 +80,8 @@ def replace_tables(config: Config, pipeline: str, target: str, at: str | None) -
     contents = contents_in(place.warehouse, snapshot.path)
     if not contents:
         raise Refused(f"savepoint {snapshot.path} holds only the state: name one that was created with --tables")
+    # Nothing is removed before all files that replace it are known to be there.
+    check_state_in(place.warehouse, snapshot)
     with Lease(tables, "restore", system_clock) as lease:
         remove_tables(tables, lease.check_in_table)
         return Restored(restore_tables(tables, snapshot, contents, system_clock(), lease.check_in_table))

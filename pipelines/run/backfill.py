@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tidegate.pipelines.correct.corrections import correct_since, first_changed, has_changes
+from tidegate.pipelines.correct.correct import correct_since, first_changed, has_changes
 from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.epoch.driver import Driver

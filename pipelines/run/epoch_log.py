@@ -17,7 +17,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-from tidegate.pipelines.definition.counters import RETRACTED, ROWS_GONE, ROWS_OUT, filtered, fired
+from tidegate.pipelines.definition.counters import RETRACTED, ROWS_DELETED, ROWS_OUT, filtered, fired
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.failures import with_remedy
 from tidegate.pipelines.ledger.manifest import Manifest
@@ -101,8 +101,8 @@ def line_of(manifest: Manifest, phases: dict[str, float]) -> dict[str, Any]:
         "late": counters["late"],
         "filtered": filtered(counters),
         "fired": fired(counters),
-        "withdrawn": counters[RETRACTED],
-        "rows_gone": counters.get(ROWS_GONE, 0),
+        "retracted": counters[RETRACTED],
+        "rows_deleted": counters.get(ROWS_DELETED, 0),
         "rows_out": counters.get(ROWS_OUT),
         "open_windows": counters["open_windows"],
         "watermark": _iso(manifest.watermark),

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidegate.pipelines.correct.corrections import changed_since, changing_versions
-from tidegate.pipelines.correct.recompute_rows import FirstRun
+from tidegate.pipelines.correct.correct import changed_since, changing_versions
+from tidegate.pipelines.correct.source_rows import FirstRun
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.event_columns import TIME
@@ -26,13 +26,13 @@ class ChangedInterval:
 
     Args:
         interval: an interval that has run.
-        gone: number of deleted rows.
-        came: number of added rows.
+        deleted: number of deleted rows.
+        added: number of added rows.
     """
 
     interval: Interval
-    gone: int
-    came: int
+    deleted: int
+    added: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,11 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
     if not versions:
         return None
     changed = changed_since(source, head, position, FirstRun.of(tables))
-    gone, came = (np.asarray(side[TIME].to_numpy(), np.int64) for side in (changed.all_deleted, changed.came))
+    deleted, added = (np.asarray(side[TIME].to_numpy(), np.int64) for side in (changed.all_deleted, changed.added))
     intervals = []
     for run in sorted(History.of(tables, head).ran, key=lambda run: run.interval.start):
         start, end = run.interval.start, run.interval.end
-        counts = [int(((start <= times) & (times < end)).sum()) for times in (gone, came)]
+        counts = [int(((start <= times) & (times < end)).sum()) for times in (deleted, added)]
         if any(counts):
             intervals.append(ChangedInterval(run.interval, *counts))
     return Preview(versions, tuple(intervals), changed.by_feed)

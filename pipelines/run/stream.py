@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from tidegate.pipelines.correct.corrections import correct_commit
-from tidegate.pipelines.correct.recompute_plan import Selection
-from tidegate.pipelines.correct.reopen import reopen_possible
+from tidegate.pipelines.correct.correct import correct_commit, reopen_possible
+from tidegate.pipelines.correct.request import Selection
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.definition.binding import BoundPipeline
 from tidegate.pipelines.definition.config.cron import has_tick

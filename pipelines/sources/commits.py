@@ -59,14 +59,14 @@ class SourceCommit:
 class ChangedFiles:
     """The files in which two versions of a source differ, or files of a change feed. Both sides may have equal rows."""
 
-    gone: tuple[SourceFile, ...]
-    came: tuple[SourceFile, ...]
+    deleted: tuple[SourceFile, ...]
+    added: tuple[SourceFile, ...]
     by_feed: bool = False
 
     @property
     def size(self) -> float:
         """Bytes of the files; infinite if the size of a file is not recorded."""
-        return sum(math.inf if file.size is None else file.size for file in (*self.gone, *self.came))
+        return sum(math.inf if file.size is None else file.size for file in (*self.deleted, *self.added))
 
 
 @dataclass(frozen=True, slots=True)

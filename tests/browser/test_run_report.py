@@ -49,7 +49,7 @@ def test_a_report_shows_the_numbers_of_the_tables(
 
     rows = read_table(tables.warehouse, tables.open(epochs.NAME))
     newest = rows.sort_by([("epoch", "descending")]).to_pylist()[0]
-    for counter in ("events_in", "on_time", "late", "rejected", "fired_on_time", "fired_late", "withdrawn"):
+    for counter in ("events_in", "on_time", "late", "rejected", "fired_on_time", "fired_late", "retracted"):
         cells = page.locator(f"#counters tr[data-counter={counter}] td.n").all_inner_texts()
         assert [number(cell) for cell in cells] == [newest[counter], pc.sum(rows[counter]).as_py()], counter
     assert number(page.inner_text("#open-windows")) == newest["open_windows"]

@@ -148,7 +148,7 @@ class QualityLake:
             "late": sum(row["epoch"] == number for row in self.late),
             "no_window": 0,
             "open_windows": len(self.state) if number == 2 else 0,
-            "withdrawn": sum(row["op"] == "-" for row in panes),
+            "retracted": sum(row["op"] == "-" for row in panes),
         }
         for timing in ("early", "on_time", "late"):
             counters[f"fired_{timing}"] = sum(row["timing"] == timing and row["op"] == "+" for row in panes)

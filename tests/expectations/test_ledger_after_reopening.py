@@ -20,7 +20,7 @@ from tests.pipelines.correct.arrivals import NOW, Arrivals
 from tidegate.expectations.ledger import ELEMENTS
 from tidegate.expectations.pinned import Pinned, pin
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.correct.request import Selection
 from tidegate.pipelines.definition import epochs
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.forget import forget

@@ -18,8 +18,8 @@ from tests.interleavings.turns import PAST_A_LEASE, Turns
 from tests.lake import LOCAL, Lake
 from tests.recovery.arrivals import PIPELINE, STEPS, copy_of, run, source_of
 from tidegate.pipelines import DeltaSource
-from tidegate.pipelines.correct.corrections import reopen
-from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.correct.correct import reopen
+from tidegate.pipelines.correct.request import Selection
 from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.ledger.lease import Lease

@@ -275,7 +275,7 @@ def test_help_of_all_commands_and_the_harness_load_no_library_of_an_extra() -> N
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({blocked}))\n"
         "import tidegate.pipelines.testing\n"
-        "import tidegate.pipelines.correct.corrections\n"
+        "import tidegate.pipelines.correct.correct\n"
         "from tidegate.pipelines.project.cli import run\n"
         "sys.exit(run(['--help']))\n"
     )

@@ -19,7 +19,7 @@ from tests.windowing.contracts.test_facts import OwnGenerator, subclassed
 from tests.windowing.contracts.test_what_facts_decide import WITH_OWN, Counted, Shifted
 from tidegate.pipelines import Input, Pipeline
 from tidegate.pipelines.ask.explain import explanation_of
-from tidegate.pipelines.correct.recompute_plan import check_reopenable
+from tidegate.pipelines.correct.request import check_reopenable
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.definition.user_code import members_of
 from tidegate.pipelines.definition.window_shape import window_shape

@@ -24,8 +24,8 @@ from tests.expectations.broken import broken_by_rules
 from tests.lake import LOCAL, Clock, Lake, at
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.correct.corrections import reopen
-from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.correct.correct import reopen
+from tidegate.pipelines.correct.request import Selection
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import state_rows
 from tidegate.pipelines.ledger.snapshots.restore import restore

@@ -30,8 +30,8 @@ from tests.twins import twin_of
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.ask.waiting import open_windows
-from tidegate.pipelines.correct.corrections import reopen
-from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.correct.correct import reopen
+from tidegate.pipelines.correct.request import Selection
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.head import state_rows
 from tidegate.pipelines.ledger.snapshots.restore import restore

@@ -22,8 +22,8 @@ from tests.pipelines.project.test_each_computation import COMPUTES
 from tests.recovery.arrivals import STEPS, copy_of, crash_after, differences, rows_of, run
 from tests.recovery.test_equality import HOUR, MINUTE, PIPELINES, SUMS, arrive, commits_come_hourly, put_back
 from tidegate.pipelines import DeltaSource, Input, Pipeline
-from tidegate.pipelines.correct.corrections import reopen
-from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.correct.correct import reopen
+from tidegate.pipelines.correct.request import Selection
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.engine.spark.engine import SparkEngine

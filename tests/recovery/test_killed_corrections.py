@@ -46,7 +46,17 @@ COLUMNS = {
     "results": ["user", "window_start", "window_end", "window_id", "pane", "op", "events", "total", "largest"],
     "late": ["user", "at", "value", "reason", "reopened"],
     "rejects": ["user", "at", "value", "reason"],
-    "epochs": ["epoch", "kind", "events_in", "on_time", "late", "reopened", "rejected", "rows_gone", "taken_back"],
+    "epochs": [
+        "epoch",
+        "kind",
+        "events_in",
+        "on_time",
+        "late",
+        "reopened",
+        "rejected",
+        "rows_deleted",
+        "deleted_in_windows",
+    ],
 }
 
 

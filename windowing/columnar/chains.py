@@ -323,7 +323,7 @@ def retract_earlier(
                 results=entries["value"].flatten(),
             )
         )
-    output.counters.withdrawn += sum(len(part) for part in parts)
+    output.counters.retracted += sum(len(part) for part in parts)
     output.panes.extend(parts)
 
 

@@ -15,10 +15,11 @@ from tidegate.windowing.columnar.state import CodedRows, StateArrays, are_lists_
 from tidegate.windowing.epochs.arrays import ParallelArrays
 from tidegate.windowing.epochs.outcome import LATE_COLUMNS, result_table
 from tidegate.windowing.epochs.timeline import Timeline
+from tidegate.windowing.lateness import are_late, cleanup_times
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.panes import Accumulation, Timing
 from tidegate.windowing.state.rows import emitted_type
-from tidegate.windowing.time import LAST_TIME, MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis
 
 TIMINGS = tuple(timing.value for timing in Timing)
 EARLY, ON_TIME, LATE = (TIMINGS.index(timing.value) for timing in (Timing.EARLY, Timing.ON_TIME, Timing.LATE))
@@ -151,7 +152,7 @@ class Rules:
 
     def is_window_late(self, ends: Int64s, watermarks: Int64s) -> Bools:
         """Return a flag for each window: whether, at its watermark, it accepts elements only if it has state."""
-        late: Bools = (self.cleanups(ends) <= watermarks) | (ends - 1 <= self.closed_through)
+        late: Bools = are_late(ends - 1, self.lateness, watermarks) | (ends - 1 <= self.closed_through)
         return late
 
     def is_element_late(self, times: Int64s, watermarks: Int64s) -> Bools:
@@ -162,14 +163,6 @@ class Rules:
     def cleanups(self, ends: Int64s) -> Int64s:
         """Return the time at which each window is cleaned up; see `cleanup_times`."""
         return cleanup_times(ends - 1, self.lateness)
-
-
-def cleanup_times(lasts: Int64s, lateness: Millis) -> Int64s:
-    """Return the time at which each window is cleaned up; see `Cleanup.time` of the row operator."""
-    if lateness == 0:
-        return lasts
-    cleanups = np.minimum(lasts, MAX_TIMESTAMP - lateness) + lateness
-    return np.where(lasts < LAST_TIME, np.minimum(cleanups, LAST_TIME - 1), cleanups)
 
 
 @dataclass(frozen=True, kw_only=True)

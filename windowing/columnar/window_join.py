@@ -26,6 +26,7 @@ from tidegate.windowing.epochs.outcome import LATE_COLUMNS, Outcome, nothing, re
 from tidegate.windowing.epochs.row_operator import ResultColumns, order_of
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.errors import UnsupportedOperation
+from tidegate.windowing.lateness import are_late
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.operators.window import LATE
@@ -69,7 +70,7 @@ class ColumnarWindowJoin:
         )
         seen = timeline.seen_by(ordered.timestamps, ordered.commits)
         assigned = self._assign(ordered.timestamps)
-        is_open = ~_is_late(assigned.ends - 1, seen[assigned.rows])
+        is_open = ~are_late(assigned.ends - 1, 0, seen[assigned.rows])
         kept = np.flatnonzero(is_open)
         windows = self._windows(
             keys, state, ordered, assigned.take(kept[np.argsort(assigned.rows[kept], kind="stable")])
@@ -130,7 +131,7 @@ class ColumnarWindowJoin:
         taken = np.zeros(len(elements), np.bool_)
         taken[assigned.rows[is_open]] = True
         skipped = np.flatnonzero(~taken)
-        late = skipped[_is_late(elements.timestamps[skipped], seen[skipped])]
+        late = skipped[are_late(elements.timestamps[skipped], 0, seen[skipped])]
         counters.late, counters.no_window = len(late), len(skipped) - len(late)
         # A late element is recorded with the first of its windows.
         firsts = np.full(len(elements), _NONE)
@@ -270,9 +271,3 @@ class _Windows:
         has_any = self.counts[side][owners] > 0
         found[has_any] = self.places[self.begins(side)[owners[has_any]] + numbers[has_any]]
         return found
-
-
-def _is_late(times: Int64s, watermarks: Int64s) -> Bools:
-    """Return a flag for each time: whether the watermark has reached it."""
-    late: Bools = times <= watermarks
-    return late

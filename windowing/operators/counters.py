@@ -27,7 +27,7 @@ class Counters:
     late_dropped: int = 0
     no_window: int = 0
     fired: dict[Timing, int] = field(default_factory=lambda: dict.fromkeys(Timing, 0))
-    withdrawn: int = 0
+    retracted: int = 0
     timers_registered: int = 0
     timers_fired: int = 0
     timers_deleted: int = 0

@@ -28,6 +28,7 @@ from tidegate.windowing.compute import IntervalJoin, Join, JoinKind, WindowJoin
 from tidegate.windowing.declared import row_checker
 from tidegate.windowing.errors import IllegalState, MissingTimestamp
 from tidegate.windowing.keys import KeySchema
+from tidegate.windowing.lateness import is_late
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.records import LATE, ElementResult, LateElement, WindowPair
 from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES, TwoInputOperator, checked_side
@@ -130,7 +131,7 @@ class IntervalJoinOperator(JoinOperator):
 
     def process_element(self, key: Any, value: Any, timestamp: Millis | None, side: str | None = None) -> None:
         timestamp, side = self._added(timestamp, side)
-        if timestamp < self.timers.current_watermark:
+        if self._is_late(timestamp):
             self._late(key, value, timestamp, side)
             return
         self._buffer(side, key).add(timestamp, (value,))
@@ -142,6 +143,10 @@ class IntervalJoinOperator(JoinOperator):
                 result = pair if self._join is None else self._fit(self._join(*pair))
                 self.output.append(ElementResult(result, max(timestamp, time), key))
         self.timers.event_time.add(saturating_add(timestamp, max(0, upper)), (key, (side, timestamp)))
+
+    def _is_late(self, timestamp: Millis) -> bool:
+        """Return True if the watermark has passed the time of an element. Source: Flink's interval join."""
+        return timestamp < self.timers.current_watermark
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
         """Remove the bucket of the slot, which can no longer join; the timer service calls this."""
@@ -232,7 +237,7 @@ class WindowJoinOperator(JoinOperator):
 
     def _is_late(self, time: Millis) -> bool:
         """Return True if the watermark has reached a time: that of an element, or the last millisecond of a window."""
-        return time <= self.timers.current_watermark
+        return is_late(time, 0, self.timers.current_watermark)
 
     def on_event_time(self, time: Millis, slot: Slot) -> None:
         """Join the window of the slot, and remove it; the timer service calls this."""

@@ -160,7 +160,7 @@ def remaining(
 def check_files(tables: PipelineTables, manifest: Manifest) -> None:
     """Refuse a manifest that lists a file which is missing or has a different size."""
     for table, work in manifest.publish.items():
-        check_before_commit(tables, table, (*work.files, *(each.file for each in work.departed)), manifest.epoch)
+        check_before_commit(tables, table, (*work.files, *(each.file for each in work.deleted)), manifest.epoch)
 
 
 def check_before_commit(tables: PipelineTables, table: str, files: Sequence[DataFile], epoch: int) -> None:

@@ -28,7 +28,7 @@ from tidegate.pipelines.ledger.tables.commits import Outrun
 from tidegate.pipelines.ledger.tables.commits import commit as commit_to
 from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_rows
 from tidegate.pipelines.ledger.tables.keys import are_forgotten, key_columns
-from tidegate.pipelines.ledger.tables.late_rows import Departing, marks_of, read_departed, with_marks
+from tidegate.pipelines.ledger.tables.late_rows import Deletions, marks_of, read_deleted, with_marks
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, Handles, PipelineTables
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
@@ -95,18 +95,18 @@ def _commit(tables: PipelineTables, manifest: Manifest, table: str, handle: Delt
             _way_back(tables, manifest),
         )
     try:
-        check_written(tables.warehouse, tables.path(table), (*work.files, *(each.file for each in work.departed)))
+        check_written(tables.warehouse, tables.path(table), (*work.files, *(each.file for each in work.deleted)))
     except FilesMissing as error:
         raise FilesMissing(
             f"publishing epoch {manifest.epoch} is impossible: {error} Its state is committed, but its results are "
             "lost",
             _way_back(tables, manifest),
         ) from error
-    departing = Departing(table, read_departed(tables, table, work.departed)) if work.departed else None
-    files = _returning(tables, manifest, table, handle, departing)
+    deletions = Deletions(table, read_deleted(tables, table, work.deleted)) if work.deleted else None
+    files = _returning(tables, manifest, table, handle, deletions)
     if table == epochs.NAME:
         files += _written(tables, table, epoch_row(manifest, arrow_schema(handle)), manifest.epoch)
-    removes, rewritten = _rewritten(tables, manifest, table, handle, departing)
+    removes, rewritten = _rewritten(tables, manifest, table, handle, deletions)
     commit_to(
         tables.warehouse,
         handle,
@@ -176,23 +176,23 @@ def files_after(
     Returns:
         The files, and the names of those that were written for this; the caller deletes them.
     """
-    departed = manifest.publish[table].departed
-    departing = Departing(table, read_departed(tables, table, departed)) if departed else None
-    returning = _returning(tables, manifest, table, handle, departing)
-    removes, rewritten = _rewritten(tables, manifest, table, handle, departing)
+    deleted = manifest.publish[table].deleted
+    deletions = Deletions(table, read_deleted(tables, table, deleted)) if deleted else None
+    returning = _returning(tables, manifest, table, handle, deletions)
+    removes, rewritten = _rewritten(tables, manifest, table, handle, deletions)
     gone, known = {each.path for each in removes}, {file.path for file in (*listed, *manifest.publish[table].files)}
     files = {file.path: file for file in (*listed, *returning, *rewritten) if file.path not in gone}
     return list(files.values()), [name for name in files if name not in known]
 
 
 def _rewritten(
-    tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, departing: Departing | None
+    tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, deletions: Deletions | None
 ) -> tuple[list[Any], list[DataFile]]:
     """Return the removals of files with rows to delete, mark as stale or mark as reopened, and their replacements."""
     work, schema, path = manifest.publish[table], arrow_schema(handle), tables.path(table)
     key = key_columns(table, schema, tuple(manifest.schemas.key))
     removes, adds = list[Any](), list[DataFile]()
-    listed = set() if work.reopened or work.departed else {file.path for file in work.files}
+    listed = set() if work.reopened or work.deleted else {file.path for file in work.files}
     for file in _touched(table, handle, work):
         if file["path"] in listed:
             # This file of the epoch was already published, and is kept.
@@ -204,8 +204,8 @@ def _rewritten(
         goes = pc.is_in(rows["epoch"], value_set=pa.array(work.remove_epochs, pa.int64()))
         if work.forgotten and key:
             goes = pc.or_(goes, are_forgotten(rows, key, work.forgotten))
-        if departing is not None:
-            goes = pc.or_(goes, pa.array(~departing.stay(rows)))
+        if deletions is not None:
+            goes = pc.or_(goes, pa.array(~deletions.stay(rows)))
         becomes_stale = pc.is_in(rows["epoch"], value_set=pa.array(work.stale_epochs, pa.int64()))
         stale = pc.or_(rows["stale"], becomes_stale)
         changed = with_marks(table, with_values(rows, "stale", stale), key, work)
@@ -218,22 +218,22 @@ def _rewritten(
 
 
 def _returning(
-    tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, departing: Departing | None
+    tables: PipelineTables, manifest: Manifest, table: str, handle: DeltaTable, deletions: Deletions | None
 ) -> list[DataFile]:
     """Return the files that a manifest lists. Late rows that an epoch of the lineage reopened return as reopened.
 
     Rows deleted from the source don't return; see `_rewritten`.
     """
     work = manifest.publish[table]
-    if not work.reopened and departing is None:
+    if not work.reopened and deletions is None:
         return list(work.files)
     schema, path = arrow_schema(handle), tables.path(table)
     key = key_columns(table, schema, tuple(manifest.schemas.key))
     returning = list[DataFile]()
     for file in work.files:
         rows = with_marks(table, tables.warehouse.read_files(path, [file.path], schema), key, work)
-        if departing is not None:
-            rows = rows.filter(pa.array(departing.stay(rows)))
+        if deletions is not None:
+            rows = rows.filter(pa.array(deletions.stay(rows)))
         returning += _written(tables, table, rows, manifest.epoch)
     return returning
 
@@ -242,8 +242,8 @@ def _touched(table: str, handle: DeltaTable, work: Publish) -> Iterator[dict[str
     """Yield the files whose statistics allow rows that change; every file if keys are to be forgotten."""
     # In other tables this is a user's column.
     has_marks = table == late.NAME
-    departed = {epoch for each in work.departed for epoch, _ in each.by_epoch}
-    wanted = {*work.remove_epochs, *work.stale_epochs, *departed}
+    deleted = {epoch for each in work.deleted for epoch, _ in each.by_epoch}
+    wanted = {*work.remove_epochs, *work.stale_epochs, *deleted}
     for file in active_files(handle) if work.rewrites else ():
         is_open = has_marks and work.reopened and file.get(f"null_count.{late.REOPENED}") != 0
         goes_anyway = bool(work.forgotten)
@@ -275,13 +275,13 @@ def _written(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> 
     return write_rows(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}", rows)
 
 
-def _departed(manifest: Manifest) -> list[dict[str, int]] | None:
+def _deleted(manifest: Manifest) -> list[dict[str, int]] | None:
     """Return how many rows an epoch removed from tables late and rejects, by the epochs that counted them."""
     if manifest.kind != "change":
         return None
     counted: dict[int, dict[str, int]] = {}
     for table, what in ((late.NAME, "late"), (rejects.NAME, "rejected")):
-        for each in manifest.publish[table].departed:
+        for each in manifest.publish[table].deleted:
             for name, pairs in ((what, each.by_epoch), (late.REOPENED, each.by_reopening)):
                 for epoch, rows in pairs:
                     counts = counted.setdefault(epoch, {"epoch": epoch, "late": 0, "reopened": 0, "rejected": 0})
@@ -313,7 +313,7 @@ def epoch_row(manifest: Manifest, schema: pa.Schema) -> pa.Table:
         "run_id": manifest.run_id,
         "started_at": manifest.started_at,
         "stale": False,
-        epochs.DEPARTED: _departed(manifest),
+        epochs.DELETED: _deleted(manifest),
         epochs.SHAPE: None if manifest.shape is None else manifest.shape.model_dump(),
         epochs.FINGERPRINT: manifest.recomputed_by or manifest.fingerprint,
         epochs.FINAL_THROUGH: _moment(manifest.final_through),

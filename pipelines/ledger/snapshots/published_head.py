@@ -80,7 +80,7 @@ def recorded_epochs(tables: PipelineTables) -> list[dict[str, Any]]:
         return []
     try:
         handle = tables.newest(epochs.NAME)
-        names = ["epoch", "parent", "timeline", "run_id", "kind", epochs.DEPARTED]
+        names = ["epoch", "parent", "timeline", "run_id", "kind", epochs.DELETED]
         rows = read_table(tables.warehouse, handle, [name for name in names if name in arrow_schema(handle).names])
     except Refused:
         # A file of the table is damaged, so only the logs are used.

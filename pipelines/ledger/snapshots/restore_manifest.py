@@ -109,7 +109,7 @@ def restored_epoch(turn: Turn, now: Millis, keep_stale: bool) -> NewEpoch:
             quiet.withdrawn,
             epochs={table: work.remove_epochs for table, work in works.items()},
             stale_epochs={table: work.stale_epochs for table, work in works.items()},
-            deleted={table: work.departed for table, work in works.items()},
+            deleted={table: work.deleted for table, work in works.items()},
             forgotten=works[late.NAME].forgotten,
         ),
     )
@@ -143,7 +143,7 @@ def withdrawn(turn: Turn, table: str) -> Publish:
         remove_epochs=tuple(removed),
         reopened=tuple(reopening for work in works for reopening in work.reopened),
         forgotten=tuple(mark for work in works for mark in work.forgotten),
-        departed=tuple(each for work in changes for each in work.departed),
+        deleted=tuple(each for work in changes for each in work.deleted),
     )
 
 
@@ -206,7 +206,7 @@ def _undeleted_rows(turn: Turn, table: str, work: Publish) -> tuple[DataFile, ..
     """Write the rows that return to a table because the epoch that deleted them leaves; return the file."""
     tables, published = turn.tables, newest_epochs(turn.tables)[table]
     changes = [change for change in _leaving_changes(turn) if change.epoch <= published]
-    files = _present(tables, table, [each.file for change in changes for each in change.publish[table].departed])
+    files = _present(tables, table, [each.file for change in changes for each in change.publish[table].deleted])
     if not files:
         return ()
     schema, path = arrow_schema(tables.newest(table)), tables.path(table)
@@ -230,7 +230,7 @@ def _leaving_changes(turn: Turn) -> list[Manifest]:
         snapshot = readable_snapshot(tables, entries[epoch].version) if epoch in entries else None
         if snapshot is not None:
             manifests.append(snapshot.manifest)
-        elif row.get(epochs.DEPARTED):
+        elif row.get(epochs.DELETED):
             raise Refused(
                 f"rows that epoch {epoch} removed from tables late and rejects of {tables.pipeline}, because they were "
                 "deleted from the source, are no longer retained",

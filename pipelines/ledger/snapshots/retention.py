@@ -168,7 +168,7 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
     quiet = [entry.version for entry in entries if entry.version in kept and entry.manifest["kind"] in QUIET]
     for version in quiet:
         for table, work in require_snapshot(tables, version).manifest.publish.items():
-            needed[table] |= {file.path for file in (*work.files, *(each.file for each in work.departed))}
+            needed[table] |= {file.path for file in (*work.files, *(each.file for each in work.deleted))}
     kept_epochs = {entry.epoch for entry in entries if entry.version in kept}
     clearing = Clearing(
         tuple(entry.epoch for entry in entries if entry.version not in kept),

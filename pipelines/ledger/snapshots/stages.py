@@ -19,12 +19,12 @@ from typing import Literal, Self
 
 from tidegate.pipelines.definition import late
 from tidegate.pipelines.definition.binding import BoundPipeline
-from tidegate.pipelines.definition.counters import OF_TASKS, ROWS_GONE, ROWS_OUT, VERSIONS_SKIPPED
+from tidegate.pipelines.definition.counters import OF_TASKS, ROWS_DELETED, ROWS_OUT, VERSIONS_SKIPPED
 from tidegate.pipelines.definition.recorded import Position, Schemas, Shape
 from tidegate.pipelines.definition.window_shape import kept_facts, kept_shape
 from tidegate.pipelines.ledger.manifest import (
     DataFile,
-    Departed,
+    Deletion,
     Interval,
     Kind,
     Manifest,
@@ -214,7 +214,7 @@ class Withdrawn:
 
     epochs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     stale_epochs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    deleted: Mapping[str, tuple[Departed, ...]] = field(default_factory=dict)
+    deleted: Mapping[str, tuple[Deletion, ...]] = field(default_factory=dict)
     forgotten: tuple[str, ...] = ()
     intervals: tuple[StaleInterval, ...] = ()
 
@@ -322,7 +322,7 @@ def _counters(read: RowsRead, computed: Computed) -> dict[str, int]:
         "rejected": read.rejected,
         "dropped": read.dropped,
         VERSIONS_SKIPPED: read.skipped,
-        ROWS_GONE: read.deleted,
+        ROWS_DELETED: read.deleted,
         ROWS_OUT: computed.rows_out,
     }
 
@@ -334,7 +334,7 @@ def _changes(table: str, published: Published, withdrawn: Withdrawn) -> Publish:
         remove_epochs=withdrawn.epochs.get(table, ()),
         stale_epochs=withdrawn.stale_epochs.get(table, ()),
         reopened=published.reopened if table == late.NAME else (),
-        departed=withdrawn.deleted.get(table, ()),
+        deleted=withdrawn.deleted.get(table, ()),
         forgotten=withdrawn.forgotten,
     )
 

@@ -15,6 +15,7 @@ from deltalake import DeltaTable, Schema
 
 from tidegate.pipelines.errors import FilesMissing, Refused
 from tidegate.pipelines.ledger.manifest import DataFile
+from tidegate.pipelines.ledger.snapshots.head import Snapshot
 from tidegate.pipelines.ledger.tables.commits import create
 from tidegate.pipelines.ledger.tables.files import add_action, check_written, copied
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
@@ -106,12 +107,28 @@ def contents_in(warehouse: Warehouse, path: str) -> dict[str, TableContent]:
         table: TableContent(f"{path}/{FOLDER}/{table}", handle.schema(), data_files(warehouse, handle))
         for table, handle in copied_tables(warehouse, path)
     }
+    if contents and (lost := [table for table in PUBLISHED if table not in contents]):
+        raise Refused(f"savepoint {path} is incomplete: its copy of table {lost[0]} is lost. Restore another savepoint")
     for content in contents.values():
-        try:
-            check_written(warehouse, content.folder, content.files)
-        except FilesMissing as error:
-            raise Refused(f"savepoint {path} is incomplete: {error}. Restore another savepoint") from error
+        _check_complete(warehouse, path, content.folder, content.files)
     return contents
+
+
+def check_state_in(warehouse: Warehouse, savepoint: Snapshot) -> None:
+    """Check that all files of a savepoint's state exist.
+
+    Raises:
+        Refused: a file is missing or has a different size.
+    """
+    files = [copied(file, file["path"]) for file in (*savepoint.files, *savepoint.manifest_files)]
+    _check_complete(warehouse, savepoint.path, savepoint.path, files)
+
+
+def _check_complete(warehouse: Warehouse, savepoint: str, folder: str, files: Sequence[DataFile]) -> None:
+    try:
+        check_written(warehouse, folder, files)
+    except FilesMissing as error:
+        raise Refused(f"savepoint {savepoint} is incomplete: {error}. Restore another savepoint") from error
 
 
 def bring(tables: PipelineTables, table: str, content: TableContent, epoch: int) -> tuple[DataFile, ...]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition import late
 from tidegate.pipelines.definition.columns import with_values
 from tidegate.pipelines.definition.row_sets import surplus
-from tidegate.pipelines.ledger.manifest import Departed, Publish, Reopening
+from tidegate.pipelines.ledger.manifest import Deletion, Publish, Reopening
 from tidegate.pipelines.ledger.tables.files import write_rows
 from tidegate.pipelines.ledger.tables.keys import digests
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
@@ -108,22 +108,22 @@ def marks_of(table: str, rows: pa.Table) -> pa.ChunkedArray | None:
     return rows[late.REOPENED] if table == late.NAME and late.REOPENED in rows.column_names else None
 
 
-def write_departed(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> Departed:
+def write_deleted(tables: PipelineTables, table: str, rows: pa.Table, epoch: int) -> Deletion:
     """Write rows that an epoch removes from a table."""
-    (file,) = write_rows(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}-departed", rows)
+    (file,) = write_rows(tables.warehouse, tables.path(table), f"{table}-{epoch:06d}-deleted", rows)
     marks = marks_of(table, rows)
-    return Departed(
+    return Deletion(
         file=file, by_epoch=_counted(rows["epoch"]), by_reopening=() if marks is None else _counted(marks.drop_null())
     )
 
 
-def read_departed(tables: PipelineTables, table: str, departed: Sequence[Departed]) -> pa.Table:
+def read_deleted(tables: PipelineTables, table: str, deleted: Sequence[Deletion]) -> pa.Table:
     """Return the rows that are removed from a table."""
     schema = arrow_schema(tables.newest(table))
-    return tables.warehouse.read_files(tables.path(table), [each.file.path for each in departed], schema)
+    return tables.warehouse.read_files(tables.path(table), [each.file.path for each in deleted], schema)
 
 
-class Departing:
+class Deletions:
     """Rows to remove from a table while its files are read one after the other."""
 
     def __init__(self, table: str, rows: pa.Table) -> None:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tidegate.pipelines.definition.counters import (
+    DELETED_IN_WINDOWS,
     FATES,
     FIRED,
     NEVER_EMITTED,
     REOPENED,
     RETRACTED,
-    ROWS_GONE,
+    ROWS_DELETED,
     ROWS_OUT,
-    TAKEN_BACK,
     VERSIONS_SKIPPED,
 )
 
@@ -85,7 +85,7 @@ COUNTERS = (
         (OUTCOME,),
         tuple((fate, fate) for fate in FATES),
     ),
-    _counter("tidegate.source.removals", "{event}", "Events that were deleted from the source", ROWS_GONE),
+    _counter("tidegate.source.removals", "{event}", "Events that were deleted from the source", ROWS_DELETED),
     _counter("tidegate.source.skipped", "{version}", "Versions of the source that were skipped", VERSIONS_SKIPPED),
     _counter(
         "tidegate.window.lost",
@@ -99,7 +99,7 @@ COUNTERS = (
         "counter",
         "Events that corrections added to windows or removed from them",
         (CORRECTION,),
-        ((REOPENED, REOPENED), (TAKEN_BACK, TAKEN_BACK)),
+        ((REOPENED, REOPENED), (DELETED_IN_WINDOWS, DELETED_IN_WINDOWS)),
     ),
     Metric(
         "tidegate.window.panes",

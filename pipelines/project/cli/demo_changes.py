@@ -23,7 +23,7 @@ from rich.console import Console
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_of
-from tidegate.pipelines.definition.counters import FATES, FIRED, ROWS_GONE, fired
+from tidegate.pipelines.definition.counters import FATES, FIRED, ROWS_DELETED, fired
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.examples.flights.shifts import carrier_shifts
 from tidegate.pipelines.examples.flights.source import CORRECTED, HELD_BACK, append_held_back, overwrite_first_day
@@ -38,7 +38,7 @@ BY_DAY, BY_MONTH = "shifts_by_day", "shifts_by_month"
 
 _POLL_SECONDS = 1.0
 _PATIENCE_SECONDS = 600.0
-_COUNTED = ("events_in", *FATES, ROWS_GONE)
+_COUNTED = ("events_in", *FATES, ROWS_DELETED)
 _WIDTH = 40
 """Length of the longest bar of the chart, in characters."""
 
@@ -81,7 +81,7 @@ class Changes:
         came: records that were held back until after the backfill.
         late: the records among these whose windows had already closed.
         reopened: late records that were added to their windows.
-        withdrawn, put_out: panes that the corrections retracted and emitted.
+        retracted, put_out: panes that the corrections retracted and emitted.
         days, months: the partitions that the readers ran for, with what each run read.
     """
 
@@ -90,7 +90,7 @@ class Changes:
     came: int
     late: int
     reopened: int
-    withdrawn: int
+    retracted: int
     put_out: int
     days: dict[str, dict[str, Any]]
     months: dict[str, dict[str, Any]]
@@ -118,13 +118,13 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
     change = next(row for row in epochs if row["kind"] == "change")
     late = sum(row["late"] for row in epochs)
     console.print(
-        f"{PIPELINE:14} stream    : {change['withdrawn']} panes retracted, {fired(change)} emitted for the overwritten "
+        f"{PIPELINE:14} stream    : {change['retracted']} panes retracted, {fired(change)} emitted for the overwritten "
         f"day; {late} records are late"
     )
     _unpause(airflow, f"{PIPELINE}__late")
     reopened = returned(airflow, _ended_run(airflow, f"{PIPELINE}__late"), "reopen")
     console.print(
-        f"{PIPELINE:14} late      : {reopened['rows']} late records reopened, {reopened['withdrawn']} panes retracted, "
+        f"{PIPELINE:14} late      : {reopened['rows']} late records reopened, {reopened['retracted']} panes retracted, "
         f"{reopened['panes']} emitted"
     )
     days = _wait_for("the events of the final windows", lambda: _announced_days(airflow))
@@ -137,7 +137,7 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
         came=came,
         late=late,
         reopened=reopened["rows"],
-        withdrawn=change["withdrawn"] + reopened["withdrawn"],
+        retracted=change["retracted"] + reopened["retracted"],
         put_out=fired(change) + reopened["panes"],
         days=read[0],
         months=read[1],
@@ -215,10 +215,10 @@ def show_summary(
     for summary in summaries:
         counted = sum(summary[name] for name in FATES)
         expected = records + (changes.came if changes and summary["pipeline"] == PIPELINE else 0)
-        if summary["events_in"] != counted or summary["events_in"] - summary[ROWS_GONE] != expected:
+        if summary["events_in"] != counted or summary["events_in"] - summary[ROWS_DELETED] != expected:
             raise TidegateError(
                 f"{summary['pipeline']}: the source has {expected} records, the epochs read {summary['events_in']}, "
-                f"counted {counted}, and later removed {summary[ROWS_GONE]}. Please report this, with the folder of "
+                f"counted {counted}, and later removed {summary[ROWS_DELETED]}. Please report this, with the folder of "
                 f"the "
                 "demo"
             )
@@ -287,7 +287,7 @@ def _changes_table(changes: Changes) -> Any:
         ("records that arrived after the backfill", changes.came),
         ("  of them late: their windows had closed", changes.late),
         ("  of them reopened", changes.reopened),
-        ("panes retracted", changes.withdrawn),
+        ("panes retracted", changes.retracted),
         ("panes emitted in their place", changes.put_out),
         ("days that were read again", ", ".join(sorted(changes.days))),
         ("months that were read again", ", ".join(sorted(changes.months))),

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.sources.commits import ChangedFiles, SourceFile
-from tidegate.pipelines.sources.delta.reader import CAME, DELETED, DELETED_BESIDE, GONE, PARTITION, SIDE
+from tidegate.pipelines.sources.delta.reader import ADDED_ROWS, DELETED, DELETED_BESIDE, DELETED_ROWS, PARTITION, SIDE
 from tidegate.pipelines.sources.delta.table_facts import details_of
 from tidegate.pipelines.storage.delta_log import Action, commit_info, statistics_in
 from tidegate.windowing.time import Millis
@@ -85,7 +85,7 @@ class Changes:
         changed, fed = self.files(), self.fed()
         if fed is None or fed.size >= changed.size:
             return changed
-        present = sizes([file.path for file in (*fed.gone, *fed.came)])
+        present = sizes([file.path for file in (*fed.deleted, *fed.added)])
         return changed if None in present.values() else fed
 
     def files(self) -> ChangedFiles:
@@ -94,48 +94,48 @@ class Changes:
         A file that was added and removed again in between is in neither list. Files that OPTIMIZE rewrote are left out
         if no other commit touched them.
         """
-        gone: dict[_File, SourceFile] = {}
-        came: dict[_File, SourceFile] = {}
+        deleted: dict[_File, SourceFile] = {}
+        added: dict[_File, SourceFile] = {}
         rewritten: list[tuple[set[_File], set[_File]]] = []
         adds: Mapping[str, Action] | None = None
         for actions in self.commits:
-            removed, added = set[_File](), set[_File]()
+            removes, appends = set[_File](), set[_File]()
             for remove in _all(actions, "remove"):
                 path, details = self.path_of(remove["path"]), details_of(remove)
                 file = (path, _vector(remove))
-                removed.add(file)
-                if came.pop(file, None) is not None:
+                removes.add(file)
+                if added.pop(file, None) is not None:
                     continue
                 if remove.get(PARTITION) is None:
                     adds = self.earlier() if adds is None else adds
                     if path in adds:
                         details |= {name: value for name, value in details_of(adds[path]).items() if name == PARTITION}
-                gone[file] = SourceFile(
+                deleted[file] = SourceFile(
                     path, 0, stored=_number_stored(remove), details=details, size=remove.get("size")
                 )
             for add in _all(actions, "add"):
                 path = self.path_of(add["path"])
                 file = (path, _vector(add))
-                if not removed and not add.get("dataChange", True):
+                if not removes and not add.get("dataChange", True):
                     # Statistics and row ids are written by adding an existing file again.
                     continue
-                added.add(file)
-                if gone.pop(file, None) is None:
+                appends.add(file)
+                if deleted.pop(file, None) is None:
                     # Rows of an append are checked against the time of its commit, as usual. Other files contain rows
                     # of older commits.
                     is_append = add.get("dataChange", True) and not removes_data(actions)
-                    came[file] = added_file(
+                    added[file] = added_file(
                         path, add, commit_time([*actions]) if is_append else add["modificationTime"]
                     )
-            if removed and not removes_data(actions):
-                rewritten.append((removed, added))
-        for removed, added in rewritten:
-            if removed <= gone.keys() and added <= came.keys():
-                for file in removed:
-                    del gone[file]
-                for file in added:
-                    del came[file]
-        return _without_rows_of_both(gone, came)
+            if removes and not removes_data(actions):
+                rewritten.append((removes, appends))
+        for removes, appends in rewritten:
+            if removes <= deleted.keys() and appends <= added.keys():
+                for file in removes:
+                    del deleted[file]
+                for file in appends:
+                    del added[file]
+        return _without_rows_of_both(deleted, added)
 
     def fed(self) -> ChangedFiles | None:
         """Return the files with the deleted and added rows, using the change feed where possible.
@@ -144,17 +144,17 @@ class Changes:
         deletions of whole files, the changes are in the files that they added and removed. Return None if no
         commit wrote files of the feed.
         """
-        gone: list[SourceFile] = []
-        came: list[SourceFile] = []
+        deleted: list[SourceFile] = []
+        added: list[SourceFile] = []
         unfed: list[Sequence[Action]] = []
-        added: dict[str, Action] = {}
+        newer: dict[str, Action] = {}
         is_fed = False
 
         def take_unfed() -> None:
-            files = Changes(unfed, self.path_of, lambda: {**self.earlier(), **added}).files()
-            gone.extend(files.gone)
-            came.extend(files.came)
-            added.update((self.path_of(add["path"]), add) for actions in unfed for add in _all(actions, "add"))
+            files = Changes(unfed, self.path_of, lambda: {**self.earlier(), **newer}).files()
+            deleted.extend(files.deleted)
+            added.extend(files.added)
+            newer.update((self.path_of(add["path"]), add) for actions in unfed for add in _all(actions, "add"))
             unfed.clear()
 
         for actions in self.commits:
@@ -164,17 +164,17 @@ class Changes:
             take_unfed()
             is_fed = True
             adds = _all(actions, "add")
-            added.update((self.path_of(add["path"]), add) for add in adds)
+            newer.update((self.path_of(add["path"]), add) for add in adds)
             # Event times are checked against the time at which the rows were written, never before the first file.
             written = min((add["modificationTime"] for add in adds), default=commit_time([*actions]))
             for file in fed:
                 path, details, size = self.path_of(file["path"]), details_of(file), file.get("size")
-                for side, files in ((GONE, gone), (CAME, came)):
+                for side, files in ((DELETED_ROWS, deleted), (ADDED_ROWS, added)):
                     files.append(SourceFile(path, written, details={**details, SIDE: side}, size=size))
         if not is_fed:
             return None
         take_unfed()
-        return ChangedFiles(*_without_files_of_both(gone, came), by_feed=True)
+        return ChangedFiles(*_without_files_of_both(deleted, added), by_feed=True)
 
 
 def _all(actions: Sequence[Action], kind: str) -> list[Action]:
@@ -182,7 +182,7 @@ def _all(actions: Sequence[Action], kind: str) -> list[Action]:
 
 
 def _without_files_of_both(
-    gone: Sequence[SourceFile], came: Sequence[SourceFile]
+    deleted: Sequence[SourceFile], added: Sequence[SourceFile]
 ) -> tuple[tuple[SourceFile, ...], tuple[SourceFile, ...]]:
     """Return the files except those that were both added and removed as a whole."""
 
@@ -190,7 +190,7 @@ def _without_files_of_both(
         is_part = SIDE in file.details or DELETED_BESIDE in file.details
         return None if is_part else (file.path, _vector(file.details))
 
-    left = Counter(filter(None, map(whole, came))) & Counter(filter(None, map(whole, gone)))
+    left = Counter(filter(None, map(whole, added))) & Counter(filter(None, map(whole, deleted)))
 
     def rest(files: Sequence[SourceFile]) -> tuple[SourceFile, ...]:
         both, kept = left.copy(), []
@@ -202,12 +202,12 @@ def _without_files_of_both(
                 kept.append(file)
         return tuple(kept)
 
-    return rest(gone), rest(came)
+    return rest(deleted), rest(added)
 
 
-def _without_rows_of_both(gone: Mapping[_File, SourceFile], came: Mapping[_File, SourceFile]) -> ChangedFiles:
+def _without_rows_of_both(deleted: Mapping[_File, SourceFile], added: Mapping[_File, SourceFile]) -> ChangedFiles:
     """Return the files. If a file's deletion vector changed, only rows that exactly one of the two removes are read."""
-    sides = [{path: file for (path, _), file in side.items()} for side in (gone, came)]
+    sides = [{path: file for (path, _), file in side.items()} for side in (deleted, added)]
     parts: list[tuple[SourceFile, ...]] = []
     for side, beside in (sides, sides[::-1]):
         files = []
@@ -217,8 +217,8 @@ def _without_rows_of_both(gone: Mapping[_File, SourceFile], came: Mapping[_File,
             elif vector := beside[path].details.get(DELETED):
                 files.append(replace(file, details={**file.details, DELETED_BESIDE: vector}))
         parts.append(tuple(files))
-    gone_in_part, came_in_part = parts
-    return ChangedFiles(gone_in_part, came_in_part)
+    deleted_in_part, added_in_part = parts
+    return ChangedFiles(deleted_in_part, added_in_part)
 
 
 def _vector(action: Mapping[str, Any]) -> str:

@@ -239,14 +239,14 @@ class SourceLog:
             "pipeline with a backfill of the table as it is now; or skip this and all later changes, with "
             "changes='ignore' in the pipeline's DeltaSource"
         )
-        for version, files in ((after, changed.gone), (until, changed.came)):
+        for version, files in ((after, changed.deleted), (until, changed.added)):
             self._check_present(version, tuple(files), way_on, ChangeFilesMissing)
         return changed
 
     def differing(self, after: int, timestamp: str) -> ChangedFiles:
         changed, name = self._changes_of(after, self.head).files(), self._facts.stored_name(timestamp)
         return ChangedFiles(
-            self._bounded(changed.gone, self._at(after), name), self._bounded(changed.came, self._at_head(), name)
+            self._bounded(changed.deleted, self._at(after), name), self._bounded(changed.added, self._at_head(), name)
         )
 
     def _bounded(self, files: Sequence[SourceFile], table: DeltaTable, name: str) -> tuple[SourceFile, ...]:

@@ -39,12 +39,12 @@ that this vector removes and its own does not are read.
 SIDE = "changeSide"
 """Detail of a file of the change feed, which has deleted and added rows: which of the two to read."""
 
-GONE, CAME = "gone", "came"
+DELETED_ROWS, ADDED_ROWS = "deleted", "added"
 
 _CHANGE_TYPE = "_change_type"
 """Column of a change feed file that says how a row changed."""
 
-_SIDES = {"delete": GONE, "update_preimage": GONE, "insert": CAME, "update_postimage": CAME}
+_SIDES = {"delete": DELETED_ROWS, "update_preimage": DELETED_ROWS, "insert": ADDED_ROWS, "update_postimage": ADDED_ROWS}
 """Side of a row of the change feed, by its `_change_type`."""
 
 DETAILS = (PARTITION, DELETED)

@@ -29,7 +29,7 @@ from tests.property.event_windows import EVENT_TIME, MINUTE
 from tests.recovery.arrivals import copy_of
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.ask.verify import Verified
-from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.correct.request import Selection
 from tidegate.pipelines.errors import QualityFailed, Refused, UsageError
 from tidegate.pipelines.ledger.tables.compaction import drop_old_epochs
 from tidegate.pipelines.observe.inspect.overview import pipeline_overview

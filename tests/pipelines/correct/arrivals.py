@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.lake import EVENTS, LOCAL, Clock, Lake
 from tests.pipelines.by_hand import ByHand, Row
-from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.correct.request import Selection
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.ledger.manifest import Manifest

@@ -97,7 +97,7 @@ def test_rows_before_the_first_interval_stay_out(lake: Lake) -> None:
     assert {(row["user"], row["total"]) for row in lake.final(HOURS).to_pylist()} == {("ann", 7), ("bob", 4)}
     (row,) = [row for row in lake.rows(HOURS, "epochs").to_pylist() if row["kind"] == "change"]
     assert (row["events_in"], row["on_time"], row["no_window"]) == (2, 1, 1)
-    assert (row["rows_gone"], row["taken_back"]) == (2, 1)
+    assert (row["rows_deleted"], row["deleted_in_windows"]) == (2, 1)
     assert broken_in(lake.tables(HOURS), HOURS) == set()
 
 

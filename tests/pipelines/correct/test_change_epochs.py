@@ -57,9 +57,10 @@ def test_an_update_retracts_the_pane_that_stands_and_publishes_the_new(lake: Lak
     assert manifest.kind == "change"
     assert panes(lake, HOURS, before) == [("ann", "10:00", 0, "-", 6), ("ann", "10:00", 1, "+", 24)]
     counted = {
-        name: manifest.counters[name] for name in ("events_in", "on_time", "rows_gone", "taken_back", "withdrawn")
+        name: manifest.counters[name]
+        for name in ("events_in", "on_time", "rows_deleted", "deleted_in_windows", "retracted")
     }
-    assert counted == {"events_in": 1, "on_time": 1, "rows_gone": 1, "taken_back": 1, "withdrawn": 1}
+    assert counted == {"events_in": 1, "on_time": 1, "rows_deleted": 1, "deleted_in_windows": 1, "retracted": 1}
 
 
 @pytest.mark.parametrize("made", [hourly_pipeline, session_pipeline])
@@ -82,12 +83,12 @@ def test_a_deleted_row_leaves_its_window_although_the_current_code_would_not_cou
     lake.stream(LOCAL, before)
     DeltaTable(lake.path("events")).delete("value = 4")
     (manifest, *_) = lake.stream(LOCAL, after)
-    assert (manifest.counters["rows_gone"], manifest.counters["taken_back"]) == (1, 1)
+    assert (manifest.counters["rows_deleted"], manifest.counters["deleted_in_windows"]) == (1, 1)
     assert [row["total"] for row in lake.latest(after).to_pylist()] == [3]
     assert broken_in(lake.tables(after), after) == set()
 
 
-def test_a_row_that_was_never_counted_is_not_taken_back_after_a_change_of_code(tmp_path: Path) -> None:
+def test_a_row_that_was_never_counted_is_not_deleted_from_a_window_after_a_change_of_code(tmp_path: Path) -> None:
     """Table rejects has one of them, and `where` of all code dropped the other, whose window is computed in vain."""
     lake = Lake(tmp_path)
     before = hourly_pipeline(source=CORRECTING, where="value <> 4")
@@ -96,7 +97,7 @@ def test_a_row_that_was_never_counted_is_not_taken_back_after_a_change_of_code(t
     lake.stream(LOCAL, before)
     DeltaTable(lake.path("events")).delete("value > 3")
     (manifest, *_) = lake.stream(LOCAL, after)
-    assert manifest.counters["rows_gone"] == 2
+    assert manifest.counters["rows_deleted"] == 2
     assert [row["total"] for row in lake.latest(after).to_pylist()] == [3]
     assert len(lake.rows(after, "rejects")) == 0
     assert broken_in(lake.tables(after), after) == set()
@@ -203,7 +204,7 @@ def test_rows_that_are_written_anew_publish_nothing(lake: Lake) -> None:
     rows = DeltaTable(lake.path("events")).to_pyarrow_table()
     write_deltalake(lake.path("events"), rows.cast(EVENTS), mode="overwrite")
     (manifest, *_) = lake.stream(LOCAL, HOURS)
-    assert (manifest.counters["rows_gone"], manifest.counters["events_in"]) == (0, 0)
+    assert (manifest.counters["rows_deleted"], manifest.counters["events_in"]) == (0, 0)
     after = lake.versions(HOURS)
     assert {name: after[name] for name in ("results", "late", "rejects")} == {
         name: before[name] for name in ("results", "late", "rejects")

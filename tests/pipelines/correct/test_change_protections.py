@@ -22,8 +22,8 @@ from tests.pipelines.correct.lakes import (
     two_users,
 )
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.correct import panes as panes_of_plans
-from tidegate.pipelines.correct.panes import NearPanes
+from tidegate.pipelines.correct import spans
+from tidegate.pipelines.correct.spans import NearPanes
 from tidegate.pipelines.epoch.driver import Driver
 from tidegate.pipelines.errors import LeaseHeld, Refused
 from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease
@@ -240,7 +240,7 @@ def test_a_correction_reads_the_open_sessions_of_the_keys_that_changed(
         rows.append(len(read := state_rows(*arguments)))
         return read
 
-    monkeypatch.setattr(panes_of_plans, "state_rows", noted)
+    monkeypatch.setattr(spans, "state_rows", noted)
     lake.stream(LOCAL, SESSIONS)
     assert 0 < max(rows) <= 6
     lake.append(("ann", at("21:00"), 1))

@@ -66,11 +66,11 @@ def lake(tmp_path: Path) -> Lake:
 def check(changing: Changing, after: int, until: int, where: str | None = None) -> None:
     before, now = (changing.rows_of(version) for version in (after, until))
     changed = compared(changing.lake, after, until, replace(PIPELINE, where=where))
-    assert seen(changed.gone) == usable(before, where) - usable(now, where)
-    assert seen(changed.came) == usable(now, where) - usable(before, where)
+    assert seen(changed.deleted) == usable(before, where) - usable(now, where)
+    assert seen(changed.added) == usable(now, where) - usable(before, where)
     if where is None:
         assert changed.deleted_count - changed.added_count == before.total() - now.total()
-    latest = max((time for _, time, _ in seen(changed.came)), default=None)
+    latest = max((time for _, time, _ in seen(changed.added)), default=None)
     assert changed.largest.get("") == latest
 
 
@@ -111,7 +111,7 @@ def test_a_compaction_that_nothing_else_touched_is_not_even_read(lake: Lake) -> 
     source = opened(lake)
     assert isinstance(source.log, ChangingSource)
     changed = source.log.changed(before, changing.version)
-    assert (len(changed.gone), len(changed.came)) == (0, 1)
+    assert (len(changed.deleted), len(changed.added)) == (0, 1)
 
 
 def test_another_value_in_a_column_that_the_pipeline_does_not_read_is_no_change(lake: Lake) -> None:
@@ -121,14 +121,14 @@ def test_another_value_in_a_column_that_the_pipeline_does_not_read_is_no_change(
     assert not compared(lake, 0, 1).any
     DeltaTable(lake.path("events")).update({"value": "value + 1"}, predicate="user = 'ann'")
     changed = compared(lake, 0, 2)
-    assert (len(changed.gone), len(changed.came)) == (1, 1)
+    assert (len(changed.deleted), len(changed.added)) == (1, 1)
 
 
 def test_rows_behind_a_time_are_left_out_and_rows_without_one_are_not(lake: Lake) -> None:
     lake.append(("ann", at("10:00"), 1), ("ann", at("12:00"), 2), ("ann", None, 3), (None, at("12:00"), 4))
     DeltaTable(lake.path("events")).delete()
     changed = compared(lake, 0, 1, end=to_millis(at("11:00")))
-    assert seen(changed.gone) == {("ann", to_millis(at("10:00")), 1): 1}
+    assert seen(changed.deleted) == {("ann", to_millis(at("10:00")), 1): 1}
     assert (changed.deleted_count, changed.deleted_unusable) == (3, 2)
 
 
@@ -137,7 +137,7 @@ def test_a_row_that_came_ahead_of_its_file_is_rejected_with_all_its_columns(lake
     rows = pa.Table.from_pylist([{"user": "ann", "at": at("10:00", day=9000), "value": 7}], schema=EVENTS)
     write_deltalake(lake.path("events"), rows, mode="overwrite")
     changed = compared(lake, 0, 1)
-    assert (len(changed.gone), len(changed.came)) == (1, 0)
+    assert (len(changed.deleted), len(changed.added)) == (1, 0)
     (rejected,) = changed.rejected_rows().to_pylist()
     assert (rejected["user"], rejected["value"], rejected[STATUS]) == ("ann", 7, "timestamp_ahead_of_commit")
 
@@ -149,8 +149,8 @@ def test_partition_values_of_removed_files_are_read_from_the_log(lake: Lake, par
     write_deltalake(lake.path("events"), rows, partition_by=[partition])
     DeltaTable(lake.path("events")).delete("user = 'ann'")
     changed = compared(lake, 0, 1)
-    assert seen(changed.gone) == {("ann", to_millis(at("10:00")), 1): 1}
-    assert not len(changed.came)
+    assert seen(changed.deleted) == {("ann", to_millis(at("10:00")), 1): 1}
+    assert not len(changed.added)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_files_from_before_a_replaced_table_got_other_partition_columns_have_the
     table.commit({"metaData": metadata}, {"remove": removed}, file(table, "bob", 2))
     pipeline = replace(PIPELINE, key=("USER",)) if since == ["USER"] else PIPELINE
     changed = compared(lake, 1, 2, pipeline)
-    for side, user, value in ((changed.gone, "ann", 1), (changed.came, "bob", 2)):
+    for side, user, value in ((changed.deleted, "ann", 1), (changed.added, "bob", 2)):
         rows = [tuple(row.values()) for row in side.to_pylist()]
         assert rows == [(to_millis(at("10:00")), user, value)]
 
@@ -241,8 +241,8 @@ def test_of_a_file_with_another_deletion_vector_only_the_rows_of_the_difference_
 
     monkeypatch.setattr(SourceParquet, "read", noted)
     changed = compared(lake, after, until)
-    assert {row[f"{VALUE_PREFIX}value"] for row in changed.gone.to_pylist()} == gone
-    assert {row[f"{VALUE_PREFIX}value"] for row in changed.came.to_pylist()} == came
+    assert {row[f"{VALUE_PREFIX}value"] for row in changed.deleted.to_pylist()} == gone
+    assert {row[f"{VALUE_PREFIX}value"] for row in changed.added.to_pylist()} == came
     assert set(groups) == {place // 2 for place in gone | came}
 
 
@@ -252,5 +252,5 @@ def test_a_removal_may_describe_the_vector_of_its_file_differently(lake: Lake, a
     described = {**dict(reversed(add["deletionVector"].items())), "maxRowIndex": None}
     table.commit({"remove": {"path": add["path"], "dataChange": True, "deletionVector": described}})
     changed = compared(lake, after, 3)
-    assert len(changed.gone) == (10 if after == 1 else 8)
-    assert not len(changed.came)
+    assert len(changed.deleted) == (10 if after == 1 else 8)
+    assert not len(changed.added)

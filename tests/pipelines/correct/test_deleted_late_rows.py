@@ -26,7 +26,7 @@ from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, prune, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot, read_savepoint
-from tidegate.pipelines.ledger.tables.late_rows import Departing
+from tidegate.pipelines.ledger.tables.late_rows import Deletions
 
 PIPELINES = pytest.mark.parametrize(
     "pipeline", [HOURS, pytest.param(SESSIONS, marks=pytest.mark.long)], ids=lambda pipeline: pipeline.name
@@ -76,8 +76,8 @@ def test_late_and_rejected_rows_that_were_deleted_leave_their_tables(lake: Lake,
     assert held(lake, pipeline) == [("ann", 8)]
     assert lake.rows(pipeline, "results").to_pylist() == before, "which never held a late row"
     row = max(lake.rows(pipeline, "epochs").to_pylist(), key=lambda row: row["epoch"])
-    assert (row["kind"], row["rows_gone"], row["taken_back"], row["reopened"]) == ("change", 3, 0, 0)
-    assert row["departed"] == [{"epoch": row["epoch"] - 1, "late": 2, "reopened": 0, "rejected": 1}]
+    assert (row["kind"], row["rows_deleted"], row["deleted_in_windows"], row["reopened"]) == ("change", 3, 0, 0)
+    assert row["deleted"] == [{"epoch": row["epoch"] - 1, "late": 2, "reopened": 0, "rejected": 1}]
     assert broken(lake, pipeline) == set()
 
 
@@ -201,7 +201,7 @@ def test_a_key_leaves_the_files_with_rows_that_left_when_it_is_forgotten(lake: L
     with_late_rows(lake, HOURS)
     deleted(lake, HOURS, "user = 'bob'")
     folder = Path(lake.path(HOURS.name), "late")
-    assert any(b"bob" in path.read_bytes() for path in folder.glob("*departed*.parquet"))
+    assert any(b"bob" in path.read_bytes() for path in folder.glob("*deleted*.parquet"))
     with Lease(lake.tables(HOURS), "forget", lake.clock):
         forget(lake.tables(HOURS), HOURS, [("bob",)], lake.clock() + DAY)
     assert not any(b"bob" in path.read_bytes() for path in Path(lake.path(HOURS.name)).rglob("*.parquet"))
@@ -216,10 +216,10 @@ def test_the_suites_notice_rows_that_leave_without_being_counted_and_rows_that_s
     with_late_rows(lake, HOURS)
     beside = Lake(tmp_path / "beside", lake.clock)
     shutil.copytree(lake.folder, beside.folder)
-    monkeypatch.setattr(Departing, "stay", lambda self, rows: np.ones(len(rows), np.bool_))
+    monkeypatch.setattr(Deletions, "stay", lambda self, rows: np.ones(len(rows), np.bool_))
     deleted(lake, HOURS, "value = 7")
     assert broken(lake, HOURS)
     stay: Any = lambda self, rows: np.zeros(len(rows), np.bool_)  # noqa: E731
-    monkeypatch.setattr(Departing, "stay", stay)
+    monkeypatch.setattr(Deletions, "stay", stay)
     deleted(beside, HOURS, "value = 7")
     assert broken(beside, HOURS)

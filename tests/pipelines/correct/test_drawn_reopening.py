@@ -16,10 +16,11 @@ from tests.commit_times import date_commit, newest_entry
 from tests.conditions import CONDITIONS, is_kept
 from tests.lake import DAY0, LOCAL, Clock, Lake, Row, hourly_pipeline
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.correct import affected, corrections, passed
-from tidegate.pipelines.correct.recompute_plan import Selection
-from tidegate.pipelines.correct.recompute_rows import SourceRows
-from tidegate.pipelines.correct.reopen import reopen_possible
+from tidegate.pipelines.correct import affected, source_rows
+from tidegate.pipelines.correct import correct as corrections
+from tidegate.pipelines.correct.correct import reopen_possible
+from tidegate.pipelines.correct.request import Selection
+from tidegate.pipelines.correct.source_rows import SourceRows
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.engine.base import Engine
 from tidegate.pipelines.epoch.open_input import OpenInput
@@ -349,8 +350,8 @@ def found_by_a_draw(folder: Path, law: Callable[[Path, str, int], bool], kind: s
 
 @pytest.mark.long
 def test_the_draws_find_a_watermark_that_forgets_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judged_at = passed.judged_at
-    monkeypatch.setattr(passed, "judged_at", lambda tables, newest, by_clock=False: judged_at(tables, newest))
+    judged_at = source_rows.judged_at
+    monkeypatch.setattr(source_rows, "judged_at", lambda tables, newest, by_clock=False: judged_at(tables, newest))
     assert found_by_a_draw(tmp_path, the_law_holds, "sliding", range(20, 32))
 
 

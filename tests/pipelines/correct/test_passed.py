@@ -14,7 +14,7 @@ import pytest
 
 from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline
 from tidegate.pipelines import DeltaSource, Pipeline
-from tidegate.pipelines.correct.passed import JudgedAt, marks_of, missed_windows
+from tidegate.pipelines.correct.source_rows import JudgedAt, marks_of, missed_windows
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME
 from tidegate.pipelines.epoch.open_input import OpenInput

@@ -158,7 +158,7 @@ def test_without_statistics_everything_is_to_be_run_again(lake: Lake, monkeypatc
 
     def unbounded(self: SourceLog, after: int, timestamp: str, until: int | None = None) -> Any:
         changed = differing(self, after, timestamp, until)
-        return replace(changed, gone=tuple(replace(file, oldest=None, newest=None) for file in changed.gone))
+        return replace(changed, deleted=tuple(replace(file, oldest=None, newest=None) for file in changed.deleted))
 
     monkeypatch.setattr(SourceLog, "differing", unbounded)
     assert refused(lake, HOURS, Act.RERUN_ALL)[0] == at("00:00", 1)

@@ -15,8 +15,8 @@ from tests.pipelines.by_hand import ByHand
 from tests.pipelines.correct.arrivals import NOW, Arrivals
 from tests.pipelines.correct.lakes import Crash, crash_after
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.correct.corrections import reopen
-from tidegate.pipelines.correct.recompute_plan import Selection, check_reopenable
+from tidegate.pipelines.correct.correct import reopen
+from tidegate.pipelines.correct.request import Selection, check_reopenable
 from tidegate.pipelines.errors import Refused, UsageError
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
 from tidegate.pipelines.ledger.snapshots.restore import restore
@@ -58,7 +58,7 @@ def test_a_correction_takes_the_old_pane_back_and_puts_out_the_new_one(hours: Ar
     rows = [row for row in hours.by_hand.rows("results").to_pylist() if row["user"] == "bob"]
     told = [(row["epoch"], row["op"], row["pane"], row["timing"], row["total"]) for row in rows]
     assert sorted(told) == [(1, "+", 0, "on_time", 2), (3, "+", 1, "late", 22), (3, "-", 0, "on_time", 2)]
-    assert (made.counters["fired_late"], made.counters["withdrawn"], made.counters["events_in"]) == (1, 1, 0)
+    assert (made.counters["fired_late"], made.counters["retracted"], made.counters["events_in"]) == (1, 1, 0)
 
 
 def test_where_somebody_compacted_the_state_what_is_not_corrected_stays(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_late_row_between_two_sessions_makes_them_one(tmp_path) -> None:
     assert [row[1:3] for row in arrivals.final()] == [(at("10:00"), at("10:30")), (at("10:50"), at("11:20"))]
     first = next(row["window_id"] for row in arrivals.by_hand.rows("results").to_pylist() if row["total"] == 1)
     made = arrivals.reopen()
-    assert made.counters["withdrawn"] == 2
+    assert made.counters["retracted"] == 2
     (row,) = [row for row in arrivals.by_hand.rows("results").to_pylist() if row["epoch"] == 3 and row["op"] == "+"]
     assert (row["window_id"], row["window_start"], row["window_end"], row["total"]) == (
         first,
@@ -177,7 +177,7 @@ def test_a_late_row_that_joins_an_open_session_goes_into_the_state(tmp_path) -> 
     arrivals.commit(("ann", at("11:40"), 2), ("ann", at("10:20"), 4), watermark=at("11:30"))
     arrivals.commit(("ann", at("10:45"), 8), watermark=at("12:00"))
     made = arrivals.reopen()
-    assert (made.counters["fired_late"], made.counters["withdrawn"], made.counters["open_windows"]) == (0, 1, 1)
+    assert (made.counters["fired_late"], made.counters["retracted"], made.counters["open_windows"]) == (0, 1, 1)
     assert [row[0] for row in arrivals.final()] == ["bob"]
     arrivals.commit(("ann", at("15:00"), 16), watermark=at("14:00"))
     assert arrivals.final() == arrivals.in_event_order()
@@ -191,7 +191,7 @@ def test_a_session_that_fired_and_is_still_open_keeps_its_id_and_goes_on_countin
     arrivals.commit(("ann", at("12:15"), 2), watermark=at("17:00"))
     arrivals.commit(("ann", at("12:40"), 4), watermark=at("17:00"))
     made = arrivals.reopen()
-    assert (made.counters["fired_late"], made.counters["withdrawn"]) == (1, 1)
+    assert (made.counters["fired_late"], made.counters["retracted"]) == (1, 1)
     arrivals.commit(("ann", at("13:20"), 8), watermark=at("17:05"))
     panes = [row for row in arrivals.by_hand.rows("results").to_pylist() if row["user"] == "ann"]
     assert len({row["window_id"] for row in panes}) == 1

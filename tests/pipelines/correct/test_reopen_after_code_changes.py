@@ -16,7 +16,7 @@ from tests.pipelines.by_hand import ByHand
 from tests.pipelines.correct.arrivals import Arrivals
 from tests.remedies import remedy_of
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.correct.request import Selection
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.remedy import Act

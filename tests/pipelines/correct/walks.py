@@ -25,8 +25,8 @@ from tests.pipelines.sources.changing import USERS, Changing, Seen
 from tests.pipelines.standing import check_windows
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.correct.corrections import reopen
-from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.correct.correct import reopen
+from tidegate.pipelines.correct.request import Selection
 from tidegate.pipelines.definition import epochs, late, rejects, results
 from tidegate.pipelines.definition.binding import has_windows
 from tidegate.pipelines.definition.config import WindowsTable

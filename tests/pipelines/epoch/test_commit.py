@@ -12,8 +12,8 @@ from deltalake import write_deltalake
 
 from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.by_hand import ByHand
-from tidegate.pipelines.correct.corrections import reopen
-from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.correct.correct import reopen
+from tidegate.pipelines.correct.request import Selection
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.manifest import Manifest

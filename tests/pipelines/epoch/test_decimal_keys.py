@@ -12,7 +12,7 @@ import pytest
 
 from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tidegate.pipelines import Pipeline
-from tidegate.pipelines.correct.recompute_plan import Selection
+from tidegate.pipelines.correct.request import Selection
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.tables.keys import key_groups

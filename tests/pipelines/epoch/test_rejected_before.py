@@ -108,7 +108,7 @@ def test_a_correction_leaves_a_rejected_row_rejected_until_it_is_deleted(
     holds(lake, after, rejected=1)
     DeltaTable(lake.path("events")).delete("value = 4")
     (manifest, *_) = lake.stream(LOCAL, after)
-    assert (manifest.counters["rows_gone"], manifest.counters["taken_back"]) == (1, 0)
+    assert (manifest.counters["rows_deleted"], manifest.counters["deleted_in_windows"]) == (1, 0)
     assert sum(each["events"] for each in lake.latest(after).to_pylist() if each["user"] == user) == 3
     holds(lake, after, rejected=0)
 
@@ -145,6 +145,6 @@ def test_a_deleted_row_leaves_its_window_although_the_code_would_reject_it_now(
     lake.stream(LOCAL, before)
     DeltaTable(lake.path("events")).delete("value = 4")
     (manifest, *_) = lake.stream(LOCAL, after)
-    assert (manifest.counters["rows_gone"], manifest.counters["taken_back"]) == (1, 1)
+    assert (manifest.counters["rows_deleted"], manifest.counters["deleted_in_windows"]) == (1, 1)
     assert [each for each in lake.latest(after).to_pylist() if each["user"] == user] == []
     holds(lake, after, rejected=0)

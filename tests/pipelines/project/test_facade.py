@@ -86,7 +86,7 @@ def test_a_life_in_code(project: Project, lake: Lake, capsys: pytest.CaptureFixt
 
     assert project.late.summary("sessions").open == 1
     reopened = project.late.reopen("sessions", key=("ann",), start=datetime(2024, 3, 1, tzinfo=UTC))
-    assert (reopened.rows, reopened.panes, reopened.withdrawn) == (1, 1, 1)
+    assert (reopened.rows, reopened.panes, reopened.retracted) == (1, 1, 1)
     assert project.late.summary("sessions").open == 0
     assert project.results("sessions", sort="total").rows["total"].to_pylist() == [19, 8, 4]
 

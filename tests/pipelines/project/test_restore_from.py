@@ -19,6 +19,7 @@ from tidegate import EpochLimits
 from tidegate.pipelines import DeltaSource
 from tidegate.pipelines.errors import LeaseHeld, Refused, UsageError
 from tidegate.pipelines.ledger.lease import Lease
+from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.project.project import Project
 from tidegate.windowing import Count, EventTimeSessionWindows, Windows
@@ -198,6 +199,21 @@ def test_damaged_tables_are_replaced_by_those_of_a_savepoint(here: Lake) -> None
     project.stream("hours")
     assert rows_of(project, "hours") == expected
     assert {entry.name for entry in project.savepoints.list("hours").savepoints} == {"state", "whole"}
+
+
+@pytest.mark.parametrize("lost", ["state", "_tables/late"])
+def test_tables_stay_if_a_file_of_the_savepoint_that_would_replace_them_is_lost(here: Lake, lost: str) -> None:
+    """A file of its state, or the copy of a whole table."""
+    project, folder = both(here), Path(here.path("hours/savepoints/whole"))
+    expected = rows_of(project, "hours")
+    if lost == "state":
+        saved = find_snapshot(PipelineTables.of(project.config, "hours"), "savepoint:whole")
+        (folder / saved.files[0]["path"]).unlink()
+    else:
+        shutil.rmtree(folder / lost)
+    with pytest.raises(Refused, match=r"is incomplete: .* Restore another savepoint"):
+        project.restore("hours", "savepoint:whole", tables=True)
+    assert rows_of(project, "hours") == expected
 
 
 def test_a_savepoint_with_a_missing_file_is_listed_as_broken_and_not_restored(here: Lake) -> None:

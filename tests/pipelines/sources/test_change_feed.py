@@ -46,7 +46,7 @@ def rows_of(lake: Lake, changed: ChangedFiles, until: int) -> tuple[Any, ...]:
     """Everything that a correction knows about changed files."""
     rows: ChangedRows = changed_rows(opened(lake), changed, until)
     rejected = Counter(str(row) for row in rows.rejected_rows().to_pylist())
-    return seen(rows.gone), seen(rows.came), rejected, rows.deleted_unusable, rows.dropped, dict(rows.largest)
+    return seen(rows.deleted), seen(rows.added), rejected, rows.deleted_unusable, rows.dropped, dict(rows.largest)
 
 
 def check(lake: Lake, after: int, until: int) -> bool:
@@ -91,7 +91,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def paths(changed: ChangedFiles) -> list[str]:
-    return [file.path for file in (*changed.gone, *changed.came)]
+    return [file.path for file in (*changed.deleted, *changed.added)]
 
 
 def test_the_feed_is_read_where_it_is_smaller_than_the_files(lake: Lake) -> None:
@@ -136,7 +136,7 @@ def test_with_the_feed_the_files_of_the_older_version_may_be_gone(lake: Lake) ->
     table.update({"value": "-7"}, predicate="user = 'user7'")
     Path(old).unlink()
     (manifest,) = lake.stream(LOCAL, HOURS)
-    assert (manifest.kind, manifest.counters["rows_gone"], manifest.counters["events_in"]) == ("change", 1, 1)
+    assert (manifest.kind, manifest.counters["rows_deleted"], manifest.counters["events_in"]) == ("change", 1, 1)
 
 
 def test_a_row_that_came_by_the_feed_and_can_not_be_used_is_rejected_with_all_its_columns(lake: Lake) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tidegate.windowing.lateness import cleanup_time
 from tidegate.windowing.panes import EmittedPane
-from tidegate.windowing.time import LAST_TIME, MAX_TIMESTAMP, Millis
+from tidegate.windowing.time import MAX_TIMESTAMP, Millis
 from tidegate.windowing.timers import InternalTimerService, Slot, TimerQueue, Timers
 from tidegate.windowing.triggers import Trigger
 from tidegate.windowing.windows import Window
@@ -64,16 +65,8 @@ class Cleanup:
         self.timers = timers.event_time if event_time else timers.processing_time
 
     def time(self, window: Window) -> Millis:
-        """Return the time at which a window is cleaned up, at most the last time of the range.
-
-        A window that waits for that time is cleaned up at the end of input. The global window, and windows after the
-        range, which only an operator outside of a pipeline gets, are cleaned up as in Flink: if the sum exceeds int64,
-        never.
-        """
-        last = window.max_timestamp
-        if last >= LAST_TIME:
-            return min(last + self._lateness, MAX_TIMESTAMP)
-        return min(last + self._lateness, LAST_TIME - 1)
+        """Return the time at which a window is cleaned up; see `cleanup_time`."""
+        return cleanup_time(window.max_timestamp, self._lateness)
 
     def is_due(self, cell: WindowCell) -> bool:
         """Return True if a window past its cleanup time has not been cleaned up.

@@ -163,7 +163,7 @@ class Firing:
                     watermark,
                 )
             )
-            self._counters.withdrawn += 1
+            self._counters.retracted += 1
         cell.emitted = kept or None
 
     def _both(self, contents: Any, other: Any) -> Any:

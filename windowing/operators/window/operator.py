@@ -15,6 +15,7 @@ from tidegate.windowing.assigners.base import draw_stagger
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.functions import ProcessWindowFunction
+from tidegate.windowing.lateness import is_late
 from tidegate.windowing.merging import Addition, MergingWindowSet
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.protocol import KeyedOperator
@@ -173,7 +174,7 @@ class WindowOperator(KeyedOperator):
         """Return True if an element that no window accepts is late by its own time. Source: Flink's `isElementLate`."""
         if not self._event_time or timestamp is None:
             return False
-        return timestamp + self._lateness <= self._context.current_watermark or timestamp <= self._closed_through
+        return is_late(timestamp, self._lateness, self._context.current_watermark) or timestamp <= self._closed_through
 
     def _skip(self, key: Any, value: Any, timestamp: Millis | None, reason: str, window: Window | None) -> None:
         """Count an element that no window accepts, and emit it if it is late."""
@@ -285,7 +286,7 @@ class WindowOperator(KeyedOperator):
             # A window is open until the clock has passed its last millisecond.
             now -= 1
         for merge in addition.merges:
-            if merge.result.max_timestamp + self._lateness <= now:
+            if is_late(merge.result.max_timestamp, self._lateness, now):
                 if self._account_for_all:
                     return True
                 clock = "watermark" if self._event_time else "processing time"

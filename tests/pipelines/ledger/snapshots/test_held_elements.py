@@ -19,7 +19,7 @@ from tests.pipelines.by_hand import ByHand
 from tests.pipelines.quiet import quiet_pipeline
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.ask.waiting import open_windows
-from tidegate.pipelines.correct.recompute_plan import check_reopenable
+from tidegate.pipelines.correct.request import check_reopenable
 from tidegate.pipelines.definition.binding import bind
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease

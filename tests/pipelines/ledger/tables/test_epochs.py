@@ -8,7 +8,7 @@ import pytest
 
 from tests.lake import Clock, at
 from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
-from tidegate.pipelines.correct.passed import JudgedAt
+from tidegate.pipelines.correct.source_rows import JudgedAt
 from tidegate.pipelines.definition import counters, epochs
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.published import newest_epoch_rows, pin_epoch

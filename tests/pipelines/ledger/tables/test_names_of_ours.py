@@ -100,7 +100,7 @@ def test_of_two_rejected_rows_that_differ_in_it_the_deleted_one_leaves(tmp_path:
     lake.stream(LOCAL, pipeline)
     assert [row["reopened"] for row in lake.rows(pipeline, "rejects").to_pylist()] == [value]
     newest = max(lake.rows(pipeline, "epochs").to_pylist(), key=lambda row: row["epoch"])
-    assert [(each["reopened"], each["rejected"]) for each in newest["departed"]] == [(0, 1)]
+    assert [(each["reopened"], each["rejected"]) for each in newest["deleted"]] == [(0, 1)]
     assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
 
 

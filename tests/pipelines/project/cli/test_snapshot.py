@@ -112,7 +112,7 @@ def test_a_dry_run_names_the_versions_that_changed_rows(project: Project) -> Non
     assert "the changes are read from a comparison of files" in " ".join(told.split())
     assert "would be corrected: 1 deleted, 0 added" in " ".join(told.split())
     (changed,) = project.data(*day)["changed"]
-    assert (changed["gone"], changed["came"]) == (1, 0)
+    assert (changed["deleted"], changed["added"]) == (1, 0)
     assert changed["interval"] == {"start": 1_709_251_200_000, "end": 1_709_337_600_000}
 
 

@@ -98,7 +98,7 @@ def test_a_correction_says_which_rows_went_and_what_it_retracted(streaming: Proj
     _, told = streaming.tidegate("runs", "sessions")
     assert " deleted " in told.splitlines()[1]
     log = (streaming.folder / "work" / "logs" / "sessions.epochs.jsonl").read_text()
-    assert [json.loads(line)["rows_gone"] for line in log.splitlines()].count(1) == 1
+    assert [json.loads(line)["rows_deleted"] for line in log.splitlines()].count(1) == 1
 
 
 def test_a_restored_stream_goes_on_from_the_snapshot_that_is_named(streamed: Project) -> None:
