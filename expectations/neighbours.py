@@ -35,7 +35,7 @@ from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.definition.config import PartitionUnit
 from tidegate.pipelines.definition.row_sets import numbered
 from tidegate.pipelines.storage.warehouse import arrow_schema
-from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_millis, to_millis
+from tidegate.windowing.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Millis, from_millis, show_millis, to_millis
 from tidegate.windowing.timestamps import epoch_millis
 
 Bools = npt.NDArray[np.bool_]
@@ -472,4 +472,4 @@ def _ends(count: int) -> Bools:
 
 
 def _between(start: Millis, end: Millis) -> str:
-    return " to ".join(f"{from_millis(each):%Y-%m-%d %H:%M:%S}" for each in (start, end))
+    return " to ".join(map(show_millis, (start, end)))

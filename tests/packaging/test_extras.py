@@ -188,7 +188,9 @@ def test_a_project_that_imports_a_library_for_itself_is_told_that_library_and_no
 
 
 @pytest.mark.first(1)
-@pytest.mark.parametrize(("missing", "command"), [("pandas", "quality"), ("jinja2", "quality"), ("PIL", "report")])
+@pytest.mark.parametrize(
+    ("missing", "command"), [("pandas", "quality check"), ("jinja2", "quality check"), ("PIL", "report")]
+)
 def test_a_part_of_an_extra_that_is_missing_names_the_extra_of_the_command(
     missing: str, command: str, tmp_path: Path
 ) -> None:
@@ -198,7 +200,7 @@ def test_a_part_of_an_extra_that_is_missing_names_the_extra_of_the_command(
         "import sys\n"
         f"sys.modules[{missing!r}] = None\n"
         "from tidegate.pipelines.project.cli import run\n"
-        f"sys.exit(run([{command!r}, 'sessions', '--json']))\n"
+        f"sys.exit(run({[*command.split(), 'sessions', '--json']}))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=CHECKOUT, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr

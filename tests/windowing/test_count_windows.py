@@ -298,10 +298,10 @@ def test_a_duration_is_shown_in_the_largest_unit_that_fits(duration: int, text: 
 @pytest.mark.parametrize(
     ("watermark", "text"),
     [
-        (86_399_999, "before 1970-01-02 00:00:00"),
-        (86_399_998, "before 1970-01-02 00:00:00"),
-        (86_399_997, "before 1970-01-01 23:59:59.998"),
-        (86_400_000, "before 1970-01-02 00:00:00.001"),
+        (86_399_999, "before 1970-01-02T00:00:00Z"),
+        (86_399_998, "before 1970-01-02T00:00:00Z"),
+        (86_399_997, "before 1970-01-01T23:59:59.998Z"),
+        (86_400_000, "before 1970-01-02T00:00:00.001Z"),
         (MIN_TIMESTAMP, "-"),
         (MAX_TIMESTAMP, "end of input"),
         (None, "-"),

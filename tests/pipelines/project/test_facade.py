@@ -277,6 +277,7 @@ def assert_alike(project: Project, shell: CommandLine, words: tuple[str, ...], a
             # These say how long ago something happened.
             each["partitions"] = [{**part, "quiet": None} for part in each["partitions"]]
             each["windows"] = [{**window, "reason": None} for window in each["windows"]]
+            each["waits_for"] = {**each["waits_for"], "quiet": None}
     assert plain == printed, words
     page = answer._repr_html_()
     code, told = shell.tidegate(*command, *given)
