@@ -159,7 +159,7 @@ def test_stale_intervals_are_run_again_before(lake: Lake) -> None:
         lake.backfill(LOCAL, SESSIONS, DAY0 + timedelta(hours=first), DAY0 + timedelta(hours=last))
     lake.append(("bob", at("12:10"), 8))
     lake.backfill(LOCAL, SESSIONS, DAY0, at("24:00"))
-    with pytest.raises(Refused, match="have to run again before its input ends") as refused:
+    with pytest.raises(Refused, match="left stale, to run again before its input ends") as refused:
         ended_of(lake)
     again = remedy_of(refused, Act.RERUN_STALE)
     assert (again.start, again.end) == (to_millis(at("24:00")), to_millis(at("48:00")))

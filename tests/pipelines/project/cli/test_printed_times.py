@@ -69,17 +69,17 @@ def test_times_of_a_pipeline_of_another_zone_are_read_as_they_were_printed(in_be
 
 
 def test_an_interval_of_whole_days_is_printed_and_read_in_the_zone_of_the_pipeline(in_berlin: Project) -> None:
-    _, printed = in_berlin.tidegate("backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-02", "--dry-run")
+    _, printed = in_berlin.tidegate("plan", "sessions", "--start", "2024-03-01", "--end", "2024-03-02")
     assert re.findall(TIME, printed) == ["2024-03-01"]
     assert "unchanged" in printed
     # A day of UTC is no day of Berlin, so its times are printed.
     day = ("--start", "2024-03-01T00:00Z", "--end", "2024-03-02T00:00Z")
-    refused = in_berlin.tidegate("backfill", "sessions", *day, "--dry-run")[1]
+    refused = in_berlin.tidegate("plan", "sessions", *day)[1]
     printed = [time for time in re.findall(TIME, refused) if time.startswith("2024-03-0")]
     assert {"2024-03-01T00:00:00Z", "2024-03-02T00:00:00Z"} <= {*printed}
     # Errors print the intervals that were run with their times, which `backfill` reads as the same interval.
     (ran,) = re.findall(rf"intervals that were run: ({TIME}) to ({TIME})", refused.replace("\n", " "))
-    in_berlin.says(0, "unchanged", "backfill", "sessions", "--start", ran[0], "--end", ran[1], "--dry-run")
+    in_berlin.says(0, "unchanged", "plan", "sessions", "--start", ran[0], "--end", ran[1])
 
 
 def test_a_window_without_a_zone_is_in_the_zone_of_the_pipeline(in_berlin: Project) -> None:
