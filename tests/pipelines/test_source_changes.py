@@ -50,7 +50,9 @@ def test_rows_of_a_version_can_be_read_again_after_optimize_and_vacuum(lake: Lak
     DeltaTable(lake.path("events")).optimize.compact()
     vacuum_with_no_hours(lake.path("events"))
     log = SourceLog(Warehouse(str(lake.folder)), lake.path("events"))
-    with pytest.raises(Refused, match=r"compacted and vacuumed since it was read\. Read the source's newer versions first"):
+    with pytest.raises(
+        Refused, match=r"compacted and vacuumed since it was read\. Read the source's newer versions first"
+    ):
         log.active("at", read.version)
     assert log.settled(read.version) == log.head
     assert sum(file.rows or 0 for file in log.active("at", log.settled(read.version))) == 2

@@ -77,7 +77,10 @@ def with_an_unknown_feature(lake: Lake) -> None:
 
 HARMS = {
     "a feature is unknown": (with_an_unknown_feature, r"opened: .*'geospatial' is not supported.*DROP FEATURE"),
-    "rows are deleted": (deleted_from, r"not append-only: version 1 \(DELETE\) removed or changed rows .*changes='correct'.* table as it is now"),
+    "rows are deleted": (
+        deleted_from,
+        r"not append-only: version 1 \(DELETE\) removed or changed rows .*changes='correct'.* table as it is now",
+    ),
     "the log is cleaned up": (
         cleaned_up,
         r"the log entry of version 1 no longer exists .*Start a new pipeline with a backfill",
