@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -23,6 +24,7 @@ import pytest
 
 from tests import flights_oracle
 from tests.running_airflow import engine_of
+from tests.test_named_commands import missing
 from tests.waiting import wait_until
 from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.config import load_config
@@ -191,6 +193,9 @@ def test_the_summary_says_what_a_person_wants_to_know(demo: Demo) -> None:
         "Data Docs",
     ):
         assert text in demo.screen
+    commands = re.findall(r"tidegate ((?:[a-z]+ )+)", demo.screen.partition("What to type next")[2])
+    assert len(commands) >= 5
+    assert [command for command in commands if missing(command)] == [], "what the demo says to type exists"
 
 
 @pytest.mark.long

@@ -392,8 +392,8 @@ def _next(config: Config) -> Any:
             (f"{command} results {PIPELINE} --sort air_minutes {option}", "the windows"),
             (f"{command} runs {PIPELINE} {option}", "its epochs: one per day, then the later changes"),
             (f"{command} report {PIPELINE} {option}", "a page with pictures of the run"),
-            (f"{command} snapshot list {PIPELINE} {option}", "the snapshots, one per run"),
-            (f"{command} snapshot show {PIPELINE} {option}", "what is open: windows and their timers"),
+            (f"{command} snapshots list {PIPELINE} {option}", "the snapshots, one per run"),
+            (f"{command} snapshots show {PIPELINE} {option}", "what is open: windows and their timers"),
             (f"{command} demo --serve", "the same, with Airflow's web page kept open"),
         ],
     )
