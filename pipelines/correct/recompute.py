@@ -26,7 +26,7 @@ from tidegate.pipelines.epoch.closed import closed_through_of, raised_lateness_o
 from tidegate.pipelines.epoch.exchange import is_exchange_cheaper
 from tidegate.pipelines.epoch.operate import Reads, run_shards
 from tidegate.pipelines.epoch.plan import EpochPlan
-from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of
+from tidegate.pipelines.epoch.shard import ShardOutcome, outcomes_of, written_files
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.ledger.manifest import DataFile, Deletion, Manifest, PartitionWatermark, Shard
 from tidegate.pipelines.ledger.snapshots.commit import StateFiles, commit_epoch
@@ -132,7 +132,7 @@ def commit_recomputed(
     new = corrected_epoch(plan, outcomes, moved, seconds, engine)
     replaced = [head.manifest.shards[outcome.shard] for outcome in outcomes if outcome.changed]
     files = StateFiles.without_shards(epoch.tables, head, epoch.epoch, epoch.kind, replaced)
-    return commit_epoch(epoch.tables, head.handle, new, files.with_files(_written(outcomes, state.NAME)))
+    return commit_epoch(epoch.tables, head.handle, new, files.with_files(written_files(outcomes, state.NAME)))
 
 
 def corrected_epoch(
@@ -141,7 +141,7 @@ def corrected_epoch(
     """Return the epoch that a plan and its outcomes make, after writing the rows that leave late and rejects."""
     epoch, changed = plan.epoch, plan.asked if isinstance(plan.asked, ChangedRows) else None
     quiet = NewEpoch.without_rows(epoch.kind, plan.head.manifest, epoch.started_at)
-    files = _written(outcomes, results.NAME)
+    files = written_files(outcomes, results.NAME)
     rejected = (_rejects_file(epoch, changed),) if changed is not None and len(changed.rejected) else ()
     return replace(
         quiet,
@@ -202,10 +202,6 @@ def _deleted(epoch: EpochPlan, changed: ChangedRows) -> dict[str, tuple[Deletion
         table: (write_deleted(epoch.tables, table, rows, epoch.epoch),)
         for table, rows in changed.deleted_by_table.items()
     }
-
-
-def _written(outcomes: Sequence[ShardOutcome], table: str) -> tuple[DataFile, ...]:
-    return tuple(outcome.files[table] for outcome in outcomes if table in outcome.files)
 
 
 def _rejects_file(epoch: EpochPlan, changed: ChangedRows) -> DataFile:

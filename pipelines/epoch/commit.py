@@ -14,8 +14,8 @@ from tidegate.pipelines.definition.counters import OF_TASKS
 from tidegate.pipelines.epoch.closed import closed_through_of, raised_lateness_of
 from tidegate.pipelines.epoch.event_times import sides_of
 from tidegate.pipelines.epoch.plan import EpochPlan
-from tidegate.pipelines.epoch.shard import ShardOutcome
-from tidegate.pipelines.ledger.manifest import DataFile, Manifest, Shard
+from tidegate.pipelines.epoch.shard import ShardOutcome, written_files
+from tidegate.pipelines.ledger.manifest import Manifest, Shard
 from tidegate.pipelines.ledger.snapshots.commit import StateFiles, commit_epoch, outrun
 from tidegate.pipelines.ledger.snapshots.erased import erasing_epochs
 from tidegate.pipelines.ledger.snapshots.stages import (
@@ -27,9 +27,7 @@ from tidegate.pipelines.ledger.snapshots.stages import (
     TimeMoved,
     Withdrawn,
 )
-from tidegate.pipelines.ledger.tables.files import copied
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED
-from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.columnar import choose_operator
 from tidegate.windowing.columnar.slices import Slicing
 
@@ -70,9 +68,7 @@ def new_epoch(
         read=_read(plan, outcomes),
         time=_time(plan),
         computed=_computed(plan, shards, phases, engine),
-        published=Published(
-            files={table: _written(outcomes, table) for table in (results.NAME, late.NAME, rejects.NAME)}
-        ),
+        published=Published(files={table: written_files(outcomes, table) for table in _WRITTEN}),
         withdrawn=_withdrawn(plan),
         run_id=plan.run_id,
         started_at=plan.started_at,
@@ -112,7 +108,7 @@ def _computed(plan: EpochPlan, outcomes: Sequence[ShardOutcome], phases: dict[st
         shards=tuple(_shard(shard, outcome) for shard, outcome in zip(plan.shards, outcomes, strict=True)),
         code=Code.of(plan.bound, plan.stagger_offset),
         order="event" if plan.order is not None else "arrival",
-        rows_out=sum(file.rows for file in _written(outcomes, results.NAME)),
+        rows_out=sum(file.rows for file in written_files(outcomes, results.NAME)),
         slices=is_sliced or (before is not None and before.slices),
         raised=any(outcome.counters.get("rejected") for outcome in outcomes) or (before is not None and before.raised),
         skipped=plan.skipped > 0 or (before is not None and before.skipped),
@@ -130,10 +126,6 @@ def _shard(shard: Shard, outcome: ShardOutcome) -> Shard:
         next_event_time_timer=outcome.next_event_time_timer,
         next_processing_time_timer=outcome.next_processing_time_timer,
     )
-
-
-def _written(outcomes: Sequence[ShardOutcome], table: str) -> tuple[DataFile, ...]:
-    return tuple(outcome.files[table] for outcome in outcomes if table in outcome.files)
 
 
 def _withdrawn(plan: EpochPlan) -> Withdrawn:
@@ -161,12 +153,7 @@ def _state(plan: EpochPlan, outcomes: Sequence[ShardOutcome], handle: DeltaTable
         if file["path"] in stay
         or not any(file["min.key_group"] <= shard.last and file["max.key_group"] >= shard.first for shard in changed)
     ]
-    at_head = {file["path"] for file in active_files(handle)}
-    returning = [copied(file, file["path"]) for file in unchanged if file["path"] not in at_head]
-    return StateFiles(
-        [*_written(outcomes, state.NAME), *returning],
-        {file["path"] for file in unchanged if file["path"] in at_head},
-    )
+    return StateFiles.of_older(handle, unchanged, written_files(outcomes, state.NAME))
 
 
 def _slowest(outcomes: Sequence[ShardOutcome]) -> dict[str, float]:

@@ -140,6 +140,11 @@ def outcomes_of(reports: Iterable[pa.RecordBatch]) -> list[ShardOutcome]:
     return [ShardOutcome.from_json(text) for report in reports for text in report.column("info").to_pylist()]
 
 
+def written_files(outcomes: Iterable[ShardOutcome], table: str) -> tuple[DataFile, ...]:
+    """Return the files that tasks wrote for a table."""
+    return tuple(outcome.files[table] for outcome in outcomes if table in outcome.files)
+
+
 def no_events() -> pa.Table:
     """Return an empty table of events, for a shard that received none."""
     return pa.table({COMMIT: [], TIME: []})

@@ -25,7 +25,7 @@ from tidegate.pipelines.ledger.snapshots.stages import NewEpoch, manifest_of
 from tidegate.pipelines.ledger.step_log import log_step
 from tidegate.pipelines.ledger.tables.commits import Outrun
 from tidegate.pipelines.ledger.tables.commits import commit as commit_to
-from tidegate.pipelines.ledger.tables.files import add_action, check_written, remove_action, write_rows
+from tidegate.pipelines.ledger.tables.files import add_action, check_written, copied, remove_action, write_rows
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema
 
@@ -49,6 +49,13 @@ class StateFiles:
         """Return the files of the head without those of replaced shards, whose new files are to be added."""
         added, whole = remaining(tables, head, f"{state.NAME}-{epoch:06d}-{kind}", replaced)
         return cls(added, {file["path"] for file in whole})
+
+    @classmethod
+    def of_older(cls, handle: DeltaTable, files: Sequence[dict[str, Any]], written: Sequence[DataFile]) -> StateFiles:
+        """Return written files and those of an older snapshot: files that are at the head stay, others come back."""
+        at_head = {file["path"] for file in active_files(handle)}
+        returning = [copied(file, file["path"]) for file in files if file["path"] not in at_head]
+        return cls([*written, *returning], {file["path"] for file in files if file["path"] in at_head})
 
     def with_files(self, written: Sequence[DataFile]) -> StateFiles:
         """Return these files and others that were written."""

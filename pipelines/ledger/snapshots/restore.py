@@ -77,9 +77,7 @@ def _state(tables: PipelineTables, handle: DeltaTable, target: Snapshot, epoch: 
     if target.path != path_of(handle):
         target = replace(target, files=tuple(whole))
         return StateFiles([*written, *copy_files(tables, target, tables.path(state.NAME), f"restored-{epoch:06d}")])
-    at_head = {file["path"] for file in active_files(handle)}
-    returning = [copied(file, file["path"]) for file in whole if file["path"] not in at_head]
-    return StateFiles([*written, *returning], {file["path"] for file in whole if file["path"] in at_head})
+    return StateFiles.of_older(handle, whole, written)
 
 
 def _remove_damaged_state(tables: PipelineTables, savepoint: Snapshot) -> None:

@@ -57,7 +57,7 @@ def command_of(words: tuple[str, ...], method: Callable[..., Answer]) -> click.C
     params |= {"engine": engine_option} if words in RUN or words in ENGINE else {}
 
     def function(screen: Screen, **given: Any) -> Answer | None:
-        own = {option.name: given.pop(option.name) for option in added.options if option.name not in _names(taken)}
+        own = {option.name: given.pop(option.name) for option in added.options if option.name not in names}
         values = {name: value for each in taken for name, value in each.values(given)}
 
         def call(project: Project, **more: Any) -> Answer:
@@ -85,10 +85,6 @@ def _bound(project: Project, words: tuple[str, ...]) -> Callable[..., Answer]:
     for word in words:
         found = getattr(found, word.replace("-", "_"))
     return found  # type: ignore[no-any-return]
-
-
-def _names(taken: Iterable[_Taken]) -> set[str]:
-    return {each.name for each in taken}
 
 
 @dataclass(frozen=True)
