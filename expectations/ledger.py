@@ -103,14 +103,14 @@ def _departed_of(epochs: pa.Table) -> dict[tuple[str, int], int]:
     return deleted
 
 
-class Erased(NamedTuple):
+class ErasedRows(NamedTuple):
     """The newest epochs, if any, of `tidegate forget` and `tidegate late prune`, which remove rows on purpose."""
 
     forgotten: int | None
     pruned: int | None
 
     @classmethod
-    def of(cls, epochs: pa.Table) -> Erased:
+    def of(cls, epochs: pa.Table) -> ErasedRows:
         """Return the newest erasure and the newest prune among rows of table `epochs`."""
         kinds = {
             kind: pc.max(epochs.filter(pc.equal(epochs["kind"], kind))["epoch"]).as_py() for kind in ("forget", "prune")
@@ -129,7 +129,7 @@ class Erased(NamedTuple):
 
 
 @dataclass
-class Contents:
+class TableContents:
     """The numbers of open windows and of elements in windows, by key group.
 
     `counts_all` is False if some windows don't count their elements, because they are older than the count.
@@ -178,7 +178,7 @@ class Taken(NamedTuple):
 
 
 def snapshot_entries(
-    manifest: Manifest, epochs: pa.Table, shape: WindowShape | None, contents: Contents, before: Taken | None
+    manifest: Manifest, epochs: pa.Table, shape: WindowShape | None, contents: TableContents, before: Taken | None
 ) -> Iterator[Entry]:
     """Yield the entries of the snapshot as a whole: its open windows, and all elements since the beginning.
 

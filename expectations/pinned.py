@@ -16,7 +16,7 @@ from tidegate.expectations.invariants.tables import COMPUTED_GROUP, COMPUTED_ID
 from tidegate.expectations.ledger import (
     ELEMENTS,
     Entry,
-    Erased,
+    ErasedRows,
     RowCounts,
     frame_of,
     never_emitted,
@@ -280,7 +280,7 @@ def pin(
     slices = slices_of(tables, scope, counts, folder, rows_at_a_time)
     count_side_tables(tables, pipeline, scope, counts)
     read = pass_over(tables, scope, shape, slices)
-    erased = Erased.of(scope.pinned.erasing)
+    erased = ErasedRows.of(scope.pinned.erasing)
     before = None if scope.proof is None else scope.proof.taken_before
     entries: list[Entry] = [entry for entry in counts.entries() if not erased.explains(entry)]
     # The number of elements that `forget` removed is unknown, and only one of several windows with equal ids is seen.

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from tidegate.expectations.ledger import Contents, Ints, RowCounts, count_results, counts_elements
+from tidegate.expectations.ledger import Ints, RowCounts, TableContents, count_results, counts_elements
 from tidegate.expectations.scope import Scope, fresh_windows, may_be_new
 from tidegate.pipelines.definition import late, rejects, results, state, windows
 from tidegate.pipelines.definition.pipeline import Pipeline
@@ -124,7 +124,7 @@ class Read:
     window's end until it was final. `share_ids` is True if two windows of a key have the same id.
     """
 
-    contents: Contents
+    contents: TableContents
     final: int
     fresh: int
     lateness: Millis
@@ -185,7 +185,7 @@ def count_side_tables(tables: PipelineTables, pipeline: Pipeline, scope: Scope, 
 def pass_over(tables: PipelineTables, scope: Scope, shape: WindowShape | None, slices: Slices) -> Read:
     """Read the snapshot and the slices once, and return the numbers that need all of them."""
     manifest, proof = scope.pinned.snapshot.manifest, scope.proof
-    contents = Contents(manifest.max_parallelism)
+    contents = TableContents(manifest.max_parallelism)
     count = shape.count if shape is not None and counts_elements(manifest, shape) else None
     key, sliced = manifest_key(manifest), list[pa.Table]()
     for batch in state_batches(tables, scope.pinned):

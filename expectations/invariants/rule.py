@@ -23,7 +23,7 @@ from tidegate.expectations.needs import Needs
 from tidegate.windowing.time import show_length, show_millis
 
 
-class Rows(TableMetricProvider):
+class RowsMetric(TableMetricProvider):
     """A metric that returns the rows themselves, for rules that compare several rows."""
 
     metric_name = "tidegate.rows"
@@ -45,7 +45,7 @@ class Rows(TableMetricProvider):
 class Rule(BatchExpectation):
     """A rule. It holds if `broken` marks no row. A subclass provides parameters, a description and a condition."""
 
-    metric_dependencies: ClassVar[tuple[str, ...]] = (Rows.metric_name,)
+    metric_dependencies: ClassVar[tuple[str, ...]] = (RowsMetric.metric_name,)
     text: ClassVar[str] = ""
     """Description of the rule, with parameters as `$name`."""
     needs: ClassVar[Needs] = "nothing"
@@ -104,7 +104,7 @@ class Rule(BatchExpectation):
     def _validate(
         self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None
     ) -> dict[str, Any]:
-        rows: pd.DataFrame = metrics[Rows.metric_name]
+        rows: pd.DataFrame = metrics[RowsMetric.metric_name]
         broken = rows.index[self.broken(rows).to_numpy(dtype=bool)].tolist() if len(rows) else []
         return {
             "success": not broken,

@@ -24,7 +24,7 @@ from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_pla
 from tidegate.pipelines.rendering import sentence
 from tidegate.pipelines.run.backfill import ways_to_backfill
 from tidegate.pipelines.sources.base import MissingSource
-from tidegate.pipelines.sources.choose_reader import Choice, asks_for_spark
+from tidegate.pipelines.sources.choose_reader import ReaderChoice, asks_for_spark
 from tidegate.pipelines.sources.open_source import missing_sources, open_source, sources_of_panes
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.aggregates import AggregateColumns
@@ -189,7 +189,7 @@ class Explanation:
 
 
 def explanation_of(
-    pipeline: Pipeline, choices: Sequence[Choice] | None = None, engine: EngineName = "spark"
+    pipeline: Pipeline, choices: Sequence[ReaderChoice] | None = None, engine: EngineName = "spark"
 ) -> Explanation:
     """Explain how a pipeline is run.
 
@@ -200,7 +200,7 @@ def explanation_of(
     return Explanation(pipeline.name, engine, choice, _order(pipeline.compute), steps)
 
 
-def choices_of_source(config: Config, pipeline: Pipeline) -> list[Choice] | None:
+def choices_of_source(config: Config, pipeline: Pipeline) -> list[ReaderChoice] | None:
     """Return what reads each input of a pipeline, by its table's log and without Spark; None if there is no table yet.
 
     Raises:
@@ -221,7 +221,7 @@ def choices_of_source(config: Config, pipeline: Pipeline) -> list[Choice] | None
 
 
 def _steps(
-    pipeline: Pipeline, choice: OperatorChoice, choices: Sequence[Choice] | None, engine: EngineName
+    pipeline: Pipeline, choice: OperatorChoice, choices: Sequence[ReaderChoice] | None, engine: EngineName
 ) -> list[Step]:
     return [
         Step(
@@ -262,12 +262,12 @@ def _steps(
     ]
 
 
-def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None, engine: EngineName) -> list[Step]:
+def _reading(pipeline: Pipeline, choices: Sequence[ReaderChoice] | None, engine: EngineName) -> list[Step]:
     """Return the steps that take the events to their shards."""
     least = "one shard a core" if pipeline.parallelism is None else f"{pipeline.parallelism} shards"
     shards = f"{least}, or more if a shard would exceed {ROWS_PER_SHARD:,} rows or {BYTES_PER_SHARD >> 20} MiB"
     group = f"key group, pmod(xxhash64(key), {pipeline.max_parallelism})"
-    asked = [Choice(files_by_spark=asks_for_spark(input_)) for input_ in pipeline.inputs]
+    asked = [ReaderChoice(files_by_spark=asks_for_spark(input_)) for input_ in pipeline.inputs]
     steps = []
     for side, input_, choice in zip(("", "right."), pipeline.inputs, choices or asked, strict=False):
         if choice.files_by_spark is not None:
@@ -301,7 +301,7 @@ def _reading(pipeline: Pipeline, choices: Sequence[Choice] | None, engine: Engin
     return steps
 
 
-def _evaluating(choice: Choice, side: str) -> Iterator[Step]:
+def _evaluating(choice: ReaderChoice, side: str) -> Iterator[Step]:
     """Yield a step for each expression of an input: what evaluates it, and why."""
     for expression in choice.expressions:
         text = f"{side}{expression.field} = {_in_a_line(expression.text)}"

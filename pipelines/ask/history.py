@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.ask.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Identity, Life, Step
+from tidegate.pipelines.ask.lives import BASE, PART, PLACE, STEP, TIME, Bounds, Identity, Life, LifeStep
 from tidegate.pipelines.correct.source_rows import FirstRun
 from tidegate.pipelines.definition import epochs, late
 from tidegate.pipelines.definition.config import Config
@@ -71,7 +71,7 @@ class History:
     source: OpenInput
     tables: PipelineTables
     manifest: Manifest
-    steps: tuple[Step, ...]
+    steps: tuple[LifeStep, ...]
     after: int | None = None
     lower: Millis = FIRST_TIME
 
@@ -170,7 +170,7 @@ class History:
         listed = [] if rows is None else rows.to_pylist(maps_as_pydicts="lossy")
         return Rows(tuple(files.parts), listed, self._spans_of(gone), np.sort(np.concatenate(by_other_code)))
 
-    def read_by(self, step: Step) -> int:
+    def read_by(self, step: LifeStep) -> int:
         """Return the epoch that read the rows of a step, 0 if several may have."""
         return 0 if step.kind == BASE else step.epoch
 
@@ -377,7 +377,7 @@ def _steps(
     manifest: Manifest,
     base: Manifest | None = None,
     lower: Millis = FIRST_TIME,
-) -> Iterator[Step]:
+) -> Iterator[LifeStep]:
     """Yield the steps of the epochs on the lineage of a snapshot.
 
     The history starts at the epoch `base`, with rows from event time `lower` on; None to start with the first row.
@@ -398,7 +398,7 @@ def _moves(
     manifest: Manifest,
     base: Manifest | None,
     lower: Millis,
-) -> Iterator[Step]:
+) -> Iterator[LifeStep]:
     """Yield the same steps, all with the allowed lateness of the current code."""
     times: EventTimes | None = times_of(source.bound.pipeline, None)
     read, corrected, watermark, frontier = -1, -1, MIN_TIMESTAMP, None
@@ -415,7 +415,7 @@ def _moves(
         if (first := FirstRun.of(tables)) is not None:
             parts = first.without_unread(source, parts, corrected)
         closed = MIN_TIMESTAMP if base.closed_through is None else base.closed_through
-        yield Step(
+        yield LifeStep(
             base.epoch,
             BASE,
             corrected,
@@ -435,7 +435,7 @@ def _moves(
             late = of_added(source, list(_appends(source, read, version)), until=start).parts if read >= 0 else ()
             lag = EventOrder.of(source.bound.compute).lag
             before = start - lag if watermark == MIN_TIMESTAMP else watermark
-            yield Step(epoch, kind, version, clock, before, after, lag, (*late, *inside))
+            yield LifeStep(epoch, kind, version, clock, before, after, lag, (*late, *inside))
             times = None
         elif kind == "stream" and times is None:
             # The first epoch of a stream after a backfill reads the rest of the version of the backfill.
@@ -443,13 +443,13 @@ def _moves(
             rest = of_version(source, source.log.settled(read), None, frontier)
             times = restored_times(source.bound.pipeline, watermark, clock, {}, {})
             times.read_together([source.measure(rest).largest.get(0, {})], clock, [()])
-            yield Step(epoch, kind, version, clock, watermark, after, None, rest.parts)
+            yield LifeStep(epoch, kind, version, clock, watermark, after, None, rest.parts)
         elif kind in ("stream", "clock") and times is not None:
             yield from _commits(source, times, epoch, (read, corrected), version, watermark)
             if kind == "clock":
-                yield Step(epoch, kind, None, clock, watermark, max(after, times.advance(clock)))
+                yield LifeStep(epoch, kind, None, clock, watermark, max(after, times.advance(clock)))
         else:
-            yield Step(epoch, kind, None, clock, watermark, after)
+            yield LifeStep(epoch, kind, None, clock, watermark, after)
         if kind == "stream" and times is not None and after not in (times.watermark, MAX_TIMESTAMP):
             raise NoHistory(
                 f"pipeline {source.bound.pipeline.name!r}: the watermark after epoch {epoch} differs from that of the "
@@ -460,7 +460,7 @@ def _moves(
 
 def _commits(
     source: OpenInput, times: EventTimes, epoch: int, read: tuple[int, int], until: int, watermark: Millis
-) -> Iterator[Step]:
+) -> Iterator[LifeStep]:
     """Yield the steps of the commits after a version, and advance event time over them.
 
     `read` has the version up to which commits have moved the watermark, and that up to which their rows were read.
@@ -472,7 +472,7 @@ def _commits(
         before = max(watermark, steps[0].watermark if len(steps) > 1 else MIN_TIMESTAMP)
         watermark = max(watermark, times.watermark)
         parts = parts_of(source, commit) if commit.version > read[1] else ()
-        yield Step(epoch, "stream", commit.version, steps[-1].clock, before, watermark, None, parts)
+        yield LifeStep(epoch, "stream", commit.version, steps[-1].clock, before, watermark, None, parts)
 
 
 def _appends(source: OpenInput, after: int, until: int, corrected: int = -1) -> Iterator[SourceCommit]:

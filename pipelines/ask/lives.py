@@ -33,7 +33,7 @@ EMITTING = ("fired", "fired late", "reopened")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LifeStep:
     """A step in time: a source commit that an epoch read, an interval of a backfill, or only the clock.
 
     Args:
@@ -103,7 +103,7 @@ class Life:
         final_at: for each published window, the watermark after which it can no longer change.
     """
 
-    steps: Sequence[Step]
+    steps: Sequence[LifeStep]
     windows_of: Callable[[Mapping[str, Any]], Sequence[Bounds]]
     merges: bool
     lateness: Millis
@@ -274,7 +274,7 @@ class Life:
                 self._closed[window] = self._open.pop(window)
         self._closed_through = max(self._closed_through, watermark - self._allowed)
 
-    def _reopen(self, step: int, reopening: Step, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _reopen(self, step: int, reopening: LifeStep, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add the late rows that an epoch reopened. Their windows are recomputed as a whole."""
         wanted = self.reopened.get(reopening.epoch, ()) if reopening.kind == "reopen" else ()
         changed: dict[Bounds, None] = {}

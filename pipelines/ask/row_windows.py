@@ -38,7 +38,7 @@ class Grouped:
     ends: Int64s
     first: Int64s
     last: Int64s
-    clusters: Clusters | None = None
+    clusters: RowClusters | None = None
 
     def late(self, lateness: Millis | None, times: Watermarks) -> tuple[Bools, int]:
         """Return a flag for each row (whether it is late), and the number of windows that are wrong at first."""
@@ -51,7 +51,7 @@ class Grouped:
 
 
 @dataclass(frozen=True)
-class Clusters:
+class RowClusters:
     """The sessions that all rows form: rows in the order of key and time, and the bounds of each session.
 
     Args:
@@ -206,7 +206,7 @@ def sessions(rows: Ordered, gap: Millis | None) -> Grouped:
     bounds = np.flatnonzero(first)
     starts = np.append(bounds, len(times))
     (opened, closed), (soonest, whole) = _extremes(commits, bounds), _extremes(ends, bounds)
-    clusters = Clusters(times, ends, commits, starts, opened, closed, soonest, one_gap)
+    clusters = RowClusters(times, ends, commits, starts, opened, closed, soonest, one_gap)
     return Grouped(commits, rows.partitions, ends - 1, whole, opened, closed, clusters)
 
 

@@ -41,7 +41,7 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.sources.commits import ChangedFiles, FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.rules import Int64s
-from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.source_columns import ColumnsToRead
 from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import Millis
@@ -308,7 +308,7 @@ class _Read:
         return list(self.files.evaluated([number], [self._names(columns)]))
 
     @staticmethod
-    def _names(columns: SourceColumns) -> list[str]:
+    def _names(columns: ColumnsToRead) -> list[str]:
         by = [] if columns.partition_by is None else [columns.partition_by]
         return list(dict.fromkeys([*columns.names, *by]))
 

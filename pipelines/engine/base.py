@@ -32,7 +32,7 @@ from tidegate.pipelines.storage.shared_folder import SharedFolder
 
 if TYPE_CHECKING:
     from tidegate.pipelines.sources.base import Source
-    from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
+    from tidegate.pipelines.sources.choose_reader import InputColumns, ReaderChoice
     from tidegate.pipelines.sources.file_slice import FileSlice
     from tidegate.pipelines.sources.source_table import EvaluatedRows
     from tidegate.pipelines.sources.sql.expression import SparkSql
@@ -149,7 +149,7 @@ class Engine(Protocol):
             schema: schema of the batches that the function yields.
         """
 
-    def columns(self, pipeline: Pipeline, input_: Input, source: Source, choice: Choice) -> InputColumns:
+    def columns(self, pipeline: Pipeline, input_: Input, source: Source, choice: ReaderChoice) -> InputColumns:
         """Return the columns of an input whose rows go through Spark.
 
         Raises:

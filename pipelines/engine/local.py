@@ -25,7 +25,7 @@ from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.engine.base import Batches, Names, Pack, Run, balanced_groups, exchange_folder, settings_of
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.sources.base import Source
-from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
+from tidegate.pipelines.sources.choose_reader import InputColumns, ReaderChoice
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import without_metadata
 from tidegate.pipelines.sources.sql.expression import SparkSql
@@ -170,7 +170,7 @@ class LocalEngine:
                 return [batch for call in shards for batch in call()]
             return self._in_pool(shards)
 
-    def columns(self, pipeline: Pipeline, input_: Input, source: Source, choice: Choice) -> InputColumns:
+    def columns(self, pipeline: Pipeline, input_: Input, source: Source, choice: ReaderChoice) -> InputColumns:
         """Refuse an input whose rows go through Spark, with the reason."""
         if choice.expressions:
             # What even Spark can't evaluate is reported as such.
@@ -206,7 +206,7 @@ class LocalEngine:
             raise
 
 
-def needs_spark(pipeline: Pipeline, source: str, choice: Choice) -> Refused:
+def needs_spark(pipeline: Pipeline, source: str, choice: ReaderChoice) -> Refused:
     """Return the error for an input whose rows go through Spark.
 
     Args:

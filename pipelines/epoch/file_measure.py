@@ -30,7 +30,7 @@ from tidegate.pipelines.sources.base import OpenPart
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.rules import Int64s, are_times_usable
-from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.source_columns import ColumnsToRead
 from tidegate.pipelines.sources.source_table import EvaluatedRows, SourceTable
 from tidegate.windowing.time import Millis
 
@@ -143,7 +143,7 @@ def _is_within(file: OpenPart, group: int, name: str) -> bool:
     return bounds is not None and all(first >= MICROS[0] and last < MICROS[1] for first, last in bounds)
 
 
-def _usable_bounds(columns: SourceColumns, part: FilePart, file: OpenPart, group: int) -> tuple[Millis, Millis] | None:
+def _usable_bounds(columns: ColumnsToRead, part: FilePart, file: OpenPart, group: int) -> tuple[Millis, Millis] | None:
     """Return the smallest and largest event time of a row group if statistics show that all are usable, or None."""
     if columns.time_in_files is None or file.may_be_null(group, columns.timestamp):
         return None
@@ -154,7 +154,7 @@ def _usable_bounds(columns: SourceColumns, part: FilePart, file: OpenPart, group
     return (smallest, largest) if are_times_usable(columns.rules, smallest, largest, part.committed) else None
 
 
-def count_all(columns: SourceColumns, judged: EvaluatedRows, part: FilePart, with_rejects: bool) -> Iterator[Counted]:
+def count_all(columns: ColumnsToRead, judged: EvaluatedRows, part: FilePart, with_rejects: bool) -> Iterator[Counted]:
     """Count checked rows: those of the interval, rejected rows, and those that `where` drops."""
     yield from _count_dropped(columns, judged, part, with_rejects)
     if with_rejects:
@@ -166,7 +166,7 @@ def count_all(columns: SourceColumns, judged: EvaluatedRows, part: FilePart, wit
         yield from _by_partition(columns, OK, judged.table.filter(pa.array(wanted)), judged.times[wanted])
 
 
-def _by_partition(columns: SourceColumns, status: str, table: pa.Table, times: Int64s) -> Iterator[Counted]:
+def _by_partition(columns: ColumnsToRead, status: str, table: pa.Table, times: Int64s) -> Iterator[Counted]:
     """Count rows of a status by source partition, with their earliest and latest times."""
     if columns.partition_by is None:
         yield Counted(status, len(times), smallest=int(times.min()), largest=int(times.max()))
@@ -177,7 +177,7 @@ def _by_partition(columns: SourceColumns, status: str, table: pa.Table, times: I
 
 
 def _count_dropped(
-    columns: SourceColumns, judged: EvaluatedRows, part: FilePart, with_placeless: bool
+    columns: ColumnsToRead, judged: EvaluatedRows, part: FilePart, with_placeless: bool
 ) -> Iterator[Counted]:
     """Count the rows that `where` drops: those of the interval, and those without a usable time."""
     if judged.dropped is None:

@@ -38,12 +38,18 @@ from tidegate.pipelines.ledger.manifest import Manifest, of_line
 from tidegate.pipelines.ledger.snapshots.compatibility import check_restorable
 from tidegate.pipelines.ledger.tables.pipeline_tables import DeltaType, PipelineTables, merged_type
 from tidegate.pipelines.sources.base import ChangingSource, Source, SparkSource
-from tidegate.pipelines.sources.choose_reader import Choice, check_correctable, choose_reader, columns_of, slice_of
+from tidegate.pipelines.sources.choose_reader import (
+    ReaderChoice,
+    check_correctable,
+    choose_reader,
+    columns_of,
+    slice_of,
+)
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.open_source import check_places, open_source
 from tidegate.pipelines.sources.rules import Int64s
-from tidegate.pipelines.sources.source_columns import SourceColumns, without_metadata
+from tidegate.pipelines.sources.source_columns import ColumnsToRead, without_metadata
 from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 from tidegate.windowing.time import Millis
@@ -101,7 +107,7 @@ def _find(files: FileSlice, times: Int64s | None, judged: Iterator[EvaluatedRows
         yield pa.RecordBatch.from_arrays(columns, schema=_FOUND)
 
 
-def _texts(rows: pa.Table, columns: SourceColumns) -> list[str]:
+def _texts(rows: pa.Table, columns: ColumnsToRead) -> list[str]:
     """Return each row as text, without columns that the pipeline does not read.
 
     The source may have changed those columns, and rows that differ only in them have the same results.
@@ -181,7 +187,7 @@ class OpenInput:
         return self.input.input.corrects
 
     @property
-    def columns(self) -> SourceColumns:
+    def columns(self) -> ColumnsToRead:
         """Columns to read from this input."""
         return self.files.tables[self.number].columns
 
@@ -324,7 +330,7 @@ def by_other_code(bound: BoundPipeline, tables: PipelineTables, manifest: Manife
     return ~pc.field("epoch").isin(rows["epoch"].filter(is_own).to_pylist())
 
 
-def choices_of(config: Config, pipeline: Pipeline) -> list[Choice]:
+def choices_of(config: Config, pipeline: Pipeline) -> list[ReaderChoice]:
     """Return how each input of a pipeline is read, without starting Spark.
 
     Raises:

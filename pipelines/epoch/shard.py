@@ -39,7 +39,7 @@ from tidegate.windowing.columnar import (
     run_in_pieces,
 )
 from tidegate.windowing.compute import WindowJoin, Windows
-from tidegate.windowing.epochs import Elements, Outcome
+from tidegate.windowing.epochs import Elements, EpochOutcome
 from tidegate.windowing.epochs.elements import KEY_PREFIX, VALUE_PREFIX
 from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.errors import WindowingError
@@ -218,7 +218,7 @@ def _run_in_pieces(
 ) -> OutcomeRows:
     """Run the operator of a shard piece by piece. The late rows of each piece are written, and the file is listed."""
     columnar = ColumnarOperator(job.windows, job.state, job.panes, job.max_parallelism)
-    outcomes, piece, count = list[Outcome](), pa.table({}), 0
+    outcomes, piece, count = list[EpochOutcome](), pa.table({}), 0
 
     def fed() -> Iterator[tuple[Elements, int, bool]]:
         nonlocal piece, count
@@ -227,7 +227,7 @@ def _run_in_pieces(
             count += len(piece)
             yield elements_of(job, piece), int(places[last]), ended
 
-    def run() -> Iterator[Outcome]:
+    def run() -> Iterator[EpochOutcome]:
         try:
             yield from run_in_pieces(columnar, fed(), rows, timeline_of(job), 2 * pieces.ROWS_OF_A_PIECE)
         except Exception as error:
@@ -392,7 +392,7 @@ class OutcomeRows:
         self,
         job: ShardJob,
         events: pa.Table,
-        outcome: Outcome,
+        outcome: EpochOutcome,
         elements: int | None = None,
     ) -> None:
         self._job = job

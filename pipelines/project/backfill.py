@@ -44,7 +44,7 @@ from tidegate.pipelines.run.drive import Patience, drive
 from tidegate.pipelines.run.epoch_log import line_of, rate
 from tidegate.pipelines.run.intervals import cut, cut_gap, describe, show
 from tidegate.pipelines.run.preview import Preview, preview_change
-from tidegate.pipelines.run.rerun import History
+from tidegate.pipelines.run.rerun import IntervalHistory
 from tidegate.pipelines.sources.open_source import check_sources_exist
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.compute import Windows
@@ -418,7 +418,7 @@ class _RanBefore:
     """
 
     source: OpenInput | None
-    history: History
+    history: IntervalHistory
 
     @classmethod
     def of(cls, config: Config, pipeline: Pipeline, head: Snapshot) -> _RanBefore:
@@ -426,7 +426,7 @@ class _RanBefore:
         source: OpenInput | None = None
         with suppress(Refused):
             source = OpenInput.open(LocalEngine.of(config), tables, pipeline)
-        return cls(source, History.of(tables, head))
+        return cls(source, IntervalHistory.of(tables, head))
 
     def state(self, interval: Interval) -> str:
         try:

@@ -19,7 +19,7 @@ from tidegate.pipelines.engine.base import Batches, Names, Run
 from tidegate.pipelines.engine.local import order_by
 from tidegate.pipelines.epoch.event_times import SeenEvents
 from tidegate.pipelines.epoch.file_measure import Measures, count_all
-from tidegate.pipelines.sources.choose_reader import Choice, choose_evaluator, columns_to_read, slice_of_tables
+from tidegate.pipelines.sources.choose_reader import ReaderChoice, choose_evaluator, columns_to_read, slice_of_tables
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import EvaluatedRows, SourceTable
@@ -45,7 +45,7 @@ class HarnessInput:
 
     source: pa.Schema
     derived: pa.Schema
-    choice: Choice
+    choice: ReaderChoice
     derive: Derive | None = None
 
     @classmethod
@@ -74,7 +74,7 @@ class HarnessInput:
         return cls(schema, schema if choice.sql is None else choice.sql.schema, choice)
 
 
-def _choice(pipeline: Pipeline, input_: Input, schema: pa.Schema) -> Choice:
+def _choice(pipeline: Pipeline, input_: Input, schema: pa.Schema) -> ReaderChoice:
     choice = choose_evaluator(pipeline, input_, schema)
     if choice.sql_by_spark is None or any(expression.reason is not None for expression in choice.expressions):
         return choice

@@ -31,7 +31,7 @@ from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.run.intervals import describe
 from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.next_commits import UNREAD, next_commits
-from tidegate.pipelines.run.rerun import History
+from tidegate.pipelines.run.rerun import IntervalHistory
 from tidegate.pipelines.sources.base import ChangeFilesMissing
 from tidegate.pipelines.sources.commits import SourceCommit
 from tidegate.windowing.time import MAX_TIMESTAMP, show_millis
@@ -134,7 +134,7 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
     corrected, rebuilt = None, None
     is_first = False
     if head is not None and is_rerun and again:
-        history = History.of(driver.tables, head)
+        history = IntervalHistory.of(driver.tables, head)
         is_first = history.find(interval)[0].parent is None
         rebuilt = _rebuilt(source, history, interval)
     if head is not None and not is_first and rebuilt is None:
@@ -142,12 +142,12 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
         try:
             corrected = correct_since(driver, source, head)
         except ChangeFilesMissing as gone:
-            raise _without_changes(gone, source, head, History.of(driver.tables, head)) from None
+            raise _without_changes(gone, source, head, IntervalHistory.of(driver.tables, head)) from None
         head = head if corrected is None else read_snapshot(driver.tables)
     parent = head
     replaced: tuple[StaleInterval, ...] = ()
     if head is not None and is_rerun:
-        history = History.of(driver.tables, head)
+        history = IntervalHistory.of(driver.tables, head)
         run, replaced = history.find(interval)
         snapshot = None if again else history.snapshot_of(run)
         if not again:
@@ -175,7 +175,7 @@ def _run(driver: Driver, interval: Interval, again: bool = False) -> IntervalRun
     return IntervalRun(interval, "done", manifest, corrected)
 
 
-def _rebuilt(source: OpenInput, history: History, interval: Interval) -> list[SourceCommit] | None:
+def _rebuilt(source: OpenInput, history: IntervalHistory, interval: Interval) -> list[SourceCommit] | None:
     """Return the changes since the parent of an interval, if all of them lie in the interval or after it.
 
     Then the parent's snapshot holds no changed row, so the interval and all later ones can be recomputed from the
@@ -193,7 +193,7 @@ def _rebuilt(source: OpenInput, history: History, interval: Interval) -> list[So
     return [came] if first >= interval.start else None
 
 
-def _without_changes(gone: ChangeFilesMissing, source: OpenInput, head: Snapshot, history: History) -> Refused:
+def _without_changes(gone: ChangeFilesMissing, source: OpenInput, head: Snapshot, history: IntervalHistory) -> Refused:
     """Return the error with the remedy that recomputes what a change may affect if the changed files are missing."""
     changed = first_changed(source, source.position_of(head.manifest))
     first = None if changed is None else changed[0]

@@ -17,7 +17,7 @@ from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.ledger.manifest import Interval
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.run.rerun import History
+from tidegate.pipelines.run.rerun import IntervalHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def preview_change(config: Config, pipeline: Pipeline) -> Preview | None:
     changed = changed_since(source, head, position, FirstRun.of(tables))
     deleted, added = (np.asarray(side[TIME].to_numpy(), np.int64) for side in (changed.all_deleted, changed.added))
     intervals = []
-    for run in sorted(History.of(tables, head).ran, key=lambda run: run.interval.start):
+    for run in sorted(IntervalHistory.of(tables, head).ran, key=lambda run: run.interval.start):
         start, end = run.interval.start, run.interval.end
         counts = [int(((start <= times) & (times < end)).sum()) for times in (deleted, added)]
         if any(counts):

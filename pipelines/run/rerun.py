@@ -45,7 +45,7 @@ class RanInterval:
 
 
 @dataclass(frozen=True)
-class History:
+class IntervalHistory:
     """The runs that led to a snapshot.
 
     Args:
@@ -59,7 +59,7 @@ class History:
     versions: dict[int, int]
 
     @classmethod
-    def of(cls, tables: PipelineTables, head: Snapshot) -> History:
+    def of(cls, tables: PipelineTables, head: Snapshot) -> IntervalHistory:
         """Return the runs that led to the head."""
         recorded = _epochs(tables)
         ran: list[RanInterval] = []

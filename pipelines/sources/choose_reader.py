@@ -24,7 +24,7 @@ from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import Source, SparkSource
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.rules import gap_column
-from tidegate.pipelines.sources.source_columns import SourceColumns, without_metadata
+from tidegate.pipelines.sources.source_columns import ColumnsToRead, without_metadata
 from tidegate.pipelines.sources.source_table import SourceTable
 from tidegate.pipelines.sources.sql.compile import compile_expression
 from tidegate.pipelines.sources.sql.expression import (
@@ -52,7 +52,7 @@ def unset(name: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ReaderChoice:
     """The readers of an input: of its files, and of its SQL.
 
     Args:
@@ -83,7 +83,7 @@ def asks_for_spark(input_: Input) -> str | None:
     return "the source says reader='spark'" if getattr(input_.source, "reader", "auto") == "spark" else None
 
 
-def choose_reader(pipeline: Pipeline, input_: Input, source: Source, setting: Setting = unset) -> Choice:
+def choose_reader(pipeline: Pipeline, input_: Input, source: Source, setting: Setting = unset) -> ReaderChoice:
     """Return what reads an input, without starting Spark.
 
     `setting` returns the value of a setting of Spark, None if it is not set.
@@ -103,7 +103,7 @@ def choose_reader(pipeline: Pipeline, input_: Input, source: Source, setting: Se
     return choice if files_by_spark is None else replace(choice, files_by_spark=files_by_spark, sql=None)
 
 
-def check_correctable(pipeline: Pipeline, input_: Input, source: Source, choice: Choice) -> None:
+def check_correctable(pipeline: Pipeline, input_: Input, source: Source, choice: ReaderChoice) -> None:
     """Refuse a source whose changes are to be corrected while its rows go through Spark."""
     if not (choice.needs_spark and input_.corrects):
         return
@@ -122,7 +122,7 @@ def choose_evaluator(
     source: pa.Schema,
     setting: Setting = unset,
     unusual: Mapping[str, str] = MappingProxyType({}),
-) -> Choice:
+) -> ReaderChoice:
     """Return what evaluates the SQL of an input, given the columns of its source.
 
     `unusual` maps each column that the programs can't read to the reason.
@@ -143,18 +143,18 @@ def choose_evaluator(
     derived = schema if sql is None else sql.schema
     if reason is not None:
         is_typed = all(each.reason is None for each in expressions if each.field != "where")
-        return Choice(sql_by_spark=reason, expressions=expressions, derived=derived if is_typed else None)
+        return ReaderChoice(sql_by_spark=reason, expressions=expressions, derived=derived if is_typed else None)
     by = input_.watermark_by
     # A missing column is refused when the pipeline is bound.
     kind = derived.field(by).type if by in derived.names else pa.string()
     if by is None or any(is_kind(kind) for is_kind in _OF_ONE_TEXT):
-        return Choice(sql=sql, expressions=expressions, derived=derived)
+        return ReaderChoice(sql=sql, expressions=expressions, derived=derived)
     try:
         partition = compile_expression(f"cast({quoted(by)} as string)", derived)
     except Unproven as error:
         why = f"watermark_by = {by!r} is of type {name_of(kind)}, whose text only Spark produces: {error}"
-        return Choice(sql_by_spark=why, expressions=expressions, derived=derived)
-    return Choice(sql=sql, partition=partition, expressions=expressions, derived=derived)
+        return ReaderChoice(sql_by_spark=why, expressions=expressions, derived=derived)
+    return ReaderChoice(sql=sql, partition=partition, expressions=expressions, derived=derived)
 
 
 def _check(
@@ -209,11 +209,13 @@ class InputColumns:
     by_spark: SparkSql | None = None
 
 
-OfSpark: TypeAlias = Callable[[Pipeline, Input, Source, Choice], InputColumns]
+OfSpark: TypeAlias = Callable[[Pipeline, Input, Source, ReaderChoice], InputColumns]
 """Function that returns the columns of an input whose rows go through Spark."""
 
 
-def columns_of(pipeline: Pipeline, input_: Input, source: Source, choice: Choice, of_spark: OfSpark) -> InputColumns:
+def columns_of(
+    pipeline: Pipeline, input_: Input, source: Source, choice: ReaderChoice, of_spark: OfSpark
+) -> InputColumns:
     """Return the columns of an input.
 
     `of_spark` is called only if rows go through Spark, which knows the types of what it evaluates.
@@ -228,7 +230,7 @@ def columns_of(pipeline: Pipeline, input_: Input, source: Source, choice: Choice
 
 
 def slice_of(
-    bound: BoundPipeline, sources: Sequence[Source], choices: Sequence[Choice], columns: Sequence[InputColumns]
+    bound: BoundPipeline, sources: Sequence[Source], choices: Sequence[ReaderChoice], columns: Sequence[InputColumns]
 ) -> FileSlice:
     """Return the slice of a pipeline's inputs, without files."""
     tables = []
@@ -244,10 +246,12 @@ def slice_of(
     return slice_of_tables(bound, tables)
 
 
-def columns_to_read(pipeline: Pipeline, part: BoundInput, choice: Choice, by_spark: SparkSql | None) -> SourceColumns:
+def columns_to_read(
+    pipeline: Pipeline, part: BoundInput, choice: ReaderChoice, by_spark: SparkSql | None
+) -> ColumnsToRead:
     """Return the columns of an input, with the settings of the rules that check its rows."""
     described, is_number = part.input.source, pa.types.is_integer
-    return SourceColumns(
+    return ColumnsToRead(
         schema=part.source,
         timestamp=described.timestamp,
         unit=described.unit if is_number(part.derived.field(described.timestamp).type) else None,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SourceColumns:
+class ColumnsToRead:
     """Columns to read from a source, with the settings of the rules that check its rows.
 
     Args:

@@ -14,7 +14,7 @@ from tidegate.pipelines.definition.event_columns import KEPT, plain
 from tidegate.pipelines.sources.base import OpenPart, PartReader, SparkTable
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.rules import Bools, Int64s, rejected
-from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.source_columns import ColumnsToRead
 from tidegate.windowing.time import Millis
 
 
@@ -61,7 +61,7 @@ class EvaluatedRows:
             usable &= (self.times >= since) & (self.times < until)
         return usable
 
-    def times_of_all(self, part: FilePart, columns: SourceColumns) -> Int64s:
+    def times_of_all(self, part: FilePart, columns: ColumnsToRead) -> Int64s:
         """Return the event times in the part's span, including those of rows that are dropped or rejected."""
         times = self.times
         if self.dropped is not None:
@@ -69,7 +69,7 @@ class EvaluatedRows:
             times = np.concatenate([times, columns.millis(dropped)[0]])
         return times[(times >= part.since) & (times < part.until)]
 
-    def moving(self, part: FilePart, columns: SourceColumns, names: Sequence[str]) -> Iterator[tuple[pa.Table, Int64s]]:
+    def moving(self, part: FilePart, columns: ColumnsToRead, names: Sequence[str]) -> Iterator[tuple[pa.Table, Int64s]]:
         """Yield rows whose times move the watermark, as columns of events with their times."""
         wanted = self.counted(part.since, part.until)
         yield self.table.filter(pa.array(wanted)), self.times[wanted]
@@ -89,7 +89,7 @@ class SourceTable:
     """
 
     files: PartReader | None
-    columns: SourceColumns
+    columns: ColumnsToRead
     side: str | None = None
     for_spark: SparkTable | None = None
     name: str = ""

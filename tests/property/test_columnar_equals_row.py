@@ -56,7 +56,7 @@ from tidegate.windowing.columnar import (
 )
 from tidegate.windowing.columnar.slices import Slicing, slicing_of
 from tidegate.windowing.compute import JoinKind
-from tidegate.windowing.epochs import Outcome
+from tidegate.windowing.epochs import EpochOutcome
 from tidegate.windowing.epochs.elements import Elements
 from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.epochs.timeline import Timeline
@@ -246,7 +246,7 @@ def may_go_by_row(case: Case) -> bool:
     return merges or bool(sums) or (isinstance(windows.trigger, ContinuousEventTimeTrigger) and case.lag is not None)
 
 
-def run_all(case: Case) -> list[Outcome]:
+def run_all(case: Case) -> list[EpochOutcome]:
     """Return the epochs of a case, computed by the columnar operator, with late rows without their number."""
     panes = PanePolicy(case.windows.accumulation, retract_merged=True, coalesce_late=True)
     schema = state_schema(case.windows, case.key, None, panes)
@@ -259,7 +259,7 @@ def run_all(case: Case) -> list[Outcome]:
     return outcomes
 
 
-def assert_same(expected: Outcome, came: Outcome) -> None:
+def assert_same(expected: EpochOutcome, came: EpochOutcome) -> None:
     assert rows(came.panes) == rows(expected.panes)
     assert rows(came.late) == rows(expected.late)
     assert came.counters == expected.counters

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidegate.windowing.columnar import ColumnarOperator
 from tidegate.windowing.columnar.plan import early_interval
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.epochs import Elements, Outcome, Timeline
+from tidegate.windowing.epochs import Elements, EpochOutcome, Timeline
 from tidegate.windowing.errors import MissingTimestamp
 from tidegate.windowing.keys import DEFAULT_MAX_PARALLELISM, KeySchema
 from tidegate.windowing.operators.counters import Counters
@@ -119,7 +119,7 @@ class ColumnarByElement:
         operator.restore_state(self.state_rows())
         return operator
 
-    def _run(self, elements: list[tuple[Any, Any, Millis]], commits: list[tuple[Millis, bool]]) -> Outcome:
+    def _run(self, elements: list[tuple[Any, Any, Millis]], commits: list[tuple[Millis, bool]]) -> EpochOutcome:
         keys = [self._key.columns_of(key) for key, _, _ in elements]
         due = {(row.key, row.window): row.event_time_timers for row in self.state_rows()}
         outcome = self._operator.run(

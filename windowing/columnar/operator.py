@@ -32,7 +32,7 @@ from tidegate.windowing.columnar.slices import Slicing
 from tidegate.windowing.columnar.state import InFlight, StateArrays, is_plain, millis_of, where
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.epochs.elements import Elements
-from tidegate.windowing.epochs.outcome import Outcome, no_late, nothing
+from tidegate.windowing.epochs.outcome import EpochOutcome, no_late, nothing
 from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
@@ -102,7 +102,7 @@ class ColumnarOperator:
             panes.closed_through,
         )
 
-    def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
+    def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> EpochOutcome:
         """Process the elements of an epoch, given the state rows before it; see `EpochOperator`.
 
         The row operator computes the keys and clusters that arrays can't compute exactly.
@@ -189,7 +189,9 @@ class ColumnarOperator:
             return None
         return SlicedKernel(self._slicing, self._rules, timeline)
 
-    def _outcome(self, by_arrays: KernelOutput, by_row: Outcome | None, keys: KeyCodes, resting: pa.Table) -> Outcome:
+    def _outcome(
+        self, by_arrays: KernelOutput, by_row: EpochOutcome | None, keys: KeyCodes, resting: pa.Table
+    ) -> EpochOutcome:
         result = self._contents.result
         panes = [part for part in by_arrays.panes if len(part)]
         late = [part.table(LATE) for part in by_arrays.late]
@@ -207,7 +209,7 @@ class ColumnarOperator:
             others.append(by_row.state)
             counters = Counters.total([counters, by_row.counters])
         state = self._state.table(by_arrays.state, keys, others)
-        return Outcome(
+        return EpochOutcome(
             panes=pa.concat_tables(tables),
             outputs=nothing(),
             late=pa.concat_tables(late) if late else no_late(),
@@ -270,7 +272,7 @@ def run_in_passes(
     state: pa.Table,
     timeline: Timeline,
     rows: int = ROWS_AT_A_TIME,
-) -> Outcome:
+) -> EpochOutcome:
     """Return the outcome of `operator.run`, computed on about `rows` elements at a time.
 
     An element counts once for each of its windows. Each pass processes its elements before the next one begins, which
@@ -295,7 +297,7 @@ def run_in_pieces(
     state: pa.Table,
     timeline: Timeline,
     rows: int = ROWS_AT_A_TIME,
-) -> Iterator[Outcome]:
+) -> Iterator[EpochOutcome]:
     """Yield the outcomes of an epoch whose elements come in pieces, which need not fit in memory together.
 
     The pieces of an epoch are the commits of the epoch, in order, or parts of them. The outcome is that of
@@ -324,7 +326,7 @@ def run_in_pieces(
 
 def _held(
     operator: ColumnarOperator, elements: Elements, state: pa.Table, timeline: Timeline, ended: bool, rows: int
-) -> Outcome:
+) -> EpochOutcome:
     """Return the outcome of a piece in event order, computed on about `rows` elements at a time."""
     size, outcomes = max(1, rows // operator.windows_of_an_element), []
     for begin in range(0, max(1, len(elements)), size):
@@ -365,7 +367,7 @@ def _passes(elements: Elements, timeline: Timeline, rows: int) -> Iterator[tuple
         watermark = part.final
 
 
-def joined_outcomes(outcomes: Sequence[Outcome]) -> Outcome:
+def joined_outcomes(outcomes: Sequence[EpochOutcome]) -> EpochOutcome:
     """Return the outcomes of all passes or pieces as one; its state is that of the last one."""
     counters = Counters.total(outcome.counters for outcome in outcomes)
     counters.open_windows = outcomes[-1].counters.open_windows

@@ -22,7 +22,7 @@ from tidegate.windowing.columnar.plan import choose_operator
 from tidegate.windowing.columnar.state import Int32s
 from tidegate.windowing.compute import JoinKind, WindowJoin
 from tidegate.windowing.epochs.elements import Elements
-from tidegate.windowing.epochs.outcome import LATE_COLUMNS, Outcome, nothing, result_table
+from tidegate.windowing.epochs.outcome import LATE_COLUMNS, EpochOutcome, nothing, result_table
 from tidegate.windowing.epochs.row_operator import ResultColumns, order_of
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.errors import UnsupportedOperation
@@ -61,7 +61,7 @@ class ColumnarWindowJoin:
         self._max_parallelism = max_parallelism
         self._results = ResultColumns.of(join, results).fields
 
-    def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
+    def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> EpochOutcome:
         rows = order_of(elements, self._state.key)
         ordered = elements.take(rows)
         names = self._state.key.names
@@ -82,7 +82,7 @@ class ColumnarWindowJoin:
         counters.timers_fired = int(np.count_nonzero(fired))
         counters.open_windows = int(np.count_nonzero(~fired))
         remaining = windows.ends[~fired]
-        return Outcome(
+        return EpochOutcome(
             panes=nothing(),
             outputs=self._outputs(windows, fired, keys),
             late=late,

@@ -5,7 +5,7 @@ functions and joins.
 """
 
 from tidegate.windowing.epochs.elements import Elements
-from tidegate.windowing.epochs.outcome import EpochOperator, Outcome
+from tidegate.windowing.epochs.outcome import EpochOperator, EpochOutcome
 from tidegate.windowing.epochs.timeline import Timeline
 
-__all__ = ["Elements", "EpochOperator", "Outcome", "Timeline"]
+__all__ = ["Elements", "EpochOperator", "EpochOutcome", "Timeline"]

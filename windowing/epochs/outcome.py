@@ -18,7 +18,7 @@ from tidegate.windowing.time import Millis
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class EpochOutcome:
     """The results, late elements and state that an epoch produced for a set of keys.
 
     Times are int64 epoch milliseconds.
@@ -48,7 +48,7 @@ class Outcome:
     next_processing_time_timer: Millis | None = None
     rows_by_row: int = 0
 
-    def with_late_rows(self, rows: Int64s) -> Outcome:
+    def with_late_rows(self, rows: Int64s) -> EpochOutcome:
         """Renumber the late elements, for an epoch whose elements are the rows `rows` of a larger set."""
         if not len(self.late):
             return self
@@ -59,7 +59,7 @@ class Outcome:
 class EpochOperator(Protocol):
     """An operator that computes one epoch at a time, and keeps only state rows between epochs."""
 
-    def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
+    def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> EpochOutcome:
         """Return the outcome of an epoch.
 
         The elements and state rows must be complete for a set of keys. State rows of other keys may be present.

@@ -14,7 +14,7 @@ from tidegate.windowing.aggregates.vectorised import Int64s
 from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, KeyedProcess, Windows
 from tidegate.windowing.declared import row_checker
 from tidegate.windowing.epochs.elements import KEY_PREFIX, VALUE_PREFIX, Elements
-from tidegate.windowing.epochs.outcome import LATE_COLUMNS, Outcome, no_late, nothing, result_table
+from tidegate.windowing.epochs.outcome import LATE_COLUMNS, EpochOutcome, no_late, nothing, result_table
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.keys import KeySchema, window_identity
@@ -87,7 +87,7 @@ class RowOperator:
         self._results = ResultColumns.of(compute, results)
         self.failed: FailedCall | None = None
 
-    def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> Outcome:
+    def run(self, elements: Elements, state: pa.Table, timeline: Timeline) -> EpochOutcome:
         """Process the elements of an epoch, given the state rows before it; see `EpochOperator`.
 
         Raises:
@@ -110,7 +110,7 @@ class RowOperator:
         gives_panes = self._windows is not None
         if gives_panes:
             refuse_side_outputs(records.outputs)
-        return Outcome(
+        return EpochOutcome(
             panes=panes_of(records.panes, key, self._results) if gives_panes else nothing(),
             outputs=nothing() if gives_panes else outputs_of(records.outputs, key, self._results),
             late=late_of(records.late, records.late_rows),

@@ -83,7 +83,7 @@ class StateFormat:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
 
-class Difference(NamedTuple):
+class FormatDifference(NamedTuple):
     """A field in which a snapshot (`found`) and a configuration (`expected`) differ; None means absent.
 
     `part` is the part of the state in words, and `name` the name in it, empty for the whole part.
@@ -100,20 +100,22 @@ class Difference(NamedTuple):
         return f"{self.part} {self.name!r}" if self.name else self.part
 
 
-def differences(old: StateFormat, new: StateFormat) -> Iterator[Difference]:
+def differences(old: StateFormat, new: StateFormat) -> Iterator[FormatDifference]:
     """Yield every field in which two formats differ, the key first. An inferred type matches any type."""
     if list(old.key) != list(new.key):
-        yield Difference("key columns", "", list(old.key), list(new.key))
+        yield FormatDifference("key columns", "", list(old.key), list(new.key))
     yield from _different("key column", old.key, new.key)
     if old.namespace != new.namespace:
-        yield Difference("namespace", "", old.namespace, new.namespace)
+        yield FormatDifference("namespace", "", old.namespace, new.namespace)
     for part in ("contents", "trigger_state", "user_state"):
         yield from _different(part.replace("_", " "), getattr(old, part), getattr(new, part))
     if old.result and new.result:
         yield from _different("result", old.result, new.result)
 
 
-def taken_over(difference: Difference, old: StateFormat, new: StateFormat, drop: Collection[str] = ()) -> str | None:
+def taken_over(
+    difference: FormatDifference, old: StateFormat, new: StateFormat, drop: Collection[str] = ()
+) -> str | None:
     """Describe how a difference is migrated; None if the snapshot can't be migrated.
 
     The text is empty if the difference follows from another one. `drop` names contents and states that may be dropped.
@@ -173,23 +175,23 @@ def migrated(rows: pa.Table, old: StateFormat, schema: StateSchema, drop: Collec
     return _with_results(rows, schema.result) if old.result != new.result else rows
 
 
-def _has_added_fields(difference: Difference) -> bool:
+def _has_added_fields(difference: FormatDifference) -> bool:
     """Return True if the difference is columns that were added to elements which the state keeps as a whole."""
     keeps = difference.name in KEPT_WHOLE or is_held(difference)
     return difference.part == "contents" and keeps and only_adds(difference.found, difference.expected)
 
 
-def is_held(difference: Difference) -> bool:
+def is_held(difference: FormatDifference) -> bool:
     """Return True if a difference is about elements that wait for the watermark."""
     return difference.part == "contents" and f"{difference.name}_".startswith(f"{HELD}_")
 
 
-def _different(part: str, old: Types, new: Types) -> Iterator[Difference]:
+def _different(part: str, old: Types, new: Types) -> Iterator[FormatDifference]:
     for name in {**old, **new}:
         if name in old and name in new and None in (old[name], new[name]):
             continue
         if old.get(name, "") != new.get(name, ""):
-            yield Difference(
+            yield FormatDifference(
                 part,
                 name,
                 (old[name] or "inferred") if name in old else None,
@@ -197,17 +199,17 @@ def _different(part: str, old: Types, new: Types) -> Iterator[Difference]:
             )
 
 
-def _is_left_behind(difference: Difference, drop: Collection[str]) -> bool:
+def _is_left_behind(difference: FormatDifference, drop: Collection[str]) -> bool:
     return (f"acc_{difference.name}" if difference.part == "result" else difference.name) in drop
 
 
-def _is_added_aggregate(difference: Difference, old: StateFormat) -> bool:
+def _is_added_aggregate(difference: FormatDifference, old: StateFormat) -> bool:
     """Return True if the difference is an added named aggregate. Only named aggregates have columns of their own."""
     is_named = difference.part == "contents" and difference.name.startswith("acc_")
     return is_named and any(name.startswith("acc_") for name in old.contents)
 
 
-def _of_rest(difference: Difference) -> str | None:
+def _of_rest(difference: FormatDifference) -> str | None:
     """Return the contents column that this remainder column belongs to, or None if it is not a remainder."""
     is_rest = difference.part == "contents" and difference.name.startswith(f"{REST}acc")
     return difference.name.removeprefix(REST) if is_rest else None
@@ -238,7 +240,7 @@ def _with_results(rows: pa.Table, result: pa.DataType | None) -> pa.Table:
     return rows.set_column(index, "emitted", pa.array(panes, emitted_type(result)))
 
 
-def remedy(difference: Difference) -> str:
+def remedy(difference: FormatDifference) -> str:
     """Return advice about a difference that can't be migrated."""
     if is_held(difference) and difference.expected is None:
         return f"Elements that wait for the watermark would be lost: keep time_sorted=True. {_START_ANEW}"

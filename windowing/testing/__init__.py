@@ -12,13 +12,13 @@ from tidegate.windowing.operators.process import KeyedCoProcessOperator, KeyedPr
 from tidegate.windowing.operators.window import WindowOperator
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import PanePolicy
-from tidegate.windowing.testing.harness import ManualClock, OperatorHarness, RecordingOutput, Snapshot
+from tidegate.windowing.testing.harness import ManualClock, OperatorHarness, OperatorSnapshot, RecordingOutput
 
 __all__ = [
     "ManualClock",
     "OperatorHarness",
+    "OperatorSnapshot",
     "RecordingOutput",
-    "Snapshot",
     "co_process_harness",
     "interval_join_harness",
     "keyed_process_harness",

@@ -40,7 +40,7 @@ MakeOperator = Callable[[], KeyedOperator]
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class OperatorSnapshot:
     """State rows, with watermark and clock as of the snapshot.
 
     `format` describes the rows. `inputs` is None unless the operator has two inputs. `stagger_offset` is None unless
@@ -125,12 +125,12 @@ class OperatorHarness:
             subtask.process_processing_time(clock)
             self._collect(subtask)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> OperatorSnapshot:
         """Return the whole state of the operator, which does not change."""
         schema = self.schema(self.key or _ANY_KEY)
         rows = [row for subtask in self.subtasks for row in subtask.state_rows()]
         first = self.subtasks[0]
-        return Snapshot(
+        return OperatorSnapshot(
             schema.to_table(rows, self.max_parallelism),
             self.max_parallelism,
             max(subtask.timers.current_watermark for subtask in self.subtasks),
@@ -142,7 +142,7 @@ class OperatorHarness:
 
     def restore(
         self,
-        snapshot: Snapshot,
+        snapshot: OperatorSnapshot,
         parallelism: int = 1,
         restore_watermark: bool = True,
         drop: Collection[str] = (),

@@ -26,7 +26,7 @@ from tidegate.pipelines.engine.spark.connect import count_cores, keep_alive, run
 from tidegate.pipelines.engine.spark.versions import from_arrow, place_by_number
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.sources.base import Source, SparkSource
-from tidegate.pipelines.sources.choose_reader import Choice, InputColumns
+from tidegate.pipelines.sources.choose_reader import InputColumns, ReaderChoice
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_columns import without_metadata
 from tidegate.pipelines.sources.source_table import EvaluatedRows, SourceTable
@@ -196,7 +196,7 @@ class SparkEngine:
 
         return _collected(placed.mapInArrow(work, from_arrow(schema)))
 
-    def columns(self, pipeline: Pipeline, input_: Input, source: Source, choice: Choice) -> InputColumns:
+    def columns(self, pipeline: Pipeline, input_: Input, source: Source, choice: ReaderChoice) -> InputColumns:
         from tidegate.pipelines.engine.spark.delta_files import DeltaFiles
         from tidegate.pipelines.engine.spark.sql import empty_frame, typed
 

@@ -23,7 +23,7 @@ from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.operators.two_inputs import RIGHT, SIDES
-from tidegate.windowing.state.migration import Difference, StateFormat, differences, is_held, taken_over
+from tidegate.windowing.state.migration import FormatDifference, StateFormat, differences, is_held, taken_over
 from tidegate.windowing.state.rows import KEPT_WHOLE, REST
 from tidegate.windowing.type_names import name_of
 
@@ -191,7 +191,7 @@ def ready(tables: PipelineTables, bound: BoundPipeline, head: Snapshot | None) -
     return head
 
 
-def _remedy(bound: BoundPipeline, difference: Difference) -> str:
+def _remedy(bound: BoundPipeline, difference: FormatDifference) -> str:
     if is_held(difference) and difference.expected is None:
         return f"Elements that wait for the watermark would be lost: keep time_sorted=True. Or: {_OTHERWISE}"
     if difference.expected is None:
@@ -216,7 +216,7 @@ def _remedy(bound: BoundPipeline, difference: Difference) -> str:
     return _NEW_NAME
 
 
-def _dropped_as(difference: Difference) -> str:
+def _dropped_as(difference: FormatDifference) -> str:
     """Return the name to list in `dropped`: for the contents column of an aggregate, that of the aggregate."""
     return difference.name.removeprefix("acc_")
 
@@ -231,7 +231,7 @@ def _notes(pipeline: Pipeline, manifest: Manifest) -> tuple[str, ...]:
     )
 
 
-def _columns_of(pipeline: Pipeline, difference: Difference) -> list[str]:
+def _columns_of(pipeline: Pipeline, difference: FormatDifference) -> list[str]:
     """Return the source columns that the aggregate of a contents column reads, or nothing for other differences."""
     aggregates = pipeline.compute.aggregate if isinstance(pipeline.compute, Windows) else None
     if not isinstance(aggregates, Mapping):
@@ -244,7 +244,7 @@ _INTEGERS = (pa.int64(), pa.int32(), pa.int16(), pa.int8())
 _SIMPLE = (*_INTEGERS, pa.float64(), pa.float32(), pa.string(), pa.bool_(), pa.date32(), pa.timestamp("us", "UTC"))
 
 
-def _type_before(bound: BoundPipeline, difference: Difference, column: str) -> str | None:
+def _type_before(bound: BoundPipeline, difference: FormatDifference, column: str) -> str | None:
     """Return the type of a source column with which the aggregate has the state of the snapshot, as SQL writes it.
 
     Of several such types it is the widest. It is None if there is none, or if the column has that type now.

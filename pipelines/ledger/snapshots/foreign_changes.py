@@ -19,7 +19,7 @@ from tidegate.pipelines.storage.warehouse import active_files
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ForeignChange:
     """A change of the rows of a table that tidegate did not make: the table, and the version of the change.
 
     `good` is the newest version with exactly the rows of the newest epoch.
@@ -30,7 +30,7 @@ class Change:
     good: int
 
 
-def find_change(tables: PipelineTables, table: str, newest: int | None = None) -> Change | None:
+def find_change(tables: PipelineTables, table: str, newest: int | None = None) -> ForeignChange | None:
     """Return the change since which a table lacks rows of its epochs or has extra ones, or None if there is none.
 
     A commit that only moves rows to other files, such as OPTIMIZE, is ignored, and so is a RESTORE that undoes it.
@@ -49,7 +49,7 @@ def find_change(tables: PipelineTables, table: str, newest: int | None = None) -
             whole.add(differs)
         if differs in whole:
             good = entry.version
-    return None if differs in whole else Change(table, good + 1, good)
+    return None if differs in whole else ForeignChange(table, good + 1, good)
 
 
 def check_unchanged(tables: PipelineTables, table: str, newest: int | None = None) -> None:
@@ -58,7 +58,7 @@ def check_unchanged(tables: PipelineTables, table: str, newest: int | None = Non
         raise refusal_of(tables, change)
 
 
-def refusal_of(tables: PipelineTables, change: Change) -> Refused:
+def refusal_of(tables: PipelineTables, change: ForeignChange) -> Refused:
     """Return the error about a change, with the remedies that replace the table."""
     entry = TableLog(tables, change.table).entry(change.version)
     info = {} if entry is None else entry.info
@@ -71,7 +71,7 @@ def refusal_of(tables: PipelineTables, change: Change) -> Refused:
     )
 
 
-def _has_snapshot_before(tables: PipelineTables, change: Change) -> bool:
+def _has_snapshot_before(tables: PipelineTables, change: ForeignChange) -> bool:
     """Return True if the snapshot before a change of table `state` is still complete."""
     if change.table != state.NAME:
         return False

@@ -27,7 +27,7 @@ _TRIES = 5
 _Made = TypeVar("_Made")
 
 
-class Moved(TidegateError):
+class TablesMoved(TidegateError):
     """Something changed while it was being read, so a later try may succeed."""
 
 
@@ -47,7 +47,7 @@ def with_contents(
         try:
             contents = _contents(tables, target, now)
             return use(contents)
-        except Moved:
+        except TablesMoved:
             continue
         except Refused as error:
             if not isinstance(error.__cause__, FileNotFoundError):
@@ -78,7 +78,7 @@ def _contents(tables: PipelineTables, target: Snapshot, now: Millis) -> dict[str
                     f"epoch {then.epoch} of {tables.pipeline} is not published yet: run the command again when the "
                     "pipeline has published it, or name an older snapshot"
                 )
-            raise Moved(f"epoch {newest.epoch} of {tables.pipeline} is no longer the newest")
+            raise TablesMoved(f"epoch {newest.epoch} of {tables.pipeline} is no longer the newest")
         manifest = planned_restore(tables, head, target, now)
         contents = {}
         for table, handle in handles.items():

@@ -72,7 +72,7 @@ for dag_id, mapper in (("shifts_by_day", StartOfDayMapper()), ("shifts_by_month"
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class DemoChanges:
     """The changes of the source, and their effects.
 
     Args:
@@ -96,7 +96,7 @@ class Changes:
     months: dict[str, dict[str, Any]]
 
 
-def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) -> Changes:
+def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) -> DemoChanges:
     """Overwrite a day of the source, add late records, let Airflow correct the windows, and return what happened.
 
     Raises:
@@ -131,7 +131,7 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
     months = {day[:7] for day in days}
     read = [_read(airflow, dag, wanted) for dag, wanted in ((BY_DAY, days), (BY_MONTH, months))]
     console.print(f"{BY_DAY:14} ran for {', '.join(sorted(read[0]))}; {BY_MONTH} for {', '.join(sorted(read[1]))}")
-    return Changes(
+    return DemoChanges(
         overwritten=overwritten,
         corrected=corrected,
         came=came,
@@ -201,7 +201,7 @@ def _wait_for(what: str, ready: Callable[[], Any]) -> Any:
 
 
 def show_summary(
-    screen: Screen, config: Config, pipelines: Sequence[str], records: int, changes: Changes | None, seconds: float
+    screen: Screen, config: Config, pipelines: Sequence[str], records: int, changes: DemoChanges | None, seconds: float
 ) -> None:
     """Show the input and the output of each pipeline, what changed afterwards, and a chart of the days.
 
@@ -280,7 +280,7 @@ def _summary_table(summaries: Sequence[dict[str, Any]]) -> Any:
     )
 
 
-def _changes_table(changes: Changes) -> Any:
+def _changes_table(changes: DemoChanges) -> Any:
     rows = [
         ("records of the overwritten day", changes.overwritten),
         ("  of them with a new air time", changes.corrected),
@@ -341,7 +341,9 @@ def _picture_of(days: Sequence[dict[str, Any]]) -> Any:
     )
 
 
-def _key_figures(summaries: Sequence[dict[str, Any]], changes: Changes | None, days: Sequence[dict[str, Any]]) -> Any:
+def _key_figures(
+    summaries: Sequence[dict[str, Any]], changes: DemoChanges | None, days: Sequence[dict[str, Any]]
+) -> Any:
     counted = next(summary for summary in summaries if summary["pipeline"] == PIPELINE)
     shifts, several, crossing = (sum(day[name] for day in days) for name in ("shifts", "several", "crossing"))
     on_time = counted["events_in"] - counted["late"] - counted["rejected"]

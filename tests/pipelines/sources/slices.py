@@ -19,7 +19,7 @@ from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.delta.reader import DeltaReader
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.source_columns import SourceColumns, without_metadata
+from tidegate.pipelines.sources.source_columns import ColumnsToRead, without_metadata
 from tidegate.pipelines.sources.source_table import SourceTable
 from tidegate.pipelines.sources.stored_fields import fields_of
 from tidegate.pipelines.storage.warehouse import Warehouse
@@ -55,7 +55,7 @@ def files_over(log: SourceLog, pipeline: Pipeline) -> FileSlice:
     return slice_of(bound, [log], [choice], [columns])
 
 
-def slice_in(folder: Path, columns: SourceColumns, *parts: FilePart) -> FileSlice:
+def slice_in(folder: Path, columns: ColumnsToRead, *parts: FilePart) -> FileSlice:
     """Return a slice of plain files in a folder."""
     reader = DeltaReader(Warehouse(str(folder)), str(folder), columns.as_read, fields_of(columns.schema))
     values = pa.schema([columns.of_events.field(name) for name in columns.used])

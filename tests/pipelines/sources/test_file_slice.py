@@ -25,7 +25,7 @@ from tidegate.pipelines.epoch.plan import cut_shards
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.commits import FilePart, in_order
 from tidegate.pipelines.sources.file_slice import FileSlice
-from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.source_columns import ColumnsToRead
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.time import LAST_TIME, to_millis
 
@@ -50,7 +50,7 @@ def write(folder: Path, name: str, *rows: tuple[Any, ...], **options: Any) -> st
 
 
 def files_of(folder: Path, *names: str, **columns: Any) -> FileSlice:
-    known = SourceColumns(
+    known = ColumnsToRead(
         **{
             "schema": SCHEMA,
             "timestamp": "at",

@@ -20,7 +20,7 @@ from tidegate.pipelines.epoch.file_measure import measure_files
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.parquet_reader import FileColumns, SourceParquet
-from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.source_columns import ColumnsToRead
 from tidegate.pipelines.sources.stored_fields import fields_of
 from tidegate.pipelines.testing import PipelineHarness
 from tidegate.windowing import Count, EventTimeSessionWindows, GapColumn, WatermarkStrategy, Windows
@@ -46,7 +46,7 @@ def files(folder: Path, rows: list[dict[str, Any]], **options: Any) -> FileSlice
     raw[0] = SCHEMA.field("user")
     table = pa.Table.from_pylist([GOOD | row for row in rows], schema=pa.schema(raw)).cast(SCHEMA)
     pq.write_table(table, folder / "a.parquet", **options)
-    columns = SourceColumns(
+    columns = ColumnsToRead(
         SCHEMA, "at", None, ("user",), ("gap", "until", "wall", "day"), ACCEPTED, True, 86_400_000, gap="gap"
     )
     part = FilePart("a.parquet", None, 0, to_millis(NOON))
@@ -148,7 +148,7 @@ def test_a_time_within_a_value_is_judged_as_one_of_its_own(tmp_path: Path, name:
     schema = pa.schema([("user", pa.string()), ("at", MOMENT), ("value", value.type), ("value.a.b", pa.int64())])
     table = pa.table([pa.array(["a", "b", "c"]), moments(NEAR, NEAR, NEAR), value, pa.array([1, 2, 3])], schema=schema)
     pq.write_table(table, tmp_path / "a.parquet", write_statistics=statistics)
-    columns = SourceColumns(schema, "at", None, ("user",), ("value", "value.a.b"), ACCEPTED, True, 86_400_000)
+    columns = ColumnsToRead(schema, "at", None, ("user",), ("value", "value.a.b"), ACCEPTED, True, 86_400_000)
     source = slice_in(tmp_path, columns, FilePart("a.parquet", 3, 0, to_millis(NOON)))
     assert measure_files(source).counts == {OK: 2, rejects.VALUE_OUT_OF_RANGE: 1}
     (events,) = source.events()

@@ -24,7 +24,7 @@ from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.delta.table_facts import unusual_columns
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.parquet_reader import SourceParquet
-from tidegate.pipelines.sources.source_columns import SourceColumns
+from tidegate.pipelines.sources.source_columns import ColumnsToRead
 from tidegate.pipelines.sources.sql.expression import SourceSql, compile_input, differing_setting
 
 SCHEMA = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC")), ("value", pa.int64())])
@@ -49,7 +49,7 @@ def files_of(folder: Path, rows: list[tuple[Any, ...]], sql: SourceSql, **option
     table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
     pq.write_table(table, folder / "a.parquet", row_group_size=2)
     settings = {"timestamp": "at", "key": ("user",), "used": ("value",), "accepted": ACCEPTED, **options}
-    columns = SourceColumns(
+    columns = ColumnsToRead(
         schema=SCHEMA,
         unit=settings.pop("unit", None),
         reject_null_keys=True,

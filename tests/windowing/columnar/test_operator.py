@@ -30,7 +30,7 @@ from tidegate.windowing.assigners.base import WindowAssigner
 from tidegate.windowing.columnar import ColumnarOperator, choose_operator, operator
 from tidegate.windowing.columnar.hashing import hash_keys, hash_values, key_groups, window_ids
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.epochs import Elements, Outcome, Timeline
+from tidegate.windowing.epochs import Elements, EpochOutcome, Timeline
 from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.keys import SPARK_SEED, KeySchema, window_identity
@@ -76,7 +76,7 @@ def elements(*events: tuple[str, int], commit: int = 0) -> Elements:
     )
 
 
-def panes(outcome: Outcome) -> list[tuple[Any, ...]]:
+def panes(outcome: EpochOutcome) -> list[tuple[Any, ...]]:
     columns = ["key_key", "window_start", "window_end", "value_events", "op"]
     return sorted(tuple(row.values()) for row in outcome.panes.select(columns).to_pylist())
 

@@ -22,7 +22,7 @@ from tidegate.windowing.assigners import (
 from tidegate.windowing.assigners.base import WindowAssigner
 from tidegate.windowing.columnar import ColumnarOperator, run_in_passes
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.epochs import Elements, Outcome, Timeline
+from tidegate.windowing.epochs import Elements, EpochOutcome, Timeline
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import PanePolicy
@@ -64,7 +64,7 @@ def test_a_pass_takes_fewer_elements_where_each_has_many_windows(
     taken: list[int] = []
     run = ColumnarOperator.run
 
-    def counted(operator: ColumnarOperator, elements: Elements, *rest: Any) -> Outcome:
+    def counted(operator: ColumnarOperator, elements: Elements, *rest: Any) -> EpochOutcome:
         taken.append(len(elements))
         return run(operator, elements, *rest)
 

@@ -28,7 +28,7 @@ from tidegate.windowing import (
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.columnar import ColumnarOperator, choose_operator
 from tidegate.windowing.columnar.slices import Slicing, open_windows, windows_of_rows
-from tidegate.windowing.epochs import Elements, Outcome, Timeline
+from tidegate.windowing.epochs import Elements, EpochOutcome, Timeline
 from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.window.snapshot import state_schema
@@ -68,7 +68,7 @@ class Run:
 
     def __call__(
         self, windows: Windows, given: Elements, after: int, *, by_row: bool = False, closed: int = MIN_TIMESTAMP
-    ) -> Outcome:
+    ) -> EpochOutcome:
         panes = PanePolicy(windows.accumulation, retract_merged=True, coalesce_late=True, closed_through=closed)
         schema = state_schema(windows, KEY, None, panes)
         state = schema.to_table([], 16) if self.state is None else self.state
@@ -80,7 +80,7 @@ class Run:
         return outcome
 
 
-def panes(outcome: Outcome) -> list[dict[str, Any]]:
+def panes(outcome: EpochOutcome) -> list[dict[str, Any]]:
     return sorted(
         outcome.panes.to_pylist(),
         key=lambda pane: [pane[name] for name in ("key_key", "window_start", "window_end", "pane")],

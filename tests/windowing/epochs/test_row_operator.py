@@ -23,7 +23,7 @@ from tidegate.windowing import (
 from tidegate.windowing.aggregates import AggregateColumns
 from tidegate.windowing.columnar import ColumnarOperator, run_in_passes
 from tidegate.windowing.compute import Compute
-from tidegate.windowing.epochs import Elements, Outcome, Timeline
+from tidegate.windowing.epochs import Elements, EpochOutcome, Timeline
 from tidegate.windowing.epochs.row_operator import RowOperator
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.functions import ProcessWindowFunction
@@ -61,7 +61,7 @@ def operator_of(compute: Compute, state: StateSchema, results: pa.StructType | N
     return RowOperator(compute, state, PANES, GROUPS, results)
 
 
-def run(compute: Compute, state: StateSchema, given: Elements, timeline: Timeline, **settings: Any) -> Outcome:
+def run(compute: Compute, state: StateSchema, given: Elements, timeline: Timeline, **settings: Any) -> EpochOutcome:
     return operator_of(compute, state, **settings).run(given, state.to_table([], GROUPS), timeline)
 
 

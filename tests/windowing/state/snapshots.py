@@ -50,7 +50,7 @@ from tidegate.windowing.state import (
 from tidegate.windowing.state.migration import StateFormat
 from tidegate.windowing.testing import (
     OperatorHarness,
-    Snapshot,
+    OperatorSnapshot,
     interval_join_harness,
     keyed_process_harness,
     window_harness,
@@ -206,7 +206,7 @@ def _plain(value: Any) -> str:
     return str(getattr(value, "value", tuple(value) if isinstance(value, tuple) else value))
 
 
-def write(snapshot: Snapshot, path: Path) -> None:
+def write(snapshot: OperatorSnapshot, path: Path) -> None:
     about = {
         "format": snapshot.format.to_json(),
         "max_parallelism": snapshot.max_parallelism,
@@ -218,10 +218,10 @@ def write(snapshot: Snapshot, path: Path) -> None:
     pq.write_table(snapshot.rows.replace_schema_metadata({"tidegate": json.dumps(about)}), path)
 
 
-def read(path: Path) -> Snapshot:
+def read(path: Path) -> OperatorSnapshot:
     rows = pq.read_table(path)
     about = json.loads(rows.schema.metadata[b"tidegate"])
-    return Snapshot(rows, **{**about, "format": StateFormat.from_json(about["format"])})
+    return OperatorSnapshot(rows, **{**about, "format": StateFormat.from_json(about["format"])})
 
 
 def main() -> None:
