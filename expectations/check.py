@@ -307,8 +307,15 @@ def _source_rows(pinned: Pinned, pipeline: Pipeline, since: int | None) -> pa.Ta
         source = OpenInput.open(LocalEngine(cores=1), pinned.tables, pipeline)
     except Refused as error:
         raise UsageError(f"{field}: a check reads the source without Spark: {error}") from error
+    slices = _slices_since(source, pinned.scope.pinned.epochs.sort_by("epoch").to_pylist(), since)
+    schema = source.columns.schema
+    return pa.concat_tables([schema.empty_table(), *(rows for each in slices for rows in _rows_of(each, schema))])
+
+
+def _slices_since(source: OpenInput, epochs: list[dict[str, Any]], since: int | None) -> list[FileSlice]:
+    """Return what the epochs after one read: of a backfill, and of a stream's first epoch, the rows of times."""
     read, slices, frontier = -1, list[FileSlice](), None
-    for row in pinned.scope.pinned.epochs.sort_by("epoch").to_pylist():
+    for row in epochs:
         version, interval = row["source_version"], (row["interval_start"], row["interval_end"])
         is_new, is_backfill = since is None or row["epoch"] > since, interval[0] is not None
         if is_new and is_backfill:
@@ -320,8 +327,7 @@ def _source_rows(pinned: Pinned, pipeline: Pipeline, since: int | None) -> pa.Ta
         if is_backfill or row["kind"] == "stream":
             frontier = to_millis(interval[1]) if is_backfill else None
         read = read if version is None else version
-    schema = source.columns.schema
-    return pa.concat_tables([schema.empty_table(), *(rows for each in slices for rows in _rows_of(each, schema))])
+    return slices
 
 
 def _rows_of(files: FileSlice, schema: pa.Schema) -> list[pa.Table]:

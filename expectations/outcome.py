@@ -91,14 +91,19 @@ class Outcome:
             self.unexpected = (self.unexpected or 0) + len(selected)
         elif (seen := raw.get("observed_value")) is not None and (self.success or not part.time):
             # Of several partitions, the first one that fails is shown.
-            seen = seen.item() if hasattr(seen, "item") else seen
-            self.observed = shown(seen)
-            self.number = float(seen) if isinstance(seen, int | float) and not isinstance(seen, bool) else None
-            if part.time and not result.success:
-                self.observed += f" in {part.time}"
+            self._observe(seen, "" if result.success else part.time)
         self.success &= bool(result.success)
-        if result.success:
-            return
+        if not result.success:
+            self._take_failing(raw, selected, places, part)
+
+    def _observe(self, seen: Any, failing_part: str) -> None:
+        seen = seen.item() if hasattr(seen, "item") else seen
+        self.observed = f"{shown(seen)} in {failing_part}" if failing_part else shown(seen)
+        self.number = float(seen) if isinstance(seen, int | float) and not isinstance(seen, bool) else None
+
+    def _take_failing(self, raw: dict[str, Any], selected: Any, places: Any, part: Part) -> None:
+        """Add the rows of a failing part: those of `places`, those that a query selected, or those of a wrong total."""
+        rows = part.rows
         self.checked.append(rows)
         left = MOST_EXAMPLES - len(self.examples)
         if places is not None:
@@ -273,27 +278,31 @@ class Outcome:
 
     def _example(self, row: dict[str, Any], all_columns: bool = False, other: dict[str, Any] | None = None) -> Example:
         """Return a row as an example; `other` is the row that it was compared with."""
-        key = {name: row[name] for name in self.key if name in row}
-        others = [name for name in row if name not in key and name not in _BOUNDS]
-        window = _window(row)
-        named = {*self.columns.split(", ")}
-        if isinstance(self.expectation, Rule):
-            chosen = self.expectation.shown
-            if chosen is not None:
-                others = [name for name in chosen if name in row]
-            elif other is not None:
-                others = [name for name in others if name in named]
-        elif (key or window) and not all_columns:
-            others = [name for name in others if name in named]
-        value = _pairs(row, others)
+        key = self._key_of(row)
+        names = self._shown_of(row, compared=other is not None, all_columns=all_columns)
+        value = _pairs(row, names)
         if other is not None:
-            owner = {name: other[name] for name in self.key if name in other}
             before = fact_of(self.expectation).needs == "neighbours"
-            of_other = "" if before and _key(owner) == _key(key) else _key(owner)
+            of_other = "" if before and self._key_of(other) == key else self._key_of(other)
             place = ", ".join(filter(None, (of_other, _window(other))))
             value = ", ".join(filter(None, (value, f"{'after' if before else 'as'} {place}")))
-            value = f"{value}: {_pairs(other, others)}" if others and before else value
-        return Example(_key(key), window, value)
+            value = f"{value}: {_pairs(other, names)}" if names and before else value
+        return Example(key, _window(row), value)
+
+    def _key_of(self, row: dict[str, Any]) -> str:
+        return _key({name: row[name] for name in self.key if name in row})
+
+    def _shown_of(self, row: dict[str, Any], compared: bool, all_columns: bool) -> list[str]:
+        """Return the columns that an example shows beside its key and window."""
+        others = [name for name in row if name not in self.key and name not in _BOUNDS]
+        named = {*self.columns.split(", ")}
+        if isinstance(self.expectation, Rule):
+            if self.expectation.shown is not None:
+                return [name for name in self.expectation.shown if name in row]
+            is_narrow = compared
+        else:
+            is_narrow = not all_columns and bool(_window(row) or any(name in row for name in self.key))
+        return [name for name in others if name in named] if is_narrow else others
 
 
 def _record(rows: pd.DataFrame, place: int) -> dict[str, Any]:

@@ -298,32 +298,44 @@ def check_suite(suite: Any, name: str, schema: pa.Schema, what: str = "final win
 
 
 def _faults(expectation: Any, schema: pa.Schema, what: str) -> Iterator[str]:
-    columns = schema.names
     given = {name: getattr(expectation, name) for name in expectation.__fields__}
     for name, value in given.items():
         if name not in ("meta", "rendered_content") and "$PARAMETER" in json.dumps(value, default=str):
             yield f"{name} = {value!r} is a parameter, but checks have no parameters: write the value into the suite"
-    query = given.get("unexpected_rows_query")
-    if isinstance(query, str) and (word := unexpected_rows.first_word(query)) not in ("select", "with", "("):
+    if isinstance(query := given.get("unexpected_rows_query"), str):
+        yield from _faults_of_query(query, what, declares_needs=hasattr(expectation, "needs"))
+    if fact_of(expectation).needs not in NEEDS:
+        yield f"needs = {fact_of(expectation).needs!r} is not one of {', '.join(NEEDS)}"
+    if expectation.expectation_type != _MAY_LACK:
+        yield from _missing_columns(expectation, schema.names, what)
+    yield from type_faults(expectation, schema)
+    yield from _metrics_without_rows(expectation, schema)
+
+
+def _faults_of_query(query: str, what: str, declares_needs: bool) -> Iterator[str]:
+    if (word := unexpected_rows.first_word(query)) not in ("select", "with", "("):
         yield f"its query {query!r} begins with {word!r}, but a check only reads: give one SELECT ... FROM {{batch}}"
-    elif isinstance(query, str) and "{batch}" not in query:
+    elif "{batch}" not in query:
         yield f"its query {query!r} does not read the {what.split()[-1]}: select FROM {{batch}}"
-    elif isinstance(query, str) and {name for _, name, _, _ in Formatter().parse(query)} - {"batch", None}:
+    elif {name for _, name, _, _ in Formatter().parse(query)} - {"batch", None}:
         yield f"its query {query!r} has braces that are not {{batch}}: double all other braces"
-    elif isinstance(query, str) and _COMPARES.search(query) and not hasattr(expectation, "needs"):
+    elif _COMPARES.search(query) and not declares_needs:
         yield (
             f"its query {query!r} compares rows, but it gets the {what} of one check: declare needs in a subclass, "
             f"such as needs: ClassVar[Needs] = 'neighbours', or 'nothing' if these rows are enough"
         )
-    if fact_of(expectation).needs not in NEEDS:
-        yield f"needs = {fact_of(expectation).needs!r} is not one of {', '.join(NEEDS)}"
-    if expectation.expectation_type != _MAY_LACK:
-        for column in columns_of(expectation):
-            if column not in columns:
-                close = get_close_matches(column, columns, 1)
-                hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(columns)}"
-                yield f"{what} have no column {column!r}. {hint}"
-    yield from type_faults(expectation, schema)
+
+
+def _missing_columns(expectation: Any, columns: Sequence[str], what: str) -> Iterator[str]:
+    for column in columns_of(expectation):
+        if column not in columns:
+            close = get_close_matches(column, columns, 1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(columns)}"
+            yield f"{what} have no column {column!r}. {hint}"
+
+
+def _metrics_without_rows(expectation: Any, schema: pa.Schema) -> Iterator[str]:
+    """Yield the metrics of an expectation that Great Expectations can't compute on rows in memory."""
     rows = as_frame(schema.empty_table())
     engine = PandasExecutionEngine(batch_data_dict={"rows": rows})
     for metric in expectation.get_validation_dependencies(execution_engine=engine).metric_configurations.values():

@@ -116,29 +116,37 @@ def type_faults(expectation: Any, schema: pa.Schema) -> Iterator[str]:
 
 def _misfit(name: str, value: Any, field: pa.Field) -> str | None:
     """Return why a value can't be compared with a column, or None."""
-    kind, is_time = field.type, pa.types.is_timestamp(field.type)
-    holds = f"column {field.name!r} holds {_kind(kind)}"
+    holds = f"column {field.name!r} holds {_kind(field.type)}"
     if isinstance(value, datetime):
-        if not is_time and not pa.types.is_date(kind):
-            return f"{name} {value} is a time, but {holds}"
-        if is_time and kind.tz is not None and value.tzinfo is None:
-            return f"{name} {value} has no time zone, but {holds}: write datetime(..., tzinfo=UTC)"
-        if (not is_time or kind.tz is None) and value.tzinfo is not None:
-            return f"{name} {value} has a time zone, but {holds}: write it without tzinfo"
+        why = _misfit_of_time(value, field.type, holds)
     elif isinstance(value, date):
-        if is_time:
-            zone = "" if kind.tz is None else ", tzinfo=UTC"
-            return (
-                f"{name} {value} is a date, but {holds}: write datetime({value:%Y}, {value.month}, {value.day}{zone})"
-            )
-        if not pa.types.is_date(kind):
-            return f"{name} {value} is a date, but {holds}"
+        why = _misfit_of_date(value, field.type, holds)
     elif isinstance(value, int | float) and not isinstance(value, bool) and name in ("min_value", "max_value"):
-        if is_time or pa.types.is_date(kind):
-            return f"{name} {value} is a number, but {holds}: write a datetime"
-        if _kind(kind) in ("text", "bytes"):
-            return f"{name} {value} is a number, but {holds}"
-    return None
+        why = _misfit_of_number(field.type, holds)
+    else:
+        return None
+    return why and f"{name} {value} {why}"
+
+
+def _misfit_of_time(value: datetime, kind: pa.DataType, holds: str) -> str | None:
+    if not (is_time := pa.types.is_timestamp(kind)) and not pa.types.is_date(kind):
+        return f"is a time, but {holds}"
+    if (has_zone := is_time and kind.tz is not None) and value.tzinfo is None:
+        return f"has no time zone, but {holds}: write datetime(..., tzinfo=UTC)"
+    return None if has_zone or value.tzinfo is None else f"has a time zone, but {holds}: write it without tzinfo"
+
+
+def _misfit_of_date(value: date, kind: pa.DataType, holds: str) -> str | None:
+    if pa.types.is_timestamp(kind):
+        zone = "" if kind.tz is None else ", tzinfo=UTC"
+        return f"is a date, but {holds}: write datetime({value:%Y}, {value.month}, {value.day}{zone})"
+    return None if pa.types.is_date(kind) else f"is a date, but {holds}"
+
+
+def _misfit_of_number(kind: pa.DataType, holds: str) -> str | None:
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return f"is a number, but {holds}: write a datetime"
+    return f"is a number, but {holds}" if _kind(kind) in ("text", "bytes") else None
 
 
 def _scalars(value: Any) -> Iterator[Any]:

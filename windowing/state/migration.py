@@ -125,23 +125,40 @@ def taken_over(
         # are.
         goes = whole not in new.contents or _is_left_behind(difference, drop)
         return "" if difference.found is None or goes else None
-    name = difference.name.removeprefix("acc_")
     if _has_added_fields(difference):
-        return f"columns that {name!r} lacks are null for elements that are already kept"
-    if difference.part == "result" and difference.found is None and REDUCED in new.contents:
+        return f"columns that {_named(difference)} lacks are null for elements that are already kept"
+    if difference.found is None:
+        return _added(difference, old, new)
+    return _dropped(difference, new, drop)
+
+
+def _named(difference: FormatDifference) -> str:
+    """Return the name that the user gave a field, as text."""
+    return repr(difference.name.removeprefix(f"{HELD}_" if is_held(difference) else "acc_"))
+
+
+def _dropped(difference: FormatDifference, new: StateFormat, drop: Collection[str]) -> str | None:
+    """Describe how a field that the snapshot has is migrated, like `taken_over`."""
+    if difference.expected is not None:
+        return None
+    if is_held(difference) and HELD in new.contents:
+        return f"{_named(difference)} is dropped"
+    if not _is_left_behind(difference, drop):
+        return None
+    return "" if difference.part == "result" else f"{_named(difference)} is dropped"
+
+
+def _added(difference: FormatDifference, old: StateFormat, new: StateFormat) -> str | None:
+    """Describe how a field that the snapshot lacks is migrated, like `taken_over`."""
+    name = difference.name.removeprefix("acc_")
+    if difference.part == "result" and REDUCED in new.contents:
         # The results of a reduce have the columns of its elements.
         return ""
-    if difference.found is not None:
-        if is_held(difference) and difference.expected is None and HELD in new.contents:
-            return f"{name.removeprefix(f'{HELD}_')!r} is dropped"
-        if difference.expected is not None or not _is_left_behind(difference, drop):
-            return None
-        return "" if difference.part == "result" else f"{name!r} is dropped"
     if difference.part in ("trigger state", "user state"):
         return f"state {name!r} starts empty"
     if is_held(difference):
         if HELD in old.contents:
-            return f"{name.removeprefix(f'{HELD}_')!r} is null for elements that are already waiting"
+            return f"{_named(difference)} is null for elements that are already waiting"
         return "elements now wait for the watermark" if name == HELD else ""
     if _is_added_aggregate(difference, old):
         return f"{name!r} is null for windows that are already open"

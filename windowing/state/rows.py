@@ -1,7 +1,7 @@
 """State rows: the state of an operator, one row for each key and namespace, in typed columns.
 
 A snapshot is a table of these rows. Any engine can read it, and after a restore at another parallelism, each subtask
-takes the rows of its key groups. In format version 1, columns may be added, but never renamed or retyped
+takes the rows of its key groups. Columns may be added, but never renamed or retyped
 (docs/decisions/state-format.md).
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -105,42 +106,23 @@ class StateSchema:
 
     def to_table(self, rows: Iterable[StateRow], max_parallelism: int) -> pa.Table:
         """Return rows as a table, sorted by key group."""
-        keyed = sorted(
-            ((self.key.key_group_of(row.key, max_parallelism), row) for row in rows), key=lambda pair: pair[0]
-        )
-        groups, ordered = [group for group, _ in keyed], [row for _, row in keyed]
-        keys = [self.key.columns_of(row.key) for row in ordered]
-        columns: dict[str, pa.Array] = {"key_group": pa.array(groups, pa.int32())}
-        for i, (name, kind) in enumerate(zip(self.key.names, self.key.types, strict=True)):
-            columns[name] = pa.array([key[i] for key in keys], kind)
+        keyed = [(self.key.key_group_of(row.key, max_parallelism), row) for row in rows]
+        keyed.sort(key=itemgetter(0))
+        ordered = [row for _, row in keyed]
+        columns: dict[str, pa.Array] = {"key_group": pa.array([group for group, _ in keyed], pa.int32())}
+        columns |= self._key_columns(ordered)
         columns["namespace"] = pa.array([row.namespace for row in ordered], pa.string())
         columns["side"] = pa.array([row.side for row in ordered], pa.string())
-        for prefix, windows in (
-            ("window", [row.window for row in ordered]),
-            ("state_window", [row.state_window for row in ordered]),
-        ):
-            for i, bound in enumerate(("start", "end")):
-                times = pa.array([start_and_end(window)[i] for window in windows], pa.int64())
-                columns[f"{prefix}_{bound}"] = times.cast(TIME)
+        columns |= _bounds("window", [row.window for row in ordered])
+        columns |= _bounds("state_window", [row.state_window for row in ordered])
         columns["in_flight"] = pa.array([row.state_window is not None for row in ordered], pa.bool_())
         columns["event_time_timers"] = _timers(row.event_time_timers for row in ordered)
         columns["processing_time_timers"] = _timers(row.processing_time_timers for row in ordered)
-        columns["filled"] = pa.array([row.contents is not None for row in ordered], pa.bool_())
-        for i, (name, contents_type) in enumerate(self.contents):
-            values = [None if row.contents is None else row.contents[i] for row in ordered]
-            columns[name] = pa.array(values, contents_type)
+        columns |= self._contents_columns([row.contents for row in ordered])
         columns["missing"] = pa.array([row.missing for row in ordered], pa.list_(pa.string()))
         columns["pane"] = pa.array([row.pane for row in ordered], pa.int32())
         columns["late_firing"] = pa.array([row.late_firing for row in ordered], pa.string())
-        if any(row.emitted for row in ordered) or self.result is not None:
-            columns["emitted"] = self._emitted([row.emitted for row in ordered])
-        # A struct without fields can't be stored, so the table has these columns only if states are declared.
-        if self.trigger_state:
-            columns["trigger_state"] = _cells([row.trigger_state for row in ordered], self.trigger_state)
-        if self.user_state:
-            columns["user_state"] = _cells([row.user_state for row in ordered], self.user_state)
-        if self.counts_unseen:
-            columns["unseen_elements"] = pa.array([row.unseen for row in ordered], pa.int64())
+        columns |= self._columns_of_some(ordered)
         return pa.table(columns)
 
     def from_table(self, table: pa.Table) -> Iterator[StateRow]:
@@ -172,6 +154,31 @@ class StateSchema:
                     user_state=_cell(raw.get("user_state"), self.user_state),
                     unseen=raw.get("unseen_elements") or 0,
                 )
+
+    def _key_columns(self, rows: Sequence[StateRow]) -> dict[str, pa.Array]:
+        keys = [self.key.columns_of(row.key) for row in rows]
+        named = enumerate(zip(self.key.names, self.key.types, strict=True))
+        return {name: pa.array([key[i] for key in keys], kind) for i, (name, kind) in named}
+
+    def _contents_columns(self, contents: Sequence[Sequence[Any] | None]) -> dict[str, pa.Array]:
+        columns = {"filled": pa.array([values is not None for values in contents], pa.bool_())}
+        for i, (name, kind) in enumerate(self.contents):
+            columns[name] = pa.array([None if values is None else values[i] for values in contents], kind)
+        return columns
+
+    def _columns_of_some(self, rows: Sequence[StateRow]) -> dict[str, pa.Array]:
+        """Return the columns that only the state of some configurations has."""
+        columns = {}
+        if self.result is not None or any(row.emitted for row in rows):
+            columns["emitted"] = self._emitted([row.emitted for row in rows])
+        # A struct without fields can't be stored, so the table has these columns only if states are declared.
+        if self.trigger_state:
+            columns["trigger_state"] = _cells([row.trigger_state for row in rows], self.trigger_state)
+        if self.user_state:
+            columns["user_state"] = _cells([row.user_state for row in rows], self.user_state)
+        if self.counts_unseen:
+            columns["unseen_elements"] = pa.array([row.unseen for row in rows], pa.int64())
+        return columns
 
     def _emitted(self, panes: list[list[EmittedPane] | None]) -> pa.Array:
         raw = [
@@ -206,6 +213,15 @@ def emitted_type(result: pa.DataType) -> pa.DataType:
             [(name, pa.int64()) for name in bounds] + [("pane", pa.int32()), ("timing", pa.string()), ("value", result)]
         )
     )
+
+
+def _bounds(prefix: str, windows: Sequence[Window | None]) -> dict[str, pa.Array]:
+    """Return the columns with the starts and ends of windows."""
+    bounds = [start_and_end(window) for window in windows]
+    return {
+        f"{prefix}_{name}": pa.array([bound[i] for bound in bounds], pa.int64()).cast(TIME)
+        for i, name in enumerate(("start", "end"))
+    }
 
 
 def _window(raw: dict[str, Any], prefix: str) -> Window:
