@@ -176,7 +176,7 @@ def check(
     ]
     run = run_suites(suites(pinned, *of_others, *of_windows), pinned, tables, artifacts_of(config))
     now = system_clock()
-    outcomes.tidy(tables, now - config.entry(pipeline).retain_quality_days * DAY)
+    outcomes.tidy(tables, now - config.entry(pipeline).retain_history_days * DAY)
     clean(config, now)
     changed = _changed(config, pinned, run, unit, None if since is None else Mark.parse(since))
     report = None
@@ -223,7 +223,7 @@ def _suites_of_windows(config: Config, pipeline: str) -> Iterator[tuple[str, str
     """Yield the pipeline's suites over windows: name of the rows, field, suite, and True if it sees shown windows."""
     entry = config.entry(pipeline)
     for name, field, path, shown in (
-        ("new final windows", "suite", entry.suite, False),
+        ("new final windows", f"suites.{FINAL}", entry.suites.final, False),
         ("new rows of table windows", f"suites.{WINDOWS}", entry.suites.windows, True),
     ):
         if path is not None:
@@ -234,7 +234,7 @@ def _suites_of_windows(config: Config, pipeline: str) -> Iterator[tuple[str, str
 def _suites_of_other_tables(config: Config, pinned: Pinned, pipeline: Pipeline) -> Iterator[TableSuite]:
     """Yield the suites for rows other than final windows, for each table that has new rows."""
     for kind, path in config.entry(pipeline.name).suites:
-        if path is None or kind == WINDOWS:
+        if path is None or kind in (FINAL, WINDOWS):
             continue
         field, what = f"pipelines.{pipeline.name}.suites.{kind}", f"new {_ROWS_OF.get(kind, kind)} rows"
         suite = config.load(path, field)
@@ -272,8 +272,11 @@ def _of_snapshot(pinned: Pinned) -> dict[str, Any]:
     }
 
 
+FINAL = "final"
+"""Name of the final windows in `[pipelines.NAME.suites]`."""
+
 SOURCE = "source"
-"""Name of the source's rows in `[pipelines.NAME.suites]`. The other names are table names."""
+"""Name of the source's rows there. The other names are table names."""
 
 
 def rows_since(pinned: Pinned, pipeline: Pipeline, kind: str) -> pa.Table:

@@ -87,8 +87,8 @@ object = "visits:daily"
 start = 2024-03-01
 end = 2024-04-01
 catchup = false
-retries = 3
-retry_delay_seconds = 1
+default_args.retries = 3
+default_args.retry_delay = 1
 
 [pipelines.live]
 object = "visits:live"
@@ -96,7 +96,7 @@ start = 2024-03-01
 catchup = false
 stream_mode = "continuous"
 reopen_schedule = "0 0 29 2 *"
-retry_delay_seconds = 1
+default_args.retry_delay = 1
 
 [pipelines.life]
 object = "visits:life"
@@ -104,8 +104,8 @@ start = 2024-03-01
 end = 2024-04-01
 catchup = false
 stream_schedule = "0 0 29 2 *"
-retries = 3
-retry_delay_seconds = 1
+default_args.retries = 3
+default_args.retry_delay = 1
 
 [pipelines.resting]
 object = "visits:resting"
@@ -113,7 +113,7 @@ start = 2024-03-01
 end = 2024-04-01
 catchup = false
 stream_schedule = "0 0 1 * *"
-retry_delay_seconds = 1
+default_args.retry_delay = 1
 
 [pipelines.told]
 object = "visits:told"
@@ -122,40 +122,39 @@ end = 2024-04-01
 catchup = false
 stream_mode = "continuous"
 stream_schedule = "0 0 29 2 *"
-retry_delay_seconds = 1
+default_args.retry_delay = 1
 
 [pipelines.watched]
 object = "visits:watched"
 start = 2024-03-01
 end = 2024-04-01
 catchup = false
-stream_on = "commits"
-look_seconds = 1
-retry_delay_seconds = 1
+stream_mode = "commits"
+default_args.retry_delay = 1
 
 [pipelines.hours]
 object = "tests.expectations.quality_lake:hours"
 start = 2024-03-01
 end = 2024-04-01
 catchup = false
-suite = "few:suite"
+suites.final = "few:suite"
 hold = "partitions"
 asset_partitions = "hour"
-retry_delay_seconds = 1
+default_args.retry_delay = 1
 
 [pipelines.left]
 object = "held:left"
 start = 2024-03-01
 catchup = false
 stream_schedule = "0 0 29 2 *"
-retries = 0
+default_args.retries = 0
 
 [pipelines.right]
 object = "held:right"
 start = 2024-03-01
 catchup = false
 stream_schedule = "0 0 29 2 *"
-retries = 0
+default_args.retries = 0
 
 [stream_groups]
 held = ["left", "right"]
@@ -233,7 +232,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     `resting` gets a run as soon as it is unpaused: that of the last first of a month.
     """
     folder = tmp_path_factory.mktemp("project")
-    config = write_project(folder, session_lake(), max_lag_minutes="90", retry_delay_seconds="1", **BY_HAND)
+    config = write_project(folder, session_lake(), max_lag_minutes="90", default_args="{ retry_delay = 1 }", **BY_HAND)
     config.write_text(f'engine = "{engine_of(request.config)}"\n{config.read_text()}{PROJECT}')
     hour_lake().write(folder)
     (folder / "few.py").write_text(FEW)

@@ -16,7 +16,14 @@ from pydantic import BaseModel
 
 import tidegate
 from tidegate.pipelines.definition import epochs, late, rejects, results, windows
-from tidegate.pipelines.definition.config import Config, MetricsSettings, PipelineEntry, RowSuites, WindowsTable
+from tidegate.pipelines.definition.config import (
+    Config,
+    MetricsSettings,
+    PipelineEntry,
+    Suites,
+    TaskArguments,
+    WindowsTable,
+)
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.examples import starter
 from tidegate.pipelines.observe.report.answer import span
@@ -277,7 +284,7 @@ def test_what_other_tools_have_is_named_as_it_is_called_here() -> None:
     assert {name for name in named if not hasattr(tidegate, name)} == set()
 
 
-@pytest.mark.parametrize("model", [Config, MetricsSettings, PipelineEntry, RowSuites, WindowsTable])
+@pytest.mark.parametrize("model", [Config, MetricsSettings, PipelineEntry, Suites, TaskArguments, WindowsTable])
 def test_the_configuration_page_has_every_key_with_its_default(model: type[BaseModel]) -> None:
     page = items("configuration.md")
     for block in blocks(GUIDE / "configuration.md", "toml"):

@@ -6,7 +6,6 @@ and to the journal `alarms` among the project's artifacts.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import signal
@@ -14,7 +13,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseNotifier
@@ -36,8 +34,8 @@ if TYPE_CHECKING:
 _SIGNALS = 128
 """Added to a signal's number, this gives the exit code of a command that the signal ended."""
 
-_WATERMARK, _DEADLINE = "watermark", "deadline"
-"""Task of the watch; and the name that stands for the task in the message about a missed deadline."""
+_WATERMARK = "watermark"
+"""Task of the watch."""
 
 _TO_DO = {
     OTHER: "Read the log, remove the cause, and clear the task.",
@@ -53,7 +51,6 @@ _BY_SIGNAL = (
     "{signal} ended the command: if memory ran out, give it more, or give the pool fewer slots. Clear the task."
 )
 _OF_WATERMARK = "Check that the stream is running and that the source gets rows."
-_OF_DEADLINE = "Check whether the run is waiting for a slot, for the run before it or for another driver. It continues."
 
 _OF_CHECK = (
     *("suite", "expectation", "columns", "limits", "description", "severity"),
@@ -131,25 +128,6 @@ class Alarm(BaseNotifier):
         return self.state_of(instance.dag_id, instance.run_id, instance.task_id) in ("failed", "success", "skipped")
 
 
-async def deadline_missed(context: Mapping[str, Any], config: str, owners: Mapping[str, str], prefix: str = "") -> None:
-    """Send the messages about a run that missed its deadline; Airflow's triggerer calls this once for each run.
-
-    The context is the run and its deadline, as Airflow passes them. The other arguments are those of `Alarm`.
-    """
-    # Notifiers may take minutes, and the triggerer's event loop is shared by all triggers.
-    await asyncio.to_thread(_miss_deadline, context, config, owners, prefix)
-
-
-def _miss_deadline(context: Mapping[str, Any], config: str, owners: Mapping[str, str], prefix: str) -> None:
-    run = context["dag_run"]
-    dag, name = run["dag_id"], run["dag_run_id"]
-    at = context["deadline"]["deadline_time"]
-    # No command ended, so there is no exit code.
-    error = TimeoutError(f"run {name} of {dag} had not ended by its deadline, {at}: it is still running, or waiting")
-    instance = SimpleNamespace(dag_id=dag, run_id=name, task_id=_DEADLINE, try_number=1)
-    Alarm(config, owners, prefix).notify({"ti": instance, "exception": error, "dag_run": run})  # type: ignore[typeddict-item]
-
-
 def send(config: Config, pipeline: str, alarm: Mapping[str, Any], context: Any) -> list[str]:
     """Log a message, add it to the journal, and pass it to the pipeline's notifiers. Return the notifiers' errors."""
     _log.error("alarm: %s", json.dumps(alarm))
@@ -174,8 +152,6 @@ def _notify(config: Config, pipeline: str, notifier: Notifier, alarm: Mapping[st
 
 def what_to_do(task: str, exit_code: int | None, pipeline: str, file: str) -> str:
     """Return what somebody should do about a failed task of a pipeline. `file` is its tidegate.toml."""
-    if task == _DEADLINE:
-        return _OF_DEADLINE
     number = (exit_code or 0) - _SIGNALS
     if task == _WATERMARK:
         text, remedies = _OF_WATERMARK, [Remedy(Act.WHY, pipeline)]

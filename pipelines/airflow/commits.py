@@ -23,6 +23,9 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from tidegate.pipelines.observe.inspect.unread import Poll, SourceWatch
 from tidegate.pipelines.storage.credentials import masked
 
+POLL_SECONDS = 10.0
+"""Time between two polls of a source."""
+
 AGAIN_SECONDS = 900.0
 """Time after which a start without effect is retried: the default schedule of a stream."""
 
@@ -30,9 +33,9 @@ _THREADS = 4
 """Number of concurrent polls over all pipelines of a triggerer. A slow store delays these, but no other trigger."""
 
 
-def commits_asset(config: str, pipeline: str, look_seconds: float, prefix: str = "") -> Asset:
+def commits_asset(config: str, pipeline: str, prefix: str = "") -> Asset:
     """Return the asset that changes when the source has commits that the pipeline's stream has not read."""
-    trigger = CommitTrigger(config, pipeline, look_seconds, prefix)
+    trigger = CommitTrigger(config, pipeline, prefix)
     name = f"{prefix}{pipeline}__commits"
     watcher = AssetWatcher(name=name, trigger=trigger)
     return Asset(name=name, uri=f"tidegate://{prefix}{pipeline}/source", group="tidegate", watchers=[watcher])
@@ -44,19 +47,17 @@ class CommitTrigger(BaseEventTrigger):
     Args:
         config: path of tidegate.toml.
         pipeline: a name in it.
-        look_seconds: time between two polls.
         prefix: beginning of the ids of its DAGs.
     """
 
-    def __init__(self, config: str, pipeline: str, look_seconds: float = 10.0, prefix: str = "") -> None:
+    def __init__(self, config: str, pipeline: str, prefix: str = "") -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.config = config
         self.pipeline = pipeline
-        self.look_seconds = look_seconds
         self.prefix = prefix
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        names = ("config", "pipeline", "look_seconds", "prefix")
+        names = ("config", "pipeline", "prefix")
         return "tidegate.pipelines.airflow.commits.CommitTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -71,7 +72,7 @@ class CommitTrigger(BaseEventTrigger):
             reason = await asyncio.get_running_loop().run_in_executor(_threads(), look)
             if reason is not None:
                 yield TriggerEvent({"pipeline": self.pipeline, "reason": reason})  # type: ignore[no-untyped-call]
-            await asyncio.sleep(self.look_seconds)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 @dataclass

@@ -37,7 +37,7 @@ _STREAM = """
 ### Stream of `{name}`
 
 Runs over the commits of its source: on a schedule, or when asset `{name}__commits` signals unread commits
-(`stream_on` in tidegate.toml). `available-now` reads the available commits and ends;
+(`stream_mode` in tidegate.toml). `available-now` reads the available commits and ends;
 `continuous` is one long task. `{name}__restart` starts the stream from another snapshot, or replaces
 a running one.
 
@@ -74,7 +74,7 @@ _MAINTENANCE = """
 Merges the small files of the tables (`{optimize}`), then removes files that no retained snapshot and
 no reader needs (`{vacuum}`). With `maintenance_savepoints` in tidegate.toml it first creates a
 savepoint, and deletes the oldest of its earlier ones. While a driver is running, scheduled runs are skipped: a
-stream maintains its tables itself (`upkeep_epochs`).
+stream maintains its tables itself every 20 epochs.
 """
 
 _LATE = """

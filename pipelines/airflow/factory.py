@@ -17,11 +17,9 @@ from airflow.sdk import (
     TriggerRule,
     chain,
 )
-from airflow.sdk.definitions.callback import AsyncCallback
-from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from tidegate.pipelines.airflow import params
-from tidegate.pipelines.airflow.alarms import Alarm, deadline_missed
+from tidegate.pipelines.airflow.alarms import Alarm
 from tidegate.pipelines.airflow.assets import (
     FAILED,
     SnapshotEvents,
@@ -32,6 +30,7 @@ from tidegate.pipelines.airflow.assets import (
 from tidegate.pipelines.airflow.documents import DOCUMENTS, commands
 from tidegate.pipelines.airflow.operator import TidegateOperator
 from tidegate.pipelines.airflow.params import (
+    AVAILABLE_NOW,
     BY_ITSELF,
     CONTINUOUS,
     LATEST,
@@ -98,15 +97,8 @@ class DagOptions:
 _A_YEAR = 366 * 24 * 3600.0
 _LOOK_SECONDS = 5.0
 
-_IN_FILE = {
-    "owner": "owner",
-    "retries": "retries",
-    "retry_delay": "retry_delay_seconds",
-    "execution_timeout": "max_minutes",
-    "queue": "queue",
-    "executor_config": "executor_config",
-}
-"""The field of tidegate.toml for each name in `default_args`."""
+_VERIFY_BUDGET = 0.02
+"""Share of the epochs' own computing time that task `verify` may take."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +137,7 @@ class PipelineDags:
             end_date=None if self.entry.end is None else self.entry.end - timedelta(microseconds=1),
             catchup=self.entry.catchup,
             max_active_runs=2,
-            params=params.backfill(self.entry.backfill_events),
+            params=params.backfill(),
         ) as dag:
             windows = self._tidegate(
                 "windows",
@@ -166,7 +158,7 @@ class PipelineDags:
             schedule=self._stream_schedule,
             # A manually triggered run waits for the scheduled run inside its command.
             max_active_runs=2,
-            params=params.stream(self.entry.stream_mode),
+            params=params.stream(self._mode),
         ) as dag:
             # A run that takes longer than its schedule also reads the commits of the next run, which may be skipped.
             self._stream(stream_arguments(self.name), skip_if_held=f"{{{{ {BY_ITSELF} }}}}")
@@ -176,7 +168,7 @@ class PipelineDags:
         """Runs the streams of a group in one command, with the schedule and settings of the first stream."""
         names = {name: f"{self.options.prefix}{name}" for name in pipelines}
         events = SnapshotEvents(str(self.config.file), names)
-        of_mode = params.stream(self.entry.stream_mode)
+        of_mode = params.stream(self._mode)
         with self._dag(
             "streams",
             name=f"{self.options.prefix}{group}",
@@ -199,7 +191,7 @@ class PipelineDags:
             schedule=None,
             # A restart begins while the stream of the previous restart, which it stops, is still running.
             max_active_runs=2,
-            params=params.restart(self.entry.stream_mode),
+            params=params.restart(self._mode),
         ) as dag:
             before = ReadStatus(task_id="before", **self._pipeline)
             # Code that can't continue is refused while the old stream is still running.
@@ -257,9 +249,8 @@ class PipelineDags:
             if sample := self.entry.verify_sample:
                 # This is separate from the check: a run whose check fails must fail, regardless of the last task in a
                 # chain.
-                budget = self.entry.verify_budget
-                scope = ["--budget", f"{budget}"] if budget else ["--new"]
-                self._tidegate("verify", ["verify", self.name, *scope, "--sample", f"{sample}"])
+                given = ["--budget", f"{_VERIFY_BUDGET}", "--sample", f"{sample}"]
+                self._tidegate("verify", ["verify", self.name, *given])
         return dag
 
     def full_check(self) -> DAG:
@@ -315,6 +306,11 @@ class PipelineDags:
         return dag
 
     @property
+    def _mode(self) -> str:
+        """Return the default of Param `mode`."""
+        return CONTINUOUS if self._is_continuous else AVAILABLE_NOW
+
+    @property
     def _is_continuous(self) -> bool:
         return self.entry.stream_mode == CONTINUOUS
 
@@ -336,13 +332,13 @@ class PipelineDags:
     def _stream_schedule(self) -> CronTriggerTimetable | AssetOrTimeSchedule | list[Asset] | None:
         if self._is_continuous or self.config.group_of(self.name) is not None:
             return None
-        if self.entry.stream_on == "schedule":
+        if self.entry.stream_mode == "schedule":
             return self._every_tick
         # Parsing most projects does not need this import.
         from tidegate.pipelines.airflow.commits import commits_asset
 
-        commits = [commits_asset(str(self.config.file), self.name, self.entry.look_seconds, self.options.prefix)]
-        if self.entry.stream_on == "commits":
+        commits = [commits_asset(str(self.config.file), self.name, self.options.prefix)]
+        if "stream_schedule" not in self.entry.model_fields_set:
             return commits
         return AssetOrTimeSchedule(timetable=self._every_tick, assets=commits)
 
@@ -359,18 +355,7 @@ class PipelineDags:
 
     def _default_args(self, kind: str, names: Iterable[str], members: Sequence[str]) -> dict[str, Any]:
         """Return the default arguments of a DAG's tasks: those from code, from tidegate.toml, and Tidegate's own."""
-        entry, theirs = self.entry, self.options.default_args
-        minutes = entry.max_minutes
-        values = {
-            "owner": entry.owner,
-            "retries": entry.retries,
-            "retry_delay": timedelta(seconds=entry.retry_delay_seconds),
-            "execution_timeout": None if minutes is None else timedelta(minutes=minutes),
-            "queue": entry.queue,
-            "executor_config": entry.executor_config,
-        }
-        defaults = {name: value for name, value in values.items() if value}
-        written = {name: values[name] for name, field in _IN_FILE.items() if field in entry.model_fields_set}
+        in_file, theirs = self.entry.default_args, self.options.default_args
         given = theirs.get("on_failure_callback") or []
         alarm = Alarm(str(self.config.file), self._owners(members), self.options.prefix)
         own: dict[str, Any] = {
@@ -379,38 +364,21 @@ class PipelineDags:
         }
         if kind in ("stream", "streams", "restart") and self._is_continuous:
             own["execution_timeout"] = None
-        return {**defaults, "retries": entry.retries, **theirs, **written, **own}
+        return {**in_file.arguments, **theirs, **in_file.written, **own}
 
     def _owners(self, members: Sequence[str] = ()) -> dict[str, str]:
         """Return, by pipeline of a DAG, the owner who gets its alarms."""
         theirs = {**self.options.default_args, **self.options.operator_args}.get("owner")
         entries = {name: self.config.entry(name) for name in members} or {self.name: self.entry}
         return {
-            name: entry.owner if theirs is None or "owner" in entry.model_fields_set else theirs
+            name: entry.default_args.written.get("owner", theirs or entry.default_args.owner)
             for name, entry in entries.items()
         }
 
     def _params_of_other_dags(self, kind: str) -> tuple[tuple[str, str], ...]:
         """Return the Params that users may expect in a DAG of this kind although another DAG has them, with its id."""
-        restart = set(params.restart(self.entry.stream_mode)) - set(params.stream(self.entry.stream_mode))
+        restart = set(params.restart(self._mode)) - set(params.stream(self._mode))
         return tuple((name, f"{self.full_name}__restart") for name in sorted(restart)) if kind == "stream" else ()
-
-    def _deadline(self, kind: str, pipelines: Sequence[str]) -> DeadlineAlert | None:
-        """Return the alert for a run that misses its deadline, measured from when the run is queued."""
-        minutes = self.entry.deadline_minutes
-        if (
-            minutes is None
-            or kind not in ("backfill", "stream", "streams")
-            or (kind != "backfill" and self._is_continuous)
-        ):
-            return None
-        given = {
-            "config": str(self.config.file),
-            "owners": self._owners(pipelines),
-            "prefix": self.options.prefix,
-        }
-        reference, interval = DeadlineReference.DAGRUN_QUEUED_AT, timedelta(minutes=minutes)
-        return DeadlineAlert(reference, interval, AsyncCallback(deadline_missed, given))
 
     def _dag(self, kind: str, *, name: str = "", members: Sequence[str] = (), **options: Any) -> DAG:
         theirs = dict(self.options.dag_args)
@@ -428,7 +396,6 @@ class PipelineDags:
             **theirs,
             "dag_id": f"{name or self.full_name}__{kind}",
             "tags": list(dict.fromkeys(tags)),
-            "deadline": self._deadline(kind, members),
             "default_args": self._default_args(kind, options.get("params", ()), members),
             "description": line.format(**named),
             "doc_md": page.format(**named),

@@ -62,7 +62,7 @@ def _moment_param(title: str, description: str) -> Param:
     return Param(None, type=["null", "string"], format="date-time", title=title, description=description)
 
 
-def backfill(events: bool) -> dict[str, Param]:
+def backfill() -> dict[str, Param]:
     """Return the Params of `<pipeline>__backfill`."""
     return {
         "interval_start": _moment_param("Run another interval: start", _A_MOMENT),
@@ -89,7 +89,7 @@ def backfill(events: bool) -> dict[str, Param]:
             description="On: run the interval again even if its rows and the code seem unchanged.",
         ),
         "events": Param(
-            events,
+            True,
             type="boolean",
             title="Announce final windows",
             description="Off: this run creates no asset events. The next check that may, such as a run of the quality "

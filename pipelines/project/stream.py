@@ -194,7 +194,7 @@ class StreamRun:
         self._prefix = prefix
         pipeline = driver.pipeline.name
         entry = config.entry(pipeline)
-        self._upkeep = Maintenance(Retention.of(entry), entry.upkeep_epochs) if entry.upkeep_epochs else None
+        self._maintenance = Maintenance(Retention.of(entry))
         self._reopen_schedule, self._timezone = entry.reopen_schedule, entry.timezone
         self._log = EpochLog(config.work_folder / "logs" / f"{pipeline}.epochs.jsonl")
         self._cleaning = HourlyCleaning(config)
@@ -233,7 +233,7 @@ class StreamRun:
             self._driver,
             self._on_epoch,
             self._options.limits,
-            self._upkeep,
+            self._maintenance,
             anew=anew,
             reopen_schedule=self._reopen_schedule,
             timezone=self._timezone,

@@ -87,7 +87,7 @@ def noted_sources(config: Config, pipeline: str) -> list[WatchedSource] | None:
     if note["unwatched"]:
         raise UsageError(
             f"source {note['unwatched'][0]!r} of pipeline {pipeline!r} can't be watched for commits, as a DeltaSource "
-            'can. Set stream_on = "schedule" in tidegate.toml'
+            'can. Set stream_mode = "schedule" in tidegate.toml'
         )
     return [WatchedSource(**source) for source in note["watched"]]
 

@@ -32,11 +32,14 @@ def airflow_command(airflow: EmbeddedAirflow, *arguments: str, before_again: Cal
     return done[-1].stdout
 
 
-def create_backfill(airflow: EmbeddedAirflow, dag: str, first: datetime, last: datetime, reprocess: str) -> None:
-    """Run `airflow backfill create` for every day from the first to the last."""
+def create_backfill(
+    airflow: EmbeddedAirflow, dag: str, first: datetime, last: datetime, reprocess: str, **conf: Any
+) -> None:
+    """Run `airflow backfill create` for every day from the first to the last, with these Params."""
     unpause(airflow, dag)
     days = ("--from-date", first.isoformat(), "--to-date", last.isoformat())
     create = ("backfill", "create", "--dag-id", dag, *days, "--reprocess-behavior", reprocess)
+    create += ("--dag-run-conf", json.dumps(conf)) if conf else ()
     # SQLite allows one writer at a time, and a backfill whose writes collide with others stays half-created.
     airflow.kill_component("scheduler")
     try:

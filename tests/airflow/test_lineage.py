@@ -32,7 +32,7 @@ Event = dict[str, Any]
 def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAirflow]:
     """An Airflow whose section [openlineage] names a file."""
     folder = tmp_path_factory.mktemp("lineage")
-    config = write_project(folder, session_lake(), retry_delay_seconds="1", **BY_HAND)
+    config = write_project(folder, session_lake(), default_args="{ retry_delay = 1 }", **BY_HAND)
     # No stream starts on its own between two tests.
     yearly = '[pipelines.daily]\nstream_schedule = "0 0 1 1 *"'
     config.write_text(config.read_text() + PROJECT.replace("[pipelines.daily]", yearly))

@@ -120,7 +120,7 @@ start = 2024-03-01
 end = 2024-04-01
 catchup = false
 stream_schedule = "0 0 29 2 *"
-retries = 0
+default_args.retries = 0
 notifiers = [{{ notifier = "pager:Pager", inbox = "{data}/pager.jsonl" }}]
 """
 PLACES = """
@@ -130,13 +130,13 @@ engine = "local"
 """
 SETTINGS = {
     "web": {
-        "visits": 'owner = "web"\nsuite = "checks:suite"\nbackfill_events = false\n'
+        "visits": 'default_args.owner = "web"\nsuites.final = "checks:suite"\n'
         'maintenance_schedule = "0 0 29 2 *"\nmaintenance_savepoints = 1\n',
-        "orders": 'owner = "shop"\n',
-        "returns": 'owner = "shop"\n',
-        "baskets": 'owner = "shop"\nstream_mode = "continuous"\n',
+        "orders": 'default_args.owner = "shop"\n',
+        "returns": 'default_args.owner = "shop"\n',
+        "baskets": 'default_args.owner = "shop"\nstream_mode = "continuous"\n',
     },
-    "billing": {"visits": 'suites = { rejects = "checks:rejects" }\n', "invoices": "deadline_minutes = 0.01\n"},
+    "billing": {"visits": 'suites = { rejects = "checks:rejects" }\n', "invoices": ""},
 }
 GROUPS = {"web": '[stream_groups]\nsmall = ["orders", "returns"]\n', "billing": ""}
 
@@ -279,7 +279,7 @@ def test_a_backfill_across_two_versions_goes_on_over_the_same_warehouse(
     airflow: EmbeddedAirflow, repository: Repository, data: Path
 ) -> None:
     first = newest_version(airflow)
-    create_backfill(airflow, BACKFILL, DAY0, DAY0 + timedelta(days=1), "failed")
+    create_backfill(airflow, BACKFILL, DAY0, DAY0 + timedelta(days=1), "failed", events=False)
 
     def ended() -> list[dict[str, Any]] | None:
         runs = airflow.runs_of(BACKFILL)
@@ -290,7 +290,7 @@ def test_a_backfill_across_two_versions_goes_on_over_the_same_warehouse(
     assert {run["state"] for run in runs} == {"success"}, told
     assert {version_of(airflow, run["dag_run_id"]) for run in runs} == {first}
     assert "total" not in results(data).column_names
-    assert events_of(airflow, "web_visits__final_windows") == [], "backfill_events = false"
+    assert events_of(airflow, "web_visits__final_windows") == [], "Param events was off"
 
     second = repository.commit(SECOND)
     wait_until(lambda: newest_version(airflow) == second, "the new version")
@@ -371,9 +371,7 @@ def test_maintenance_makes_a_savepoint_and_cleans_the_tables(airflow: EmbeddedAi
     assert len(list((data / "web" / "warehouse" / "visits" / "savepoints").iterdir())) == 1
 
 
-def test_a_sensor_waits_in_the_triggerer_for_a_run_that_misses_its_deadline(
-    airflow: EmbeddedAirflow, data: Path
-) -> None:
+def test_a_sensor_waits_in_the_triggerer_for_a_run(airflow: EmbeddedAirflow) -> None:
     waiting = begin(airflow, "report")
 
     def state() -> str | None:
@@ -384,10 +382,6 @@ def test_a_sensor_waits_in_the_triggerer_for_a_run_that_misses_its_deadline(
     run = run_of(airflow, "billing_invoices__stream")
     assert run["state"] == "success"
     assert end_of(airflow, "report", waiting)["state"] == "success"
-    (alarm,) = wait_until(lambda: paged(data, "billing_invoices"), "the alarm of the deadline")
-    told = ("billing", "billing", "invoices", "billing_invoices__stream", "deadline", "error", None)
-    assert tells(airflow, alarm) == told
-    assert "had not ended by its deadline" in alarm["reason"]
 
 
 def test_a_task_that_celery_delivers_again_runs_once(

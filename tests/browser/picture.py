@@ -26,7 +26,7 @@ PROJECT = """
 [pipelines.aircraft_duty]
 object = "tidegate.pipelines.examples.flights.duty:aircraft_duty"
 start = 2013-01-01
-suite = "tidegate.expectations.flights:aircraft_duty"
+suites.final = "tidegate.expectations.flights:aircraft_duty"
 """
 
 COMMANDS = (

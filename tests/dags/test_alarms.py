@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,7 @@ from airflow.sdk import BaseNotifier
 
 from tests.dags.project import task_instance, write_project
 from tidegate.pipelines.airflow import project_dags
-from tidegate.pipelines.airflow.alarms import Alarm, deadline_missed, what_to_do
+from tidegate.pipelines.airflow.alarms import Alarm, what_to_do
 from tidegate.pipelines.airflow.operator import CommandFailed, CommandRefused
 from tidegate.pipelines.errors import TidegateError
 
@@ -131,30 +130,24 @@ def test_a_notifier_that_fails_is_named_and_the_others_are_called_all_the_same(t
         ("windows", 255, "Read the log"),
         ("windows", None, "Read the log"),
         ("watermark", None, "`tidegate why hours --config t.toml`"),
-        ("deadline", None, "waiting for a slot"),
     ],
 )
 def test_what_to_do_follows_from_the_task_and_the_exit_code(task: str, code: int | None, told: str) -> None:
     assert told in what_to_do(task, code, "hours", "t.toml")
 
 
-@pytest.mark.parametrize(("entry", "owner"), [({}, "platform"), ({"owner": '"hours-team"'}, "hours-team")])
+@pytest.mark.parametrize(
+    ("entry", "owner"), [({}, "platform"), ({"default_args": '{ owner = "hours-team" }'}, "hours-team")]
+)
 def test_an_alarm_alone_says_whose_it_is_where_two_projects_have_a_pipeline_of_the_same_name(
     entry: dict[str, str], owner: str, tmp_path: Path
 ) -> None:
-    config = write_project(tmp_path, deadline_minutes="1", **entry)
+    config = write_project(tmp_path, **entry)
     dags = project_dags(config, prefix="team_b_", default_args={"owner": "platform"})
     (fails,) = dags["team_b_sessions__quality"].get_task("quality").on_failure_callback
     fails({"ti": instance(), "exception": refused()})
-    (deadline,) = dags["team_b_sessions__backfill"].deadline
-    assert (deadline.interval, dags["team_b_sessions__quality"].deadline) == (timedelta(minutes=1), None)
-    assert deadline.callback.path == f"{deadline_missed.__module__}.deadline_missed"
-    missed = {"dag_run": {"dag_id": "d", "dag_run_id": "r"}, "deadline": {"deadline_time": "2024-03-04T01:00:00Z"}}
-    asyncio.run(deadline_missed(missed, **deadline.callback.kwargs))
     told = [(alarm["owner"], alarm["pipeline"], alarm["project"], alarm["name"]) for alarm in raised(tmp_path)]
-    assert told == [(owner, "team_b_sessions", str(config), "sessions")] * 2
-    assert raised(tmp_path)[-1]["task"] == "deadline"
-    assert "run r of d had not ended by its deadline, 2024-03-04T01:00:00Z" in raised(tmp_path)[-1]["reason"]
+    assert told == [(owner, "team_b_sessions", str(config), "sessions")]
 
 
 def test_a_task_that_airflow_lost_has_a_message_without_an_exit_code(tmp_path: Path) -> None:
@@ -174,9 +167,3 @@ def test_a_task_that_somebody_marked_while_it_ran_raises_no_alarm(
     assert len(raised(tmp_path)) == alarms
     fails({"ti": instance("stream", "stream"), "exception": refused(3)})
     assert len(raised(tmp_path)) == alarms + 1, "a command that failed by itself always does"
-
-
-def test_a_stream_without_an_end_has_no_deadline(tmp_path: Path) -> None:
-    dags = project_dags(write_project(tmp_path, deadline_minutes="45", stream_mode='"continuous"'))
-    assert dags["sessions__stream"].deadline is None
-    assert dags["sessions__backfill"].deadline is not None

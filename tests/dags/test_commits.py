@@ -214,7 +214,7 @@ def test_a_look_that_takes_long_keeps_no_other_trigger_waiting(lake: Lake, monke
 def test_the_trigger_is_plain_values_and_another_pipeline_has_another_one() -> None:
     hashes = set()
     for pipeline in ("hours", "hours", "others"):
-        asset = commits_asset("/project/tidegate.toml", pipeline, 10.0)
+        asset = commits_asset("/project/tidegate.toml", pipeline)
         (watcher,) = asset.watchers
         encoded = encode_trigger(watcher.trigger)
         assert json.loads(json.dumps(encoded["kwargs"])) == encoded["kwargs"]
@@ -222,26 +222,31 @@ def test_the_trigger_is_plain_values_and_another_pipeline_has_another_one() -> N
     assert len(hashes) == 2
 
 
-@pytest.mark.parametrize("stream_on", ["schedule", "commits", "both"])
-def test_the_dag_of_the_stream_is_scheduled_by_what_tidegate_toml_says(stream_on: str, tmp_path: Path) -> None:
-    dags = project_dags(write_project(tmp_path, stream_on=f'"{stream_on}"', look_seconds="30", max_lag_minutes="90"))
-    dag = dags["sessions__stream"]
+HOURLY = {"stream_schedule": '"0 * * * *"'}
+
+
+@pytest.mark.parametrize(
+    ("settings", "watches", "schedule"),
+    [
+        ({}, False, "*/15 * * * *"),
+        ({"stream_mode": '"commits"'}, True, None),
+        ({"stream_mode": '"commits"', **HOURLY}, True, "0 * * * *"),
+    ],
+)
+def test_the_dag_of_the_stream_is_scheduled_by_what_tidegate_toml_says(
+    settings: dict[str, str], watches: bool, schedule: str | None, tmp_path: Path
+) -> None:
+    dag = project_dags(write_project(tmp_path, max_lag_minutes="90", **settings))["sessions__stream"]
     stored = json.dumps(DagSerialization.to_dict(dag))
-    assert stored.count("CommitTrigger") == (stream_on != "schedule")
-    assert ('"look_seconds": 30.0' in stored) == (stream_on != "schedule")
-    assert ("*/15 * * * *" in stored) == (stream_on != "commits")
+    assert stored.count("CommitTrigger") == watches
+    assert [each for each in ("*/15 * * * *", "0 * * * *") if each in stored] == ([schedule] if schedule else [])
+    assert dag.params["mode"] == "available-now"
     template = dag.get_task("stream").skip_if_held
     # A run that no person started leaves its data to the run in progress.
     kinds = {DagRunType.ASSET_TRIGGERED: "True", DagRunType.SCHEDULED: "True", DagRunType.MANUAL: "False"}
     for kind, skips in kinds.items():
         run = type("Run", (), {"run_type": kind})
         assert jinja2.Template(template).render(dag_run=run) == skips
-
-
-def test_a_continuous_stream_needs_no_watcher(tmp_path: Path) -> None:
-    file = write_project(tmp_path, stream_on='"commits"', stream_mode='"continuous"')
-    with pytest.raises(UsageError, match=r"pipelines\.sessions: a continuous stream polls for commits itself"):
-        project_dags(file)
 
 
 # --- what the runs of the stream note ----------------------------------------------------------------------------
@@ -273,7 +278,7 @@ def test_a_source_of_another_kind_is_refused_by_name_and_foreign_code_is_not_loa
     config = Config(root=tmp_path)
     assert noted_sources(config, "hours") is None
     note_sources(config, replace(HOURS, source=ListedFiles(str(tmp_path / "list"), timestamp="at")))
-    with pytest.raises(UsageError, match=r"can.t be watched for commits, .* stream_on = .schedule"):
+    with pytest.raises(UsageError, match=r"can.t be watched for commits, .* stream_mode = .schedule"):
         noted_sources(config, "hours")
     with pytest.raises(UsageError, match="not part of tidegate"):
         WatchedSource("os", "events", {}).news(Warehouse(str(tmp_path)))

@@ -37,9 +37,9 @@ from tidegate.pipelines.observe.inspect.overview import pipeline_names, pipeline
 @pytest.fixture(scope="module")
 def dags(tmp_path_factory: pytest.TempPathFactory) -> dict[str, DAG]:
     """The DAGs of one pipeline; no test changes them."""
-    settings = {"max_lag_minutes": "90", "tags": '["billing"]', "pool": '"spark"', "retries": "3"}
+    settings = {"max_lag_minutes": "90", "tags": '["billing"]', "pool": '"spark"'}
     folder = tmp_path_factory.mktemp("project")
-    return project_dags(write_project(folder, retry_delay_seconds="5", **settings))
+    return project_dags(write_project(folder, default_args="{ retries = 3, retry_delay = 5 }", **settings))
 
 
 def test_a_pipeline_has_its_dags_each_explained_tagged_and_paused_if_it_starts_by_itself(dags: dict[str, DAG]) -> None:
@@ -170,11 +170,11 @@ def test_every_task_has_the_retries_and_the_alarm_of_its_pipeline(dags: dict[str
                 assert (task.retries, task.retry_delay) == (3, timedelta(seconds=5))
 
 
-@pytest.mark.parametrize(("mode", "longest"), [("available-now", timedelta(minutes=90)), ("continuous", None)])
+@pytest.mark.parametrize(("mode", "longest"), [("schedule", timedelta(minutes=90)), ("continuous", None)])
 def test_a_task_has_the_longest_time_of_its_pipeline_but_a_stream_without_end(
     tmp_path: Path, mode: str, longest: timedelta | None
 ) -> None:
-    dags = project_dags(write_project(tmp_path, max_minutes="90", stream_mode=f'"{mode}"'))
+    dags = project_dags(write_project(tmp_path, default_args="{ execution_timeout = 5400 }", stream_mode=f'"{mode}"'))
     assert dags["sessions__backfill"].get_task("windows").execution_timeout == timedelta(minutes=90)
     assert dags["sessions__quality"].get_task("quality").execution_timeout == timedelta(minutes=90)
     assert dags["sessions__stream"].get_task("stream").execution_timeout == longest
@@ -197,7 +197,7 @@ def test_a_continuous_stream_is_started_by_hand(tmp_path: Path) -> None:
     assert dag.params["mode"] == "continuous"
 
 
-@pytest.mark.parametrize(("mode", "is_timed"), [("available-now", False), ("continuous", True)])
+@pytest.mark.parametrize(("mode", "is_timed"), [("schedule", False), ("continuous", True)])
 def test_a_stream_is_checked_when_a_run_has_ended_and_one_that_does_not_end_on_its_schedule(
     mode: str, is_timed: bool, tmp_path: Path
 ) -> None:
@@ -336,9 +336,9 @@ def test_a_faulty_group_is_refused_by_its_field(groups: str, told: str, tmp_path
 
 def test_a_group_with_a_pipeline_whose_entry_is_faulty_is_no_other_fault(tmp_path: Path) -> None:
     file = grouped(tmp_path)
-    file.write_text(file.read_text().replace("[pipelines.hours]", "[pipelines.hours]\nretries = -1"))
-    assert load_config(file).entry("sessions").retries == 1
-    with pytest.raises(UsageError, match=r"pipelines.hours.retries: give at least 0"):
+    file.write_text(file.read_text().replace("[pipelines.hours]", "[pipelines.hours]\ndefault_args.retries = -1"))
+    assert load_config(file).entry("sessions").default_args.retries == 1
+    with pytest.raises(UsageError, match=r"pipelines.hours.default_args.retries: give at least 0"):
         project_dags(file)
 
 
@@ -373,9 +373,9 @@ def alarms(file: Path) -> list[dict[str, Any]]:
 
 
 def test_each_owner_hears_of_its_own_pipeline(tmp_path: Path) -> None:
-    file = grouped(tmp_path, owner='"ops"')
+    file = grouped(tmp_path, default_args='{ owner = "ops" }')
     of_sessions, of_hours = file.read_text().split("[pipelines.hours]")
-    file.write_text(f"{of_sessions}[pipelines.hours]{of_hours.replace('owner', '# owner')}")
+    file.write_text(f"{of_sessions}[pipelines.hours]{of_hours.replace('default_args', '# default_args')}")
     dags = project_dags(file, prefix="team_", default_args={"owner": "billing"})
     task = dags["team_small__streams"].get_task("failed")
     (fails,) = task.on_failure_callback
@@ -451,7 +451,7 @@ def test_airflows_processes_import_no_code_of_a_project(tmp_path: Path) -> None:
     lake = session_lake()
     config = write_project(tmp_path, lake, max_lag_minutes="1", reopen_schedule='"0 0 * * *"')
     text = config.read_text()
-    for line in [line for line in text.splitlines() if line.startswith(("object", "suite"))]:
+    for line in [line for line in text.splitlines() if line.startswith(("object", "suites.final"))]:
         text = text.replace(line, f'{line.partition("=")[0]}= "no_such_module:pipeline"')
     config.write_text(text)
     assert len(project_dags(config)) == 6

@@ -57,7 +57,12 @@ def test_a_selection_of_nothing_is_refused(select: Any, told: str, tmp_path: Pat
 
 
 def test_projects_with_pipelines_of_one_name_do_not_collide_in_one_airflow(tmp_path: Path) -> None:
-    settings = {"stream_on": '"both"', "hold": '"partitions"', "reopen_schedule": '"0 4 * * *"', "max_lag_minutes": "9"}
+    settings = {
+        "stream_mode": '"commits"',
+        "hold": '"partitions"',
+        "reopen_schedule": '"0 4 * * *"',
+        "max_lag_minutes": "9",
+    }
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     one = project_dags(write_project(tmp_path / "a", **settings), prefix="team_a_")
@@ -96,7 +101,9 @@ def test_what_a_pipeline_sets_goes_before_default_args_and_these_before_our_defa
         """Stands for a user's callback."""
 
     given = {"owner": "platform", "retries": 5, "queue": "small", "on_failure_callback": theirs, "pool": "shared"}
-    file = write_project(tmp_path, owner='"billing"', queue='"big"', executor_config='{ KubernetesExecutor = "x" }')
+    file = write_project(
+        tmp_path, default_args='{ owner = "billing", queue = "big", executor_config = { KubernetesExecutor = "x" } }'
+    )
     for dag in project_dags(file, default_args=given).values():
         for task in dag.tasks:
             assert (task.owner, task.queue) == ("billing", "big")
@@ -161,11 +168,10 @@ def test_maintenance_makes_a_savepoint_then_merges_and_removes_files(tmp_path: P
     assert made == ["savepoints", "create", "sessions", "maintenance-20240308T030000", "--if-missing", "--keep=7"]
 
 
-@pytest.mark.parametrize(("setting", "events"), [({}, True), ({"backfill_events": "false"}, False)])
-def test_events_are_held_back_while_a_backfill_runs(setting: dict[str, str], events: bool, tmp_path: Path) -> None:
-    dags = project_dags(write_project(tmp_path, **setting))
-    backfill = dags["sessions__backfill"]
-    assert backfill.params["events"] is events
+@pytest.mark.parametrize("name", ["pre_execute", "on_failure_callback", "pool"])
+def test_default_args_that_tidegate_sets_are_refused_by_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"pipelines.sessions.default_args: {name} is set by Tidegate: leave it out"):
+        project_dags(write_project(tmp_path, default_args=f'{{ {name} = "x" }}'))
 
 
 def test_events_name_the_table_itself(tmp_path: Path) -> None:

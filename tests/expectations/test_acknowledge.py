@@ -104,7 +104,7 @@ def test_a_window_that_only_a_full_check_looks_at_can_be_acknowledged(tmp_path: 
     quality.append(tables, [replace(row, check_id="of the epoch before", epoch=1, proof=None) for row in passed])
     (tmp_path / "stricter.py").write_text(FEW)
     file = tmp_path / "tidegate.toml"
-    file.write_text(re.sub('suite = ".*"', 'suite = "stricter:suite"', file.read_text()))
+    file.write_text(re.sub('suites.final = ".*"', 'suites.final = "stricter:suite"', file.read_text()))
     old = pin(tables, lake.pipeline).fresh
     assert not (old["events"] == 4).any(), "the next check does not look at it"
     assert checked(tmp_path, "--all") == 5

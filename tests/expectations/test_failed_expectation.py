@@ -49,7 +49,7 @@ def project(lake: QualityLake, folder: Path, suite: str = SUITE, options: str = 
     (folder / f"{module}.py").write_text(suite)
     (folder / "tidegate.toml").write_text(
         f'[pipelines.{name}]\nobject = "{entry.object}"\nstart = 2024-03-01\n{options}'
-        + (f'suite = "{module}:suite"\n' if suite else "")
+        + (f'suites.final = "{module}:suite"\n' if suite else "")
     )
     return PipelineTables(warehouse_of(config), name)
 

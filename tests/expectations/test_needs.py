@@ -65,7 +65,7 @@ falls = gx.ExpectationSuite(
 
 @pytest.fixture
 def payments(tmp_path: Path) -> Payments:
-    return Payments(tmp_path, {"suite": f"{PLACE}:falls"})
+    return Payments(tmp_path, {"suites": {"final": f"{PLACE}:falls"}})
 
 
 def test_rules_and_queries_of_a_user_see_neighbours_too(payments: Payments) -> None:
@@ -113,7 +113,7 @@ unknown = gx.ExpectationSuite(name="unknown", expectations=[ExpectUnknown()])
     ],
 )
 def test_an_expectation_that_would_be_blind_is_an_error_of_the_suite(suite: str, said: str, tmp_path: Path) -> None:
-    payments = Payments(tmp_path, {"suite": f"{PLACE}:{suite}"})
+    payments = Payments(tmp_path, {"suites": {"final": f"{PLACE}:{suite}"}})
     payments.pay(0, HH=100)
     with pytest.raises(UsageError, match=said):
         payments.checked()
@@ -131,7 +131,7 @@ mixed = gx.ExpectationSuite(
 
 
 def test_conditions_shares_and_coarser_keys(tmp_path: Path) -> None:
-    payments = Payments(tmp_path, {"suite": f"{PLACE}:mixed"})
+    payments = Payments(tmp_path, {"suites": {"final": f"{PLACE}:mixed"}})
     payments.pay(0, HH=100, B=90)
     assert all(row.success for row in payments.checked().values())
     payments.pay(1, B=80)
@@ -158,7 +158,7 @@ critical = gx.ExpectationSuite(
 
 
 def test_only_the_partition_of_the_new_one_of_two_windows_is_held_back(tmp_path: Path) -> None:
-    payments = Payments(tmp_path, {"suite": f"{PLACE}:critical", "hold": "partitions"})
+    payments = Payments(tmp_path, {"suites": {"final": f"{PLACE}:critical"}, "hold": "partitions"})
     for day in range(3):
         payments.pay(day, HH=100 + day, B=100 + day)
     mark = payments.project.quality.check("daily", partitions="day").changed

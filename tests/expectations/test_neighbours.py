@@ -58,7 +58,7 @@ class Payments:
     """A source of one payment a city and day, and a project that computes their days."""
 
     folder: Path
-    settings: Mapping[str, Any] = field(default_factory=lambda: {"suite": SUITE})
+    settings: Mapping[str, Any] = field(default_factory=lambda: {"suites": {"final": SUITE}})
     days: Days = field(default_factory=dict)
     pipeline: Pipeline = daily
 
@@ -291,7 +291,7 @@ def test_what_is_reported_day_by_day_and_at_once_is_what_an_oracle_says(seed: in
 
 
 def test_a_suite_of_the_table_windows_sees_a_wrong_number_long_before_it_is_final(tmp_path: Path) -> None:
-    payments = Payments(tmp_path, {"suite": SUITE, "suites": {"windows": SUITE}}, pipeline=waiting)
+    payments = Payments(tmp_path, {"suites": {"final": SUITE, "windows": SUITE}}, pipeline=waiting)
     payments.pay(0, HH=100)
     payments.pay(1, HH=11_000)
     rows = {

@@ -15,8 +15,9 @@ from tidegate.pipelines.definition.config.settings import (
     Notifier,
     PartitionUnit,
     PipelineEntry,
-    RowSuites,
     SourceAsset,
+    Suites,
+    TaskArguments,
     WindowsTable,
 )
 from tidegate.pipelines.definition.environment import CONFIG_FILE as ENVIRONMENT
@@ -34,8 +35,9 @@ __all__ = [
     "Notifier",
     "PartitionUnit",
     "PipelineEntry",
-    "RowSuites",
     "SourceAsset",
+    "Suites",
+    "TaskArguments",
     "WindowsTable",
     "config_of",
     "find_config",

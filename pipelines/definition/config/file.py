@@ -122,6 +122,12 @@ def config_of(
 
 _SECTIONS = ("storage_options", "spark")
 """Tables of the project whose values may be secrets."""
+_TABLES: Mapping[tuple[int | str, ...], type[BaseModel]] = {
+    ("default_args",): settings.TaskArguments,
+    ("suites",): settings.Suites,
+    ("windows",): settings.WindowsTable,
+}
+"""Keys of a pipeline that are tables."""
 _EXPECTED = {
     "string_type": "give a string in quotes",
     "bool_type": "give true or false",
@@ -179,7 +185,7 @@ def unquoted(text: str, message: str) -> str:
 
 def _place(loc: tuple[int | str, ...]) -> tuple[str, ...]:
     """Return the keys that lead to a value, without the parts that pydantic inserts for its types."""
-    depth = 3 if loc[:1] == ("pipelines",) else 2
+    depth = 2 if loc[:1] != ("pipelines",) else 4 if loc[2:3] in _TABLES else 3
     return tuple(str(part) for part in loc[:depth] if part != "[key]")
 
 
@@ -187,7 +193,7 @@ def _fault(place: tuple[str, ...], fault: Mapping[str, Any]) -> str:
     kind, key = fault["type"], place[-1]
     if kind == "extra_forbidden":
         model = PipelineEntry if place[0] == "pipelines" else MetricsSettings if len(place) > 1 else Config
-        return _unknown(key, model)
+        return _unknown(key, _TABLES.get(place[2:3], model))
     field = ".".join(place)
     if place[0] in _SECTIONS and len(place) > 1:
         return f"give a string in quotes{'' if place[0] == _SECTIONS[0] else ', a whole number, true or false'}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Set
-from datetime import UTC, date, datetime, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -134,6 +134,49 @@ class SourceAsset(Table):
     uri: str
 
 
+class TaskArguments(BaseModel):
+    """The table `default_args` of a pipeline: arguments of its tasks, which Airflow's operators check.
+
+    Only arguments that Tidegate reads itself are fields. TOML has no durations, so they are numbers of seconds.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+
+    owner: str = "airflow"
+    """Owner of the tasks, and of the pipeline in alarms."""
+    retries: int = Field(default=1, ge=0)
+    """Number of retries of a task whose failure may be temporary."""
+    retry_delay: float = Field(default=30, ge=0)
+    """Seconds before a retry."""
+    execution_timeout: float | None = Field(default=None, gt=0)
+    """Seconds after which an attempt of a task is ended; None for no limit. Continuous streams have no limit."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments with their defaults, as Airflow takes them."""
+        given = {name: value for name, value in self.model_dump().items() if value is not None}
+        durations = {name: timedelta(seconds=given[name]) for name in _DURATIONS & given.keys()}
+        return given | durations
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """Return the arguments that the file sets, as Airflow takes them."""
+        return {name: value for name, value in self.arguments.items() if name in self.model_fields_set}
+
+    @model_validator(mode="after")
+    def _leaves_what_tidegate_sets(self) -> TaskArguments:
+        if taken := sorted(_SET_BY_TIDEGATE & self.model_fields_set):
+            raise ValueError(
+                f"{listed(taken)} is set by Tidegate: leave it out. An own pool and notifiers are settings of the "
+                "pipeline"
+            )
+        return self
+
+
+_DURATIONS = {"retry_delay", "execution_timeout"}
+_SET_BY_TIDEGATE = {"pre_execute", "on_failure_callback", "pool"}
+
+
 class WindowsTable(Table):
     """The table `[pipelines.NAME.windows]` of tidegate.toml: table `windows`, one row for each window with a result."""
 
@@ -145,12 +188,14 @@ class WindowsTable(Table):
     """True includes early (speculative) panes: a window is listed as soon as it has fired."""
 
 
-class RowSuites(Table):
-    """The table `[pipelines.NAME.suites]` of tidegate.toml: expectation suites for rows other than the final windows.
+class Suites(Table):
+    """The table `[pipelines.NAME.suites]` of tidegate.toml: expectation suites.
 
     Each names an ExpectationSuite, `package.module:name`, that checks rows added since the previous check.
     """
 
+    final: Annotated[str, AfterValidator(_function)] | None = None
+    """Suite for the windows that became final, or whose final result changed."""
     windows: Annotated[str, AfterValidator(_function)] | None = None
     """Suite for the rows of table `windows` that are new or changed, before and after their windows become final."""
     late: Annotated[str, AfterValidator(_function)] | None = None
@@ -176,50 +221,38 @@ class PipelineEntry(Table):
     """Cron expression of the backfill. The data interval between two ticks is the slice."""
     stream_schedule: Cron = "*/15 * * * *"
     """Cron expression of the scheduled stream."""
-    stream_mode: Literal["available-now", "continuous"] = "available-now"
-    """`available-now` for runs that read all available data and end, `continuous` for one long run, started by hand."""
-    stream_on: Literal["schedule", "commits", "both"] = "schedule"
-    """What starts a run of the stream: `stream_schedule`, commits of the source, or either."""
-    look_seconds: float = Field(default=10, ge=1)
-    """Seconds between two polls for commits of the source, if they start the stream."""
+    stream_mode: Literal["schedule", "commits", "continuous"] = "schedule"
+    """`schedule` for runs that start on `stream_schedule`, read all available data and end; `commits` for runs that new
+    commits of the source start, and `stream_schedule` if it is set; `continuous` for one long run, started by hand.
+    """
     reopen_schedule: Cron | None = None
     """Cron expression of the DAG that reopens late rows; None for no such DAG."""
     full_check_schedule: Cron | None = None
     """Cron expression of the DAG that checks every window and reads every file; None for no such DAG."""
     verify_sample: float = Field(default=0, ge=0, le=1)
-    """Share of the keys whose windows task `verify` of the quality DAG recomputes; 0 for no such task."""
-    verify_budget: float = Field(default=0.02, ge=0, le=1)
-    """Largest share of the epochs' own computing time that this task may take; it then verifies only some epochs. 0
-    verifies all.
+    """Share of the keys whose windows task `verify` of the quality DAG recomputes, for as many epochs as 2 % of the
+    epochs' own computing time allows; 0 for no such task.
     """
     maintenance_schedule: Cron | None = None
     """Cron expression of the DAG that optimizes and vacuums the tables; None for no such DAG."""
     maintenance_savepoints: int = Field(default=0, ge=0)
     """Number of savepoints that the maintenance DAG keeps; each run makes a new one. 0 for none."""
-    backfill_events: bool = True
-    """False holds back the events of final windows during backfills. The next check by another DAG announces all of
-    them.
-    """
     max_lag_minutes: float | None = Field(default=None, gt=0)
     """Lag of the watermark behind the clock above which the watch DAG fails. None for no watch DAG."""
-    owner: str = "airflow"
-    """Owner of the tasks in Airflow, and in alarms."""
     timezone: Annotated[str, AfterValidator(_zone)] = "UTC"
     """Time zone of the pipeline's calendar: of the cron expressions, the days of slices and of partitions in events,
     and of times without a zone in `start`, `end` and the options `--start` and `--end`.
     """
-    queue: str | None = None
-    """Queue of the tasks, for executors that have queues; None for Airflow's default."""
-    executor_config: dict[str, Any] = {}
-    """`executor_config` of the tasks, for Airflow's executor."""
+    default_args: TaskArguments = TaskArguments()
+    """Arguments of the tasks in Airflow: `owner`, `queue`, `retries`, `retry_delay`, `execution_timeout`,
+    `executor_config` and others of its operators.
+    """
     notifiers: tuple[Notifier, ...] = ()
     """Airflow notifiers, called once for each failed task."""
     pool: str = "default_pool"
     """Airflow pool in which its Spark runs occupy a slot."""
-    suite: str | None = None
-    """Import path of the expectation suite: `package.module:name`."""
-    suites: RowSuites = RowSuites()
-    """Expectation suites for rows other than the final windows."""
+    suites: Suites = Suites()
+    """Expectation suites for the final windows and for other rows."""
     asset_partitions: PartitionUnit | Literal["none"] = "day"
     """Partitions that asset events of final windows name, by the start of the windows in `timezone`."""
     hold: Literal["asset", "partitions"] = "asset"
@@ -234,25 +267,10 @@ class PipelineEntry(Table):
     """Snapshots up to this many days old are also kept; for a stream, one for each hour."""
     retain_log_hours: int = Field(default=6, ge=0)
     """Hours for which old versions of the published tables stay readable, at most `retain_days`."""
-    retain_epochs_days: int = Field(default=90, ge=1)
-    """Minimum number of days that rows of table `epochs` are kept. Only whole files are removed, and rows of retained
-    snapshots stay.
+    retain_history_days: int = Field(default=90, ge=1)
+    """Minimum number of days that rows of tables `epochs` and `quality` are kept. Rows of retained snapshots, of the
+    newest check and of the newest check that passed always stay.
     """
-    retain_quality_days: int = Field(default=90, ge=0)
-    """Number of days that outcomes stay in table `quality`; those of the newest check, and of the newest that passed,
-    are always kept."""
-    upkeep_epochs: int = Field(default=20, ge=0)
-    """Number of epochs after which a stream optimizes and vacuums its tables; 0 leaves it to the commands."""
-    retries: int = Field(default=1, ge=0)
-    """Number of retries of a task whose failure may be temporary."""
-    retry_delay_seconds: float = Field(default=30, ge=0)
-    """Seconds before a retry."""
-    max_minutes: float | None = Field(default=None, gt=0)
-    """Longest duration of one task attempt in minutes, after which its command is ended. Continuous streams have no
-    limit."""
-    deadline_minutes: float | None = Field(default=None, gt=0)
-    """Minutes after which an unfinished run of the backfill or stream raises an alarm; None for no alarm. Continuous
-    streams have none."""
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
     """Port for the pipeline's metrics instead of the one in `[metrics]`, for several pipelines on one host."""
     tags: tuple[str, ...] = ()
@@ -279,14 +297,6 @@ class PipelineEntry(Table):
         if self.hold == "partitions" and self.asset_partitions == "none":
             raise ValueError(
                 'hold "partitions" needs partitioned events: give asset_partitions "hour", "day" or "month"'
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _reads_commits_once(self) -> PipelineEntry:
-        if self.stream_mode == "continuous" and self.stream_on != "schedule":
-            raise ValueError(
-                'a continuous stream polls for commits itself: leave out stream_on, or give stream_mode "available-now"'
             )
         return self
 

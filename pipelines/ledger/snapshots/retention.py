@@ -181,7 +181,7 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
 
 
 def _dense_from(log: TableLog, snapshots: Sequence[int], kept: Collection[int]) -> int:
-    """Return the version of table state from which no version is missing and all snapshots are kept.
+    """Return the oldest version of table state after which no version is missing and every snapshot is kept.
 
     The snapshots are given newest first.
     """
@@ -260,7 +260,7 @@ class Retention:
         age = timedelta(days=entry.retain_days if days is None else days)
         readers = min(age, timedelta(hours=entry.retain_log_hours))
         newest = entry.retain_snapshots if snapshots is None else snapshots
-        return cls(newest, age, readers, timedelta(days=entry.retain_epochs_days))
+        return cls(newest, age, readers, timedelta(days=entry.retain_history_days))
 
     def oldest_snapshot(self, now: Millis) -> Millis:
         """Return the commit time before which snapshots are removed, unless they are among the newest."""

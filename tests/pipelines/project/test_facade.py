@@ -210,7 +210,7 @@ def test_a_pipeline_without_a_start_begins_anywhere_and_one_with_it_only_there(l
         ({"config_file": "tidegate.toml"}, "not both"),
         ({"warehouse": None}, "work: only with warehouse="),
         ({"settings": {"visits": {}}}, "settings names 'visits', but pipelines has sessions"),
-        ({"settings": {"sessions": {"owners": "me"}}}, "did you mean owner"),
+        ({"settings": {"sessions": {"pools": "me"}}}, "did you mean pool"),
         ({"settings": {"sessions": {"start": "soon"}}}, "pipelines.sessions.start: give a date"),
         ({"engine": "flink"}, "engine 'flink': give spark or local"),
         ({"engine": "local", "spark": object()}, "not both"),
