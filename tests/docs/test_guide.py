@@ -135,8 +135,8 @@ ROWS = ITEM.findall(PAGE.read_text())
 
 
 WORDS = """
-epoch slice shard pane timeline stale reopened position frontier hand-over proof heartbeat maintenance offset split
-lineage lease fence snapshot manifest watermark status
+epoch slice shard pane stale position frontier hand-over proof correction lineage lease fence snapshot manifest
+watermark
 """
 MUST = {*WORDS.split()}
 
