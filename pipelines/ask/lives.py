@@ -312,7 +312,7 @@ class Life:
         return window, met
 
     def _rejoin(self, target: Bounds, met: list[Bounds], rows: list[int], changed: dict[Bounds, None]) -> None:
-        """Recompute windows that were met as one, with more rows."""
+        """Recompute connected windows as one window, with the added rows."""
         both = {**self._closed, **self._open}
         is_open = any(each in self._open for each in met)
         joined = [row for each in met for row in both[each]]
@@ -326,7 +326,7 @@ class Life:
         changed[target] = None
 
     def _hold(self, window: Bounds, rows: list[int], is_open: bool) -> None:
-        """Keep a recomputed window, which is open again if the code's current lateness has not passed."""
+        """Keep a recomputed window, which is open again if the current code still accepts late rows for it."""
         if not is_open and not self._is_final(window):
             self._recomputed.add(window)
         (self._open if is_open or window in self._recomputed else self._closed)[window] = rows

@@ -1,7 +1,7 @@
 """Verification: windows are recomputed from the source, and the tables are compared with each other.
 
-Windows of sampled keys are recomputed by a plain implementation of the rules (`inspect.lives`), which shares no code
-with the operators. No published row is changed, and no JVM starts.
+Windows of sampled keys are recomputed by a plain implementation of the rules (`ask.lives`), which shares no code with
+the operators. No published row is changed, and no JVM starts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Rows that were deleted and added between two versions of a source: the multiset difference of the changed files.
 
 Rows are compared by everything that the pipeline reads: event time, key, the columns that the computation uses, and the
-source partition. A row that was only rewritten, or changed in other columns, counts as neither.
+source partition. A row that was only rewritten, or that changed only in other columns, counts as neither deleted nor
+added.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ class CommitStep:
         complete: True if the epoch reads the commit to its end; otherwise the watermark does not advance and no late
             panes are emitted.
         passed: the times before `clock` at which event time advanced because source partitions became idle, with the
-            watermark of each. So what fires, and by which watermark, does not depend on the epochs that find it.
+            watermark of each. Therefore what fires, and at which watermark, does not depend on which epoch notices the
+            idleness.
     """
 
     clock: Millis

@@ -1,9 +1,9 @@
 """A pipeline's source at its newest version, from which epochs are planned, and the check of a pipeline against it.
 
-A rejected row stays rejected, although a later read could accept it: for its time ahead of its commit, because OPTIMIZE
-writes the row again later, and for other reasons, because the code has other settings now. Table rejects has the rows
-with all their columns, so the same number of rows with equal values is rejected in every later read. The pipeline can't
-tell such rows apart anyway.
+A rejected row stays rejected, even if a later read would accept it. OPTIMIZE writes a row again at a later time, so the
+row's event time may no longer be ahead of its commit; and new code may have rules that accept the row. Table rejects
+has the rows with all their columns, so the same number of rows with equal values is rejected in every later read. The
+pipeline can't tell such rows apart anyway.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class OpenInput:
         return position
 
     def settled(self, position: Position) -> Position:
-        """Return the position at the newest version with the same rows, whose files still exist."""
+        """Return the position at the newest version that has the same rows and whose files still exist."""
         return self._moved(position, self.log.settled(position.version))
 
     def whole(self, position: Position) -> Position:

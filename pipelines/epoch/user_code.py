@@ -100,7 +100,7 @@ def _codes(job: ShardJob, events: pa.Table, rows: pa.Table) -> tuple[Int64s, Int
 
 
 def _is_of_row(call: FailedCall) -> bool:
-    """Return True if an error is that of one element, and leaving the element out is exact."""
+    """Return True if an error belongs to one element, so that leaving out this element gives the exact outcome."""
     # The library's own errors, such as an overflow, may depend on how elements were added up.
     return call.row is not None and is_of_user(call.error) and not isinstance(call.error, OF_THE_MACHINE)
 

@@ -1,4 +1,4 @@
-"""Calls that maintain tables: vacuum, optimize, rebuild table `windows`, upgrade the state. Starts no JVM."""
+"""Calls that maintain tables: vacuum, optimize, and rebuild table `windows`. Starts no JVM."""
 
 from __future__ import annotations
 

@@ -270,8 +270,8 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
             yield
             if (seconds := self._timer() - began) > _LONG_SECONDS:
                 _log.warning(
-                    "%s was away or slow: the request to %s %s took %.0f s and was repeated if it failed. It is done "
-                    "now, and the run continues",
+                    "%s did not answer, or was slow: the request to %s %s took %.0f s and was repeated if it "
+                    "failed. It is done now, and the run continues",
                     self.address,
                     doing,
                     place,

@@ -23,8 +23,8 @@ def test_a_request_that_took_long_is_logged_with_what_happens_next(caplog: pytes
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.getMessage() == (
-        "s3://lake was away or slow: the request to write s3://lake/visits/state/a took 30 s and was repeated if it "
-        "failed. It is done now, and the run continues"
+        "s3://lake did not answer, or was slow: the request to write s3://lake/visits/state/a took 30 s and was "
+        "repeated if it failed. It is done now, and the run continues"
     )
 
 

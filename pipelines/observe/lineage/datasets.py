@@ -192,7 +192,7 @@ class Written:
 
 
 def written_by_driver(tables: PipelineTables, since: Millis, until: Millis | None = None) -> Written:
-    """Return the work of the driver that held the lease from one time to another; None if no end was recorded."""
+    """Return what a driver wrote while it held the lease; None if the end of that time was not recorded."""
     names = tables.with_windows(PUBLISHED)
     nothing = Written(0, None, {name: _statistics(0, 0, 0) for name in names})
     if not tables.exist:
