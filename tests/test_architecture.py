@@ -11,7 +11,7 @@ from tests.test_import_rules import imports
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
-(ROOMS,) = re.findall(r"^```mermaid\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+_, ROOMS = re.findall(r"^```mermaid\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 NODE = r"(\w+)(?:\[[^\]]*\])?"
 ARROW = re.compile(rf"^\s*{NODE} (-->|---)(?:\|([^|]*)\|)? {NODE}\s*$", re.MULTILINE)
