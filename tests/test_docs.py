@@ -26,6 +26,7 @@ from tidegate.pipelines.definition.config import (
 )
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.examples import starter
+from tidegate.pipelines.examples.starter import clicks
 from tidegate.pipelines.observe.report.answer import span
 from tidegate.pipelines.project.cli import cli
 from tidegate.pipelines.project.cli.init import STARTER
@@ -208,11 +209,11 @@ def test_the_files_of_the_first_page_are_those_of_a_new_project() -> None:
 def test_the_first_results_are_those_that_the_first_page_shows() -> None:
     names: dict[str, Any] = {}
     exec(compile((STARTER / "visits.py.txt").read_text(), "visits.py", "exec"), names)
-    harness = PipelineHarness(names["visits"], starter.SCHEMA)
+    harness = PipelineHarness(names["visits"], clicks.SCHEMA)
     days = [datetime(2024, 3, day, tzinfo=UTC) for day in range(1, 1 + starter.DAYS)]
-    clicks = [row for day in days for row in starter.clicks_of(day.date()).to_pylist()]
+    sample = [row for day in days for row in clicks.clicks_of(day.date()).to_pylist()]
     for day in days:
-        harness.backfill(clicks, day, day + timedelta(days=1))
+        harness.backfill(sample, day, day + timedelta(days=1))
     newest_first = sorted(harness.final(), key=lambda row: row["window_end"], reverse=True)
     found = [
         [row["user"], span(row), *(str(row[name]) for name in ("epoch", "clicks", "landed_on", "cents"))]

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -121,6 +122,16 @@ NEEDS_NO = {
 }
 """Packages that importing a module must not load: Airflow parses DAGs, and people wait for help."""
 
+AT_MOST = {
+    "tidegate.pipelines.ask.why": 122,
+    "tidegate.pipelines.project.listing": 82,
+    "tidegate.pipelines.project.cli": 19,
+    "tidegate.pipelines.project.project": 23,
+    "tidegate.windowing.columnar.operator": 77,
+    "tidegate.windowing": 3,
+}
+"""Largest number of our own modules that importing a module loads: the start of a command, task or worker."""
+
 LOOSE = 5
 """The largest number of files in `pipelines` itself; all others are in its packages."""
 
@@ -176,7 +187,7 @@ def test_a_package_imports_only_what_its_arrows_allow(package: str) -> None:
         f"{file.relative_to(ROOT)}:{line} imports {name}"
         for file in files(package)
         for line, name in imports(file)
-        if (top := top_of(name)) not in (f"tidegate.{package}", "tidegate", "tidegate.extras")
+        if (top := top_of(name)) not in (f"tidegate.{package}", "tidegate", "tidegate.exports", "tidegate.extras")
         and top not in sys.stdlib_module_names
         and top not in allowed(file)
     ]
@@ -298,10 +309,46 @@ def test_what_airflow_loads_imports_no_room_of_the_spark_side() -> None:
 def test_importing_a_module_loads_nothing_that_it_does_not_need(module: str) -> None:
     if module.startswith("tidegate.pipelines.airflow"):
         pytest.importorskip("airflow")
-    code = f"import sys, json, {module}; print(json.dumps(list(sys.modules)))"
+    assert {top_of(name) for name in loaded_by(f"import {module}")} & NEEDS_NO[module] == set()
+
+
+def loaded_by(statement: str) -> list[str]:
+    """Return the modules that a new process has loaded after a statement."""
+    code = f"import sys, json\n{statement}\nprint(json.dumps(list(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    loaded = {top_of(name) for name in json.loads(done.stdout.splitlines()[-1])}
-    assert loaded & NEEDS_NO[module] == set()
+    return list(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("module", sorted(AT_MOST))
+def test_importing_a_module_loads_few_of_our_own(module: str) -> None:
+    assert sum(name.startswith("tidegate") for name in loaded_by(f"import {module}")) <= AT_MOST[module]
+
+
+def test_help_lists_the_commands_without_the_libraries_of_tables() -> None:
+    loaded = loaded_by("from tidegate.pipelines.project.cli import run; run(['--help'])")
+    assert {top_of(name) for name in loaded} & {"numpy", "pyarrow", "deltalake", "tidegate.windowing"} == set()
+
+
+EXPORTING = [
+    str(file.relative_to(ROOT))
+    for package in ("windowing", "pipelines")
+    for file in sorted((ROOT / package).rglob("__init__.py"))
+    if "exports(" in file.read_text()
+]
+
+
+@pytest.mark.parametrize("file", EXPORTING)
+def test_a_package_exports_the_names_that_type_checkers_see(file: str) -> None:
+    package = ".".join(("tidegate", *Path(file).parent.parts))
+    (checked,) = (node for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.If))
+    seen = [node for node in checked.body if isinstance(node, ast.ImportFrom)]
+    module = import_module(package)
+    named = {(node.module, alias.name) for node in seen for alias in node.names if alias.name != "*"}
+    for source, name in named:
+        assert getattr(module, name) is getattr(import_module(source), name)
+    whole = {node.module for node in seen if node.names[0].name == "*"}
+    rest = set(module.__all__) - {name for _, name in named}
+    assert all(any(name in import_module(source).__all__ for source in whole) for name in rest)
 
 
 def test_every_import_is_a_declared_dependency() -> None:

@@ -15,13 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidegate import windowing
-    from tidegate.pipelines import DeltaSource, EpochLimits, Input, Pipeline
-    from tidegate.pipelines.project.project import Project
+    from tidegate.pipelines import DeltaSource as DeltaSource, EpochLimits as EpochLimits, Input as Input
+    from tidegate.pipelines import Pipeline as Pipeline
+    from tidegate.pipelines.project.project import Project as Project
     from tidegate.windowing import *
-
-    __all__ = ["DeltaSource", "EpochLimits", "Input", "Pipeline", "Project"]
-    __all__ += windowing.__all__
 
 _PARTS = ("expectations", "pipelines", "windowing")
 _OF_PIPELINES = ("DeltaSource", "EpochLimits", "Input", "Pipeline")

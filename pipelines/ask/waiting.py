@@ -18,7 +18,7 @@ from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.columnar.slices import as_windows
 from tidegate.windowing.lateness import cleanup_time
-from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.sides import SIDES
 from tidegate.windowing.state.rows import BUCKET, HELD, KEY, SLICE, WINDOW
 from tidegate.windowing.time import (
     MAX_TIMESTAMP,

@@ -38,7 +38,7 @@ from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.compute import Windows
-from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.sides import SIDES
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, show_duration, show_millis, show_watermark, to_millis
 
 _DAY = 86_400_000

@@ -39,9 +39,9 @@ from tidegate.windowing.functions import AggregateFunction
 from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.joins import join_schema
 from tidegate.windowing.operators.process import process_schema
-from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES
 from tidegate.windowing.operators.window.snapshot import state_schema
 from tidegate.windowing.panes import Accumulation, PanePolicy
+from tidegate.windowing.sides import LEFT, RIGHT, SIDES
 from tidegate.windowing.state.migration import StateFormat
 from tidegate.windowing.state.rows import REST, StateSchema
 from tidegate.windowing.time import Millis

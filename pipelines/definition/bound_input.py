@@ -22,7 +22,7 @@ from tidegate.pipelines.definition.pipeline import Input, Pipeline, SourceDescri
 from tidegate.pipelines.errors import Refused
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
 from tidegate.windowing.keys import KeySchema, column_hash
-from tidegate.windowing.operators.two_inputs import SIDES, value_column
+from tidegate.windowing.sides import SIDES, value_column
 from tidegate.windowing.type_names import name_of
 
 

@@ -15,7 +15,7 @@ from tidegate.pipelines.definition import results
 from tidegate.pipelines.definition.columns import TIMESTAMP, to_delta
 from tidegate.windowing.compute import CoProcess, Join, KeyedProcess, WindowJoin
 from tidegate.windowing.errors import IllegalArgument
-from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.sides import SIDES
 
 _EXAMPLE = 'pyarrow.struct([("amount", pyarrow.int64())])'
 

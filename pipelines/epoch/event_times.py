@@ -19,7 +19,7 @@ from tidegate.pipelines.ledger.manifest import Manifest, PartitionWatermark
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.windowing.compute import Compute, Windows
-from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.sides import SIDES
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.watermarks import EventTimes, InputTime, SeenEvent, WatermarkSnapshot
 

@@ -28,7 +28,7 @@ from tidegate.pipelines.ledger.tables.keys import key_columns, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.project.where import columns_in, meets
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
-from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.sides import SIDES
 
 _Texts = tuple[str, ...]
 

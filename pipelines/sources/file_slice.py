@@ -27,7 +27,7 @@ from tidegate.pipelines.definition.event_columns import (
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.rules import Bools, Int64s
 from tidegate.pipelines.sources.source_table import EvaluatedRows, SourceTable
-from tidegate.windowing.operators.two_inputs import value_column
+from tidegate.windowing.sides import value_column
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
 _MANY = 1_000_000

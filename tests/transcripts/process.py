@@ -9,7 +9,7 @@ from tests.transcripts.process_functions import CaseCoFunction, CaseKeyedFunctio
 from tests.transcripts.steps import built, by_step, expect_same, expect_subsequence, walk
 from tidegate.windowing.compute import IntervalJoin
 from tidegate.windowing.operators.records import ElementResult, LateElement, Record, SideOutput, WatermarkRecord
-from tidegate.windowing.operators.two_inputs import LEFT, RIGHT
+from tidegate.windowing.sides import LEFT, RIGHT
 from tidegate.windowing.testing import OperatorHarness, co_process_harness, interval_join_harness, keyed_process_harness
 
 _ONE_INPUT = {"element", "watermark", "processing_time", "snapshot_restore", "snapshot_rescale"}

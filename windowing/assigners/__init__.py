@@ -5,64 +5,60 @@ windows: in a stream and in every replay, an operator's clock shows the time of 
 processing (docs/decisions/windows-and-time.md).
 """
 
-from tidegate.windowing.assigners.aligned import (
-    CumulateEventTimeWindows,
-    CumulateIngestionTimeWindows,
-    CumulateProcessingTimeWindows,
-    SlidingEventTimeWindows,
-    SlidingIngestionTimeWindows,
-    SlidingProcessingTimeWindows,
-    TumblingEventTimeWindows,
-    TumblingIngestionTimeWindows,
-    TumblingProcessingTimeWindows,
-    WindowStagger,
-)
-from tidegate.windowing.assigners.base import (
-    AssignerContext,
-    GapColumn,
-    GlobalWindows,
-    MergingWindowAssigner,
-    WindowAssigner,
-)
-from tidegate.windowing.assigners.calendar import (
-    Calendar,
-    CalendarEventTimeWindows,
-    CalendarProcessingTimeWindows,
-    CalendarUnit,
-)
-from tidegate.windowing.assigners.session import (
-    DynamicEventTimeSessionWindows,
-    DynamicIngestionTimeSessionWindows,
-    DynamicProcessingTimeSessionWindows,
-    EventTimeSessionWindows,
-    IngestionTimeSessionWindows,
-    ProcessingTimeSessionWindows,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AssignerContext",
-    "Calendar",
-    "CalendarEventTimeWindows",
-    "CalendarProcessingTimeWindows",
-    "CalendarUnit",
-    "CumulateEventTimeWindows",
-    "CumulateIngestionTimeWindows",
-    "CumulateProcessingTimeWindows",
-    "DynamicEventTimeSessionWindows",
-    "DynamicIngestionTimeSessionWindows",
-    "DynamicProcessingTimeSessionWindows",
-    "EventTimeSessionWindows",
-    "GapColumn",
-    "GlobalWindows",
-    "IngestionTimeSessionWindows",
-    "MergingWindowAssigner",
-    "ProcessingTimeSessionWindows",
-    "SlidingEventTimeWindows",
-    "SlidingIngestionTimeWindows",
-    "SlidingProcessingTimeWindows",
-    "TumblingEventTimeWindows",
-    "TumblingIngestionTimeWindows",
-    "TumblingProcessingTimeWindows",
-    "WindowAssigner",
-    "WindowStagger",
-]
+from tidegate.exports import exports
+
+if TYPE_CHECKING:
+    from tidegate.windowing.assigners.aligned import (
+        CumulateEventTimeWindows as CumulateEventTimeWindows,
+        CumulateIngestionTimeWindows as CumulateIngestionTimeWindows,
+        CumulateProcessingTimeWindows as CumulateProcessingTimeWindows,
+        SlidingEventTimeWindows as SlidingEventTimeWindows,
+        SlidingIngestionTimeWindows as SlidingIngestionTimeWindows,
+        SlidingProcessingTimeWindows as SlidingProcessingTimeWindows,
+        TumblingEventTimeWindows as TumblingEventTimeWindows,
+        TumblingIngestionTimeWindows as TumblingIngestionTimeWindows,
+        TumblingProcessingTimeWindows as TumblingProcessingTimeWindows,
+        WindowStagger as WindowStagger,
+    )
+    from tidegate.windowing.assigners.base import (
+        AssignerContext as AssignerContext,
+        GapColumn as GapColumn,
+        GlobalWindows as GlobalWindows,
+        MergingWindowAssigner as MergingWindowAssigner,
+        WindowAssigner as WindowAssigner,
+    )
+    from tidegate.windowing.assigners.calendar import (
+        Calendar as Calendar,
+        CalendarEventTimeWindows as CalendarEventTimeWindows,
+        CalendarProcessingTimeWindows as CalendarProcessingTimeWindows,
+        CalendarUnit as CalendarUnit,
+    )
+    from tidegate.windowing.assigners.session import (
+        DynamicEventTimeSessionWindows as DynamicEventTimeSessionWindows,
+        DynamicIngestionTimeSessionWindows as DynamicIngestionTimeSessionWindows,
+        DynamicProcessingTimeSessionWindows as DynamicProcessingTimeSessionWindows,
+        EventTimeSessionWindows as EventTimeSessionWindows,
+        IngestionTimeSessionWindows as IngestionTimeSessionWindows,
+        ProcessingTimeSessionWindows as ProcessingTimeSessionWindows,
+    )
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            ".aligned": (
+                "CumulateEventTimeWindows CumulateIngestionTimeWindows CumulateProcessingTimeWindows "
+                "SlidingEventTimeWindows SlidingIngestionTimeWindows SlidingProcessingTimeWindows "
+                "TumblingEventTimeWindows TumblingIngestionTimeWindows TumblingProcessingTimeWindows "
+                "WindowStagger"
+            ),
+            ".base": "AssignerContext GapColumn GlobalWindows MergingWindowAssigner WindowAssigner",
+            ".calendar": "Calendar CalendarEventTimeWindows CalendarProcessingTimeWindows CalendarUnit",
+            ".session": (
+                "DynamicEventTimeSessionWindows DynamicIngestionTimeSessionWindows "
+                "DynamicProcessingTimeSessionWindows EventTimeSessionWindows IngestionTimeSessionWindows "
+                "ProcessingTimeSessionWindows"
+            ),
+        },
+    )

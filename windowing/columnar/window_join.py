@@ -28,8 +28,8 @@ from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.errors import UnsupportedOperation
 from tidegate.windowing.lateness import are_late
 from tidegate.windowing.operators.counters import Counters
-from tidegate.windowing.operators.two_inputs import SIDES
 from tidegate.windowing.operators.window import LATE
+from tidegate.windowing.sides import SIDES
 from tidegate.windowing.state.rows import WINDOW, StateSchema
 from tidegate.windowing.timestamps import epoch_millis, in_schema, timestamps_of
 

@@ -4,8 +4,20 @@ The columnar operator and the row operator share this interface. The row operato
 functions and joins.
 """
 
-from tidegate.windowing.epochs.elements import Elements
-from tidegate.windowing.epochs.outcome import EpochOperator, EpochOutcome
-from tidegate.windowing.epochs.timeline import Timeline
+from typing import TYPE_CHECKING
 
-__all__ = ["Elements", "EpochOperator", "EpochOutcome", "Timeline"]
+from tidegate.exports import exports
+
+if TYPE_CHECKING:
+    from tidegate.windowing.epochs.elements import Elements as Elements
+    from tidegate.windowing.epochs.outcome import EpochOperator as EpochOperator, EpochOutcome as EpochOutcome
+    from tidegate.windowing.epochs.timeline import Timeline as Timeline
+else:
+    __all__, __getattr__, __dir__ = exports(
+        __name__,
+        {
+            ".elements": "Elements",
+            ".outcome": "EpochOperator EpochOutcome",
+            ".timeline": "Timeline",
+        },
+    )

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.vectorised import Int64s
 from tidegate.windowing.epochs.arrays import ParallelArrays
-from tidegate.windowing.operators.two_inputs import SIDES, side_of_column
+from tidegate.windowing.sides import SIDES, side_of_column
 
 KEY_PREFIX = "key_"
 VALUE_PREFIX = "value_"

@@ -22,10 +22,10 @@ from tidegate.windowing.operators.joins import IntervalJoinOperator, WindowJoinO
 from tidegate.windowing.operators.process import KeyedCoProcessOperator, KeyedProcessOperator
 from tidegate.windowing.operators.protocol import KeyedOperator
 from tidegate.windowing.operators.records import ElementResult, LateElement, SideOutput, WindowPair, WindowResult
-from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES
 from tidegate.windowing.operators.window import WindowOperator
 from tidegate.windowing.operators.window.snapshot import without_slices
 from tidegate.windowing.panes import PanePolicy
+from tidegate.windowing.sides import LEFT, RIGHT, SIDES
 from tidegate.windowing.state.rows import SLICE, StateRow, StateSchema
 from tidegate.windowing.time import Millis
 from tidegate.windowing.windows import TimeWindow, start_and_end

@@ -31,7 +31,8 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.lateness import is_late
 from tidegate.windowing.operators.counters import Counters
 from tidegate.windowing.operators.records import LATE, ElementResult, LateElement, WindowPair
-from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES, TwoInputOperator, checked_side
+from tidegate.windowing.operators.two_inputs import TwoInputOperator
+from tidegate.windowing.sides import LEFT, RIGHT, SIDES, checked_side
 from tidegate.windowing.state.rows import BUCKET, WINDOW, StateRow, StateSchema
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, saturating_add
 from tidegate.windowing.timers import Slot

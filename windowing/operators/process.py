@@ -16,8 +16,9 @@ from tidegate.windowing.keys import KeySchema
 from tidegate.windowing.operators.held import ElementTypes, HeldElements, Side, held_contents
 from tidegate.windowing.operators.protocol import KeyedOperator
 from tidegate.windowing.operators.records import LATE, ElementResult, LateElement, SideOutput, WatermarkRecord
-from tidegate.windowing.operators.two_inputs import LEFT, RIGHT, SIDES, TwoInputOperator, checked_side
+from tidegate.windowing.operators.two_inputs import TwoInputOperator
 from tidegate.windowing.operators.window.contexts import StateStore
+from tidegate.windowing.sides import LEFT, RIGHT, SIDES, checked_side
 from tidegate.windowing.state.descriptors import Cell, StateDescriptor, without_expired
 from tidegate.windowing.state.rows import KEY, StateRow, StateSchema
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, TimeDomain

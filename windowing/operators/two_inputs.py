@@ -7,38 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.operators.protocol import KeyedOperator
 from tidegate.windowing.operators.records import IdleRecord, WatermarkRecord
+from tidegate.windowing.sides import SIDES, checked_side
 from tidegate.windowing.time import Millis
 from tidegate.windowing.watermarks.combined import CombinedWatermark
 from tidegate.windowing.watermarks.snapshot import WatermarkSnapshot
-
-LEFT = "left"
-RIGHT = "right"
-SIDES = (LEFT, RIGHT)
-
-
-def checked_side(side: str | None) -> str:
-    """Return `side` if it names an input; otherwise raise IllegalArgument."""
-    if side not in SIDES:
-        raise IllegalArgument("side", side, f"give the input: {LEFT!r} or {RIGHT!r}")
-    return side
-
-
-def value_column(side: str, name: str) -> str:
-    """Return the name of an input's column in a table of both; Spark would read a dot as access to a field.
-
-    >>> value_column("left", "amount")
-    'left:amount'
-    """
-    return f"{side}:{name}"
-
-
-def side_of_column(name: str) -> tuple[str, str]:
-    """Return the input and column whose `value_column` has this name."""
-    side, _, column = name.partition(":")
-    return side, column
 
 
 class TwoInputOperator(KeyedOperator):

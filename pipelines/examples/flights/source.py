@@ -22,15 +22,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from tidegate.extras import needs, require
 from tidegate.pipelines.errors import UsageError
+from tidegate.pipelines.examples.flights.days import CORRECTED, DAYS, FIRST_DAY, HELD_BACK
 
 if TYPE_CHECKING:
     import pandas as pd
-
-FIRST_DAY = date(2013, 1, 1)
-DAYS = 365
-
-HELD_BACK, CORRECTED = "MQ", "UA"
-"""The airline whose records of the first day arrive late, and the one whose records are corrected afterwards."""
 
 _CORRECTION = 3
 """Minutes by which the air times were too short."""

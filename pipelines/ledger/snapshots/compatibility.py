@@ -22,7 +22,7 @@ from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import arrow_schema
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.errors import IllegalArgument
-from tidegate.windowing.operators.two_inputs import RIGHT, SIDES
+from tidegate.windowing.sides import RIGHT, SIDES
 from tidegate.windowing.state.migration import FormatDifference, StateFormat, differences, is_held, taken_over
 from tidegate.windowing.state.rows import KEPT_WHOLE, REST
 from tidegate.windowing.type_names import name_of

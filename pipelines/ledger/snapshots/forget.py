@@ -58,7 +58,7 @@ from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.storage.warehouse import active_files, arrow_schema, path_of, read_table
 from tidegate.windowing.columnar.slices import open_windows
 from tidegate.windowing.keys import KeySchema
-from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.sides import SIDES
 from tidegate.windowing.time import Millis
 
 

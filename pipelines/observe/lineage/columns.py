@@ -25,7 +25,7 @@ from tidegate.pipelines.definition.windows import NAME as WINDOWS
 from tidegate.pipelines.definition.windows import PARTITIONS
 from tidegate.pipelines.observe.lineage.names import DatasetName
 from tidegate.windowing.compute import CoProcess, Join, KeyedProcess, WindowJoin, Windows
-from tidegate.windowing.operators.two_inputs import SIDES
+from tidegate.windowing.sides import SIDES
 
 DIRECT, INDIRECT = "DIRECT", "INDIRECT"
 """Whether a value comes from the column, or the column selects rows."""

@@ -10,7 +10,6 @@ import traceback
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import version
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -67,7 +66,7 @@ def _declared() -> ModuleType:
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(version("tidegate"), prog_name="tidegate")
+@click.version_option(package_name="tidegate", prog_name="tidegate")
 def cli() -> None:
     """Exact, Flink-grade windows for Spark and Delta Lake.
 

@@ -24,7 +24,7 @@ from tidegate.pipelines.definition.config.settings import EngineName
 from tidegate.pipelines.definition.counters import fired
 from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.errors import TidegateError, UsageError
-from tidegate.pipelines.examples.flights.source import DAYS, FIRST_DAY, load_flights
+from tidegate.pipelines.examples.flights.days import DAYS, FIRST_DAY
 from tidegate.pipelines.project.cli.added import engine_option
 from tidegate.pipelines.project.cli.demo_changes import (
     BY_DAY,
@@ -141,6 +141,8 @@ def _set_up(screen: Screen) -> None:
 
 
 def _load(screen: Screen, config: Config, days: int) -> int:
+    from tidegate.pipelines.examples.flights.source import load_flights
+
     warehouse = warehouse_of(config)
     path = warehouse.path("flights")
     commits: list[tuple[date, int]] = []

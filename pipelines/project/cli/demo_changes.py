@@ -25,13 +25,11 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_of
 from tidegate.pipelines.definition.counters import FATES, FIRED, ROWS_DELETED, fired
 from tidegate.pipelines.errors import TidegateError
-from tidegate.pipelines.examples.flights.shifts import carrier_shifts
-from tidegate.pipelines.examples.flights.source import CORRECTED, HELD_BACK, append_held_back, overwrite_first_day
+from tidegate.pipelines.examples.flights.days import CORRECTED, HELD_BACK
 from tidegate.pipelines.observe.report.answer import moment
 from tidegate.pipelines.project.cli.screen import Screen, table
 from tidegate.pipelines.project.project import Project
 from tidegate.pipelines.storage.artifacts import docs_folder
-from tidegate.windowing.compute import Windows
 
 PIPELINE = "carrier_shifts"
 BY_DAY, BY_MONTH = "shifts_by_day", "shifts_by_month"
@@ -102,6 +100,8 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
     Raises:
         TidegateError: a run failed, or did not end in time.
     """
+    from tidegate.pipelines.examples.flights.source import append_held_back, overwrite_first_day
+
     warehouse = warehouse_of(config)
     path = warehouse.path("flights")
     options = warehouse.options_of(path)
@@ -364,6 +364,9 @@ def _key_figures(
 
 
 def _longest_shifts(project: Project) -> list[dict[str, Any]]:
+    from tidegate.pipelines.examples.flights.shifts import carrier_shifts
+    from tidegate.windowing.compute import Windows
+
     windows = carrier_shifts.compute
     assert isinstance(windows, Windows)
     gap = timedelta(milliseconds=windows.assigner.gap_of_every_element or 0)

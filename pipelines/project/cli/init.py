@@ -1,4 +1,7 @@
-"""Commands that prepare a project or a machine: `init`, `schema`, `flights` and `setup`."""
+"""Commands that prepare a project or a machine: `init`, `schema`, `flights` and `setup`.
+
+Help loads this module, so each command imports the libraries of tables when it is called.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
-from deltalake import write_deltalake
 
 from tidegate.extras import require
 from tidegate.pipelines import examples
@@ -16,11 +18,10 @@ from tidegate.pipelines.definition.config.file import SCHEMA_FILE, json_schema
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.definition.names import listed
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.examples.flights.source import DAYS as FLIGHT_DAYS
-from tidegate.pipelines.examples.flights.source import FIRST_DAY, load_flights
-from tidegate.pipelines.examples.starter import DAYS, clicks_of
+from tidegate.pipelines.examples.flights.days import DAYS as FLIGHT_DAYS
+from tidegate.pipelines.examples.flights.days import FIRST_DAY
+from tidegate.pipelines.examples.starter import DAYS
 from tidegate.pipelines.project.cli.screen import Screen, command
-from tidegate.pipelines.storage.warehouse import check_local
 
 STARTER = Path(examples.__file__).parent / "starter"
 _TABLE = "warehouse/clicks"
@@ -41,6 +42,11 @@ def init(screen: Screen, name: Path | None) -> None:
     The project runs without Java, on the engine `local`. No file is replaced: if one exists, the command writes nothing
     and ends with exit code 2.
     """
+    from deltalake import write_deltalake
+
+    from tidegate.pipelines.examples.starter.clicks import clicks_of
+    from tidegate.pipelines.storage.warehouse import check_local
+
     folder = name or Path()
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     start = today - timedelta(days=DAYS)
@@ -98,6 +104,8 @@ def flights(screen: Screen, days: int) -> None:
     The table has one commit for each day of arrival, in the order in which the records would have arrived. An existing
     table is left unchanged.
     """
+    from tidegate.pipelines.examples.flights.source import load_flights
+
     warehouse = warehouse_of(screen.config())
     path = warehouse.path("flights")
     rows = load_flights(path, days, warehouse.options_of(path))
