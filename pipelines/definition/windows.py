@@ -48,7 +48,12 @@ def check_partitions(pipeline: str, names: Collection[str], wanted: WindowsTable
 
 _BOUNDS = ("window_start", "window_end")
 _TRAILING = ("final_at", "epoch")
+Places = np.ndarray[Any, np.dtype[np.int64]]
 _NO_DAY = np.iinfo(np.int32).max
+_APART = 5_000
+"""Smallest number of windows that are written into a file apart from the replaced ones."""
+_MOST_PARTS = 8
+"""A file is cut into parts of at least this fraction of it, so that few parts are small."""
 
 
 def schema(rows: pa.Schema, key: Sequence[str], unit: str) -> pa.Schema:
@@ -113,12 +118,37 @@ def replacing(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     return identities(rows.filter(pc.or_(pc.equal(rows["op"], "-"), pc.greater(rows["pane"], 0))), key)
 
 
-def without(rows: pa.Table, replaced: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the rows of the table whose windows are not replaced."""
+def without(rows: pa.Table, replaced: pa.Table, key: Sequence[str]) -> list[pa.Table] | None:
+    """Return the rows of a file whose windows are not replaced, in parts; None if no window is replaced.
+
+    Many rows whose starts lie between those of replaced windows become a part of their own. The next late rows are
+    mostly for windows near the replaced ones, and then such a part is neither written again nor in the change feed.
+    """
     both = pa.concat_tables([identities(rows, key), replaced.cast(identities(rows, key).schema)])
-    last = one_of_each(both, pa.array(np.arange(len(both))), "max")
-    kept = np.sort(last.to_numpy())
-    return rows.take(pa.array(kept[kept < len(rows)]))
+    last = one_of_each(both, pa.array(np.arange(len(both))), "max").to_numpy()
+    stays = np.zeros(len(both), np.bool_)
+    stays[last] = True
+    stays = stays[: len(rows)]
+    if stays.all():
+        return None
+    places = _places(rows["window_start"], ~stays)
+    order = np.argsort(places, kind="stable")
+    order = order[stays[order]]
+    ordered = places[order]
+    is_apart = (ordered % 2 == 0) & (np.bincount(ordered)[ordered] >= max(_APART, len(rows) // _MOST_PARTS))
+    cuts = np.flatnonzero((np.diff(ordered) != 0) & (is_apart[1:] | is_apart[:-1])) + 1
+    return [rows.take(pa.array(part)) for part in np.split(order, cuts) if len(part)]
+
+
+def _places(starts: pa.ChunkedArray, replaced: np.ndarray[Any, np.dtype[np.bool_]]) -> Places:
+    """Number windows by their starts: odd if a replaced window has the same start, even between two such starts.
+
+    Windows without a start come last and have an odd number, so that they stay together.
+    """
+    times, has_start = epoch_millis(starts).fill_null(0).to_numpy(), starts.is_valid().to_numpy()
+    touched = np.unique(times[replaced & has_start])
+    before, upto = np.searchsorted(touched, times), np.searchsorted(touched, times, "right")
+    return np.where(has_start, before + upto, 2 * len(touched) + 1)
 
 
 def starts_of(replaced: pa.Table) -> tuple[np.ndarray[Any, np.dtype[np.int64]], bool]:

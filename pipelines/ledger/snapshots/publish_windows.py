@@ -318,9 +318,9 @@ class _Step:
                 continue
             rows = self.tables.warehouse.read_files(path, [file["path"]], schema)
             left = windows.without(rows, gone, self.key)
-            if len(left) < len(rows):
+            if left is not None:
                 removes.append(remove_action(file))
-                adds += self._file(left, partition_of(file))
+                adds += [add for part in left for add in self._file(part, partition_of(file))]
         return adds, removes
 
     def _copies(self, files: Sequence[dict[str, Any]]) -> list[AddAction]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
@@ -321,8 +324,9 @@ def test_other_settings_are_refused_until_the_table_is_built_again(lake: Lake, t
             commit(tables.warehouse, handle, [], {})
         shutil.rmtree(tables.path(windows.NAME))
         stream(lake)
-    with pytest.raises(Refused, match=r"windows\.enabled = False.* move the folder of table windows away"):
+    with pytest.raises(Refused, match=r"windows\.enabled = False, but table") as refused:
         stream(lake, WindowsTable(enabled=False))
+    assert remedy_of(refused, Act.MOVE_AWAY)
     shutil.rmtree(tables.path(windows.NAME))
     stream(lake, WindowsTable(enabled=False))
     assert not tables.warehouse.exists(tables.path(windows.NAME))
@@ -469,3 +473,48 @@ def test_a_restore_names_the_remedy_if_it_selects_all_windows_again_and_a_file_o
     hours.restore("hours", restart=True)
     hours.stream("hours")
     assert hours.verify("hours", sample="all").to_dict()["faults"] == []
+
+
+def test_windows_far_from_late_rows_leave_the_files_that_late_rows_rewrite(tmp_path: Path) -> None:
+    """The change feed shows the rows of whole files: a backfilled history is in it once, not with every late row."""
+    lake = Lake(tmp_path / "lake")
+    days, users = 30, 20
+    hours = [DAY0 + timedelta(hours=number) for number in range(24 * days)]
+    lake.append(*((f"user-{user}", hour, 1) for hour in hours for user in range(users)))
+    lake.append(("ann", hours[-1] + timedelta(hours=9), 1))
+    pipeline = hourly_pipeline(allowed_lateness=timedelta(hours=50), parallelism=1)
+    stream(lake, WindowsTable(), pipeline)
+    tables, shown = lake.tables(pipeline), []
+    for number in range(1, 4):
+        lake.append((f"user-{number}", hours[-1] - timedelta(hours=10 + number), 100))
+        first = tables.newest(windows.NAME).version() + 1
+        stream(lake, WindowsTable(), pipeline)
+        feed = tables.newest(windows.NAME).load_cdf(starting_version=first)
+        shown.append(pa.RecordBatchReader.from_stream(feed).read_all().num_rows)
+    check_windows(tables)
+    assert shown[0] > 1.9 * users * len(hours), "the history is one file"
+    assert max(shown[1:]) <= 2 * 6_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_rows_that_stay_are_divided_between_the_replaced_ones(seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    count = int(draws.integers(1, 60_000))
+    starts = pa.array(
+        draws.integers(-50, 50, count) * 3_600_000, pa.timestamp("ms", "UTC"), mask=draws.random(count) < 0.1
+    )
+    rows = pa.table({"user": pa.array(np.arange(count)), "window_start": starts, "window_end": starts})
+    touched = (
+        rows.filter(pa.array(draws.random(count) < 1 / count)) if seed % 4 else rows.take(draws.integers(0, count, 3))
+    )
+    parts = windows.without(rows, touched, ["user"])
+    gone = set(touched["user"].to_pylist())
+    if not gone:
+        assert parts is None
+        return
+    assert parts is not None
+    assert sorted(user for part in parts for user in part["user"].to_pylist()) == sorted(set(range(count)) - gone)
+    assert all(len(part) for part in parts)
+    bounds = [pc.min_max(part["window_start"]) for part in parts]
+    for earlier, later in itertools.pairwise(bound for bound in bounds if bound["min"].is_valid):
+        assert earlier["max"].as_py() < later["min"].as_py()
