@@ -92,7 +92,7 @@ def _of(folder: Path, partition: Partition, users: int, days: int, commits: int)
         "rows",
         None,
         f"feed {median(rows for rows, _ in pairs):,.0f} rows an epoch, of which "
-        f"{median(changed for _, changed in pairs):,.0f} are changes, and at most {max(shown):,} rows in the first epochs; "
+        f"{median(changed for _, changed in pairs):,.0f} are changes, and at most {max(shown):,} in the first epochs; "
         f"{len(after.file_uris())} files with {len(after.to_pyarrow_table(columns=['user'])):,} windows",
     )
 

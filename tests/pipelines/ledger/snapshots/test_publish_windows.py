@@ -486,7 +486,7 @@ def test_windows_far_from_late_rows_leave_the_files_that_late_rows_rewrite(tmp_p
     stream(lake, WindowsTable(), pipeline)
     tables, shown = lake.tables(pipeline), []
     for number in range(1, 4):
-        lake.append((f"user-{number}", hours[-1] - timedelta(hours=10 + number), 100))
+        lake.append((f"user-{number}", hours[-20 + number], 100))
         first = tables.newest(windows.NAME).version() + 1
         stream(lake, WindowsTable(), pipeline)
         feed = tables.newest(windows.NAME).load_cdf(starting_version=first)
