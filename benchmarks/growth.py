@@ -2,7 +2,7 @@
 
     python -m benchmarks.growth [--epochs 20000] [--json FILE]
 
-Each epoch reads a commit of a few rows, and upkeep is done as in a stream. The last third of the epochs is compared
+Each epoch reads a commit of a few rows, and maintenance runs as in a stream. The last third of the epochs is compared
 with the middle one. Seconds are wall-clock time; calls and bytes do not depend on other work of the machine.
 """
 

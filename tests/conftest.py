@@ -82,7 +82,7 @@ SLOW_FILES = {
     "test_top_n.py",
     "test_trace.py",
     "test_types.py",
-    "test_upkeep.py",
+    "test_maintenance.py",
     "test_verify.py",
     "test_views.py",
     "test_window_join.py",

@@ -61,15 +61,15 @@ class CommitTrigger(BaseEventTrigger):
         return "tidegate.pipelines.airflow.commits.CommitTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        looks = Polls(
+        polls = Polls(
             SourceWatch(Path(self.config), self.pipeline),
             partial(_active_runs, f"{self.prefix}{self.pipeline}"),
             self.log.info,
         )
         while True:
             # Reading tables blocks; other triggers share this loop.
-            look = partial(copy_context().run, looks.next_reason)
-            reason = await asyncio.get_running_loop().run_in_executor(_threads(), look)
+            poll = partial(copy_context().run, polls.next_reason)
+            reason = await asyncio.get_running_loop().run_in_executor(_threads(), poll)
             if reason is not None:
                 yield TriggerEvent({"pipeline": self.pipeline, "reason": reason})  # type: ignore[no-untyped-call]
             await asyncio.sleep(POLL_SECONDS)
@@ -105,36 +105,36 @@ class Polls:
         It never raises an error: Airflow would not restart the trigger.
         """
         try:
-            look = self.watch.poll()
-            reason = self._reason(look)
+            poll = self.watch.poll()
+            reason = self._reason(poll)
             self._failing_since = None
             return reason
         except Exception as error:  # Errors of stores and of Airflow have many types.
             return self._after_failure(masked(f"{type(error).__name__}: {error}"))
 
-    def _reason(self, look: Poll) -> str | None:
-        was_unread, self._was_unread = self._was_unread, look.unread is not None
-        if look.unread is None:
+    def _reason(self, poll: Poll) -> str | None:
+        was_unread, self._was_unread = self._was_unread, poll.unread is not None
+        if poll.unread is None:
             self._asked = None
             self._say("nothing is unread")
             return None
-        if self._is_asked(look.epoch):
+        if self._is_asked(poll.epoch):
             return None
         if self.active_runs("stream"):
-            self._say(f"{look.unread}: a run of the stream is queued or running")
+            self._say(f"{poll.unread}: a run of the stream is queued or running")
             return None
         # Between two intervals of a backfill, nobody holds the lease, and starting the stream would end the backfill.
-        if not look.is_taken_over and (not was_unread or self.active_runs("backfill")):
-            self._say(f"{look.unread}: waiting for the runs of the backfill")
+        if not poll.is_taken_over and (not was_unread or self.active_runs("backfill")):
+            self._say(f"{poll.unread}: waiting for the runs of the backfill")
             return None
         if self.watch.is_driven():
-            self._say(f"{look.unread}: a driver is running")
+            self._say(f"{poll.unread}: a driver is running")
             return None
-        return self._ask(look.unread, look.epoch)
+        return self._ask(poll.unread, poll.epoch)
 
     def _after_failure(self, problem: str) -> str | None:
         now = self.timer()
-        self._say(f"can't look: {problem}")
+        self._say(f"can't poll: {problem}")
         if self._failing_since is None:
             self._failing_since = now
         if now - self._failing_since < AGAIN_SECONDS or self._is_asked(None):
@@ -162,7 +162,7 @@ class Polls:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="tidegate-looks")
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="tidegate-polls")
 
 
 def _active_runs(dags: str, kind: str) -> int:

@@ -95,7 +95,7 @@ class DagOptions:
 
 
 _A_YEAR = 366 * 24 * 3600.0
-_LOOK_SECONDS = 5.0
+_POLL_SECONDS = 5.0
 
 _VERIFY_BUDGET = 0.02
 """Share of the epochs' own computing time that task `verify` may take."""
@@ -220,7 +220,7 @@ class PipelineDags:
                 newer_than="{{ ti.xcom_pull(task_ids='stop')['epoch'] }}",
                 only_if=f"{{{{ params.mode == '{CONTINUOUS}' }}}}",
                 driver="stream",
-                poke_interval=_LOOK_SECONDS,
+                poke_interval=_POLL_SECONDS,
                 # A source may stay empty for a long time. The end of the stream ends the wait.
                 timeout=_A_YEAR,
                 **self._pipeline,

@@ -34,11 +34,11 @@ class KnownParams:
 
     Args:
         names: names of the DAG's Params.
-        elsewhere: Params of the pipeline's other DAGs that users may look for here, each with the id of its DAG.
+        in_other_dags: Params of the pipeline's other DAGs that users may look for here, each with the id of its DAG.
     """
 
     names: tuple[str, ...]
-    elsewhere: tuple[tuple[str, str], ...] = ()
+    in_other_dags: tuple[tuple[str, str], ...] = ()
 
     def __call__(self, context: Any) -> None:
         """Let a run pass if all its keys are Params of the DAG.
@@ -52,7 +52,7 @@ class KnownParams:
             raise AirflowFailException(f"{' '.join(map(self._describe, unknown))} {names}. Nothing was done")
 
     def _describe(self, name: str) -> str:
-        if (other := dict(self.elsewhere).get(name)) is not None:
+        if (other := dict(self.in_other_dags).get(name)) is not None:
             return f"{name!r} is not a Param of this DAG, but of {other}: trigger that one."
         close = get_close_matches(name, self.names, 1)
         return f"{name!r} is not a Param of this DAG{f': did you mean {close[0]}?' if close else '.'}"

@@ -212,7 +212,7 @@ class StreamRun:
             for source in OpenInput.open(driver.engine, driver.tables, driver.pipeline).inputs:
                 source.position_of(snapshot.manifest)
             restore(driver.tables, snapshot, driver.clock())
-        run, should_stop = self._stream(anew=target == "none")
+        run, should_stop = self._stream(from_scratch=target == "none")
         if options.every is not None:
             run.run_continuously(options.every, should_stop)
             return
@@ -228,13 +228,13 @@ class StreamRun:
         run, should_stop = self._polled
         return run.poll(should_stop)
 
-    def _stream(self, anew: bool = False) -> tuple[Stream, Callable[[], bool]]:
+    def _stream(self, from_scratch: bool = False) -> tuple[Stream, Callable[[], bool]]:
         run = Stream(
             self._driver,
             self._on_epoch,
             self._options.limits,
             self._maintenance,
-            anew=anew,
+            from_scratch=from_scratch,
             reopen_schedule=self._reopen_schedule,
             timezone=self._timezone,
             pause=self._stop.wait,

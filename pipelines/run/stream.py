@@ -62,9 +62,9 @@ class Stream:
         driver: the driver, which holds the lease.
         on_epoch: called with the manifest of each epoch.
         limits: limits on what one epoch reads.
-        upkeep: maintenance of the tables between epochs; None leaves it to the commands.
-        anew: True to start from scratch at the beginning of the source, on a new timeline; published rows are kept
-            until the new timeline's first epoch.
+        maintenance: what is done for the tables between epochs; None leaves it to the commands.
+        from_scratch: True to start at the beginning of the source, on a new timeline; published rows are kept until the
+            new timeline's first epoch.
         reopen_schedule: cron expression of the times at which a continuous stream reopens its late rows; None leaves
             them to the command.
         timezone: time zone of that expression.
@@ -75,8 +75,8 @@ class Stream:
     driver: Driver
     on_epoch: OnEpoch
     limits: EpochLimits = field(default_factory=EpochLimits)
-    upkeep: Maintenance | None = None
-    anew: bool = False
+    maintenance: Maintenance | None = None
+    from_scratch: bool = False
     reopen_schedule: str | None = None
     timezone: str = "UTC"
     pause: Pause = field(default_factory=lambda: threading.Event().wait)
@@ -189,7 +189,7 @@ class Stream:
         """Recover after a crash, take over from a backfill, and check the unread versions."""
         head, source = self.driver.recover(), self._source()
         head = self._head = self._ready(source.bound, head)
-        if head is not None and not self.anew and head.manifest.position_in(self._table).frontier is not None:
+        if head is not None and not self.from_scratch and head.manifest.position_in(self._table).frontier is not None:
             driver = self.driver
             self._run(plan_hand_over(driver.basis(source, head)))
             source = self._source()
@@ -201,7 +201,7 @@ class Stream:
     def _ready(self, bound: BoundPipeline, head: Snapshot | None) -> Snapshot | None:
         """Add missing columns of the code and the source to the tables, and return the head."""
         tables = self.driver.tables
-        if self.anew:
+        if self.from_scratch:
             return read_snapshot(tables) if tables.widen(bound.table_schemas) else head
         return ready(tables, bound, head)
 
@@ -222,7 +222,7 @@ class Stream:
             self._after(manifest)
             return True
         plan = plan_commits(driver.basis(source, head, now), commits)
-        replaced = self._current_head() if self.anew else None
+        replaced = self._current_head() if self.from_scratch else None
         self._run(plan if replaced is None else plan.replacing(replaced), commits)
         return True
 
@@ -245,15 +245,15 @@ class Stream:
             self._head = None if plan.head is None else following(plan.head, manifest)
             if self._head is not None:
                 driver.measure(self._head)
-            self.anew = False
+            self.from_scratch = False
             driver.metrics.visible([read.commit.time for read in commits if read.complete and read.files])
             self._after(manifest)
 
     def _after(self, manifest: Manifest) -> None:
         """Report an epoch, and run the maintenance that is due."""
         self.on_epoch(manifest)
-        driver, upkeep = self.driver, self.upkeep
-        if upkeep is not None and upkeep.after(driver.tables, manifest.epoch, driver.clock(), driver.lease.check):
+        driver, due = self.driver, self.maintenance
+        if due is not None and due.after(driver.tables, manifest.epoch, driver.clock(), driver.lease.check):
             # Maintenance rewrites checkpoints that open handles read.
             driver.reopen()
             self._head = None
@@ -281,7 +281,7 @@ class Stream:
 
     def _parent(self) -> Snapshot | None:
         """Return the snapshot to continue from, or None to start from scratch."""
-        return None if self.anew else self._current_head()
+        return None if self.from_scratch else self._current_head()
 
     @property
     def _table(self) -> str:

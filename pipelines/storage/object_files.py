@@ -38,7 +38,7 @@ others.
 _CHUNK = 32 << 20
 """Files of at least this many bytes are uploaded in parts, with one request per part."""
 
-_LOOKS = 3
+_LIST_ATTEMPTS = 3
 """Attempts to list a folder."""
 
 _CUT = "response body"
@@ -325,7 +325,7 @@ def _repeated(look: Callable[[], Answer]) -> Answer:
     """Retry a read from a store a few times: the library retries failed requests, but not truncated responses."""
     from obstore.exceptions import BaseError
 
-    for _ in range(_LOOKS - 1):
+    for _ in range(_LIST_ATTEMPTS - 1):
         try:
             return look()
         except BaseError as error:

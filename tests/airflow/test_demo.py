@@ -162,7 +162,7 @@ def test_a_day_that_was_overwritten_and_late_records_run_their_days_and_their_mo
     changes = demo.summary["changes"]
     assert changes["corrected"] > 50
     assert changes["late"] == changes["reopened"] > 0
-    assert changes["put_out"] > 0
+    assert changes["emitted"] > 0
     assert "2013-01-01" in changes["days"]
     assert list(changes["months"]) == ["2013-01"]
     by_day = {day["day"]: day for day in demo.summary["days"]}

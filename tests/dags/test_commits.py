@@ -298,7 +298,7 @@ class World:
     now: float = 0.0
     lines: list[str] = field(default_factory=list)
 
-    def looks(self) -> Polls:
+    def polls(self) -> Polls:
         def look() -> Poll:
             if isinstance(self.poll, Exception):
                 raise self.poll
@@ -310,43 +310,43 @@ class World:
 
 def test_commits_during_a_run_lead_to_one_more_run_after_it() -> None:
     world = World()
-    looks = world.looks()
-    assert looks.next_reason()
+    polls = world.polls()
+    assert polls.next_reason()
     world.runs["stream"] = 1
     for epoch in range(5, 9):
         world.poll = Poll(f"version {epoch} of events", (1, epoch), is_taken_over=True)
-        assert looks.next_reason() is None
+        assert polls.next_reason() is None
     world.runs["stream"] = 0
-    assert looks.next_reason() == "version 8 of events"
-    assert looks.next_reason() is None
+    assert polls.next_reason() == "version 8 of events"
+    assert polls.next_reason() is None
 
 
 def test_what_came_after_a_start_that_found_nothing_starts_the_stream_at_once() -> None:
     """As if the first run was refused because the table did not exist yet; the table comes a minute later."""
     world = World(Poll("a first run"))
-    looks = world.looks()
-    assert [looks.next_reason(), looks.next_reason()] == [None, "a first run"]
+    polls = world.polls()
+    assert [polls.next_reason(), polls.next_reason()] == [None, "a first run"]
     for look, reason in ((Poll(None), None), (Poll("version 0"), None), (Poll("version 0"), "version 0")):
         world.poll, world.now = look, world.now + 10
-        assert looks.next_reason() == reason
+        assert polls.next_reason() == reason
 
 
 def test_a_driver_that_nobody_started_in_airflow_is_waited_for() -> None:
     world = World(is_held=True)
-    looks = world.looks()
-    assert looks.next_reason() is None
+    polls = world.polls()
+    assert polls.next_reason() is None
     world.is_held = False
-    assert looks.next_reason() == UNREAD.unread
+    assert polls.next_reason() == UNREAD.unread
 
 
 def test_a_run_that_led_to_nothing_is_tried_again_as_seldom_as_a_schedule_does() -> None:
     world = World()
-    looks, started = world.looks(), []
+    polls, started = world.polls(), []
     for second in range(0, 3 * int(AGAIN_SECONDS), 10):
         world.now = float(second)
         # While the stream fails, new commits don't start another failing run each.
         world.poll = Poll(f"version {second} of events", (1, 4), is_taken_over=True)
-        if looks.next_reason():
+        if polls.next_reason():
             started.append(second)
     assert started == [0, AGAIN_SECONDS, 2 * AGAIN_SECONDS]
 
@@ -354,39 +354,39 @@ def test_a_run_that_led_to_nothing_is_tried_again_as_seldom_as_a_schedule_does()
 def test_a_stream_does_not_come_between_the_intervals_of_a_backfill() -> None:
     left = Poll("rows of events that the backfill did not read", (1, 4))
     world = World(left, {"backfill": 2})
-    looks = world.looks()
-    assert [looks.next_reason() for _ in range(3)] == [None] * 3
+    polls = world.polls()
+    assert [polls.next_reason() for _ in range(3)] == [None] * 3
     assert "backfill" in world.lines[-1]
     world.runs["backfill"] = 0
-    assert looks.next_reason() == left.unread
-    assert world.looks().next_reason() is None, "a look between two intervals alone decides nothing"
+    assert polls.next_reason() == left.unread
+    assert world.polls().next_reason() is None, "a look between two intervals alone decides nothing"
 
 
 @pytest.mark.parametrize("error", [StoreFailed("no answer"), UsageError("tidegate.toml"), KeyError("x"), OSError()])
 def test_a_watcher_that_can_not_look_goes_on_and_lets_the_stream_say_why(error: Exception) -> None:
     world = World(error)
-    looks, started = world.looks(), []
+    polls, started = world.polls(), []
     for second in range(0, 3 * int(AGAIN_SECONDS), 10):
         world.now = float(second)
-        if reason := looks.next_reason():
+        if reason := polls.next_reason():
             started.append((second, reason))
     assert [second for second, _ in started] == [AGAIN_SECONDS, 2 * AGAIN_SECONDS]
     assert all(type(error).__name__ in reason for _, reason in started)
     world.poll = READ
-    assert looks.next_reason() is None
+    assert polls.next_reason() is None
     world.poll = UNREAD
-    assert looks.next_reason() == UNREAD.unread, "it is as good as new"
+    assert polls.next_reason() == UNREAD.unread, "it is as good as new"
 
 
 def test_a_short_failure_starts_nothing_and_each_line_is_logged_once() -> None:
     world = World(READ)
-    looks = world.looks()
+    polls = world.polls()
     for outcome in (READ, StoreFailed("503"), StoreFailed("503"), READ, READ, UNREAD, UNREAD):
         world.poll, world.now = outcome, world.now + AGAIN_SECONDS / 4
-        looks.next_reason()
+        polls.next_reason()
     assert [line.partition(":")[0] for line in world.lines] == [
         "nothing is unread",
-        "can't look",
+        "can't poll",
         "nothing is unread",
         "version 1 of events",
     ]

@@ -335,7 +335,7 @@ def test_an_engine_that_ends_by_itself_ends_the_stream_though_nothing_is_to_do(
 OWN = ("timeline", "epoch", "parent")
 
 
-def anew(lake: Lake, pipeline: Pipeline = PIPELINE, crash_after: str | None = None) -> list[Manifest]:
+def from_scratch(lake: Lake, pipeline: Pipeline = PIPELINE, crash_after: str | None = None) -> list[Manifest]:
     """Stream from the beginning of the source, and return the manifests of its epochs."""
     made: list[Manifest] = []
 
@@ -344,7 +344,7 @@ def anew(lake: Lake, pipeline: Pipeline = PIPELINE, crash_after: str | None = No
             raise Crash
 
     with lake.driver(LOCAL, pipeline, tell) as driver:  # type: ignore[arg-type]
-        Stream(driver, made.append, EpochLimits(files=1), anew=True).run_available()
+        Stream(driver, made.append, EpochLimits(files=1), from_scratch=True).run_available()
     return made
 
 
@@ -363,7 +363,7 @@ def streamed_before(three_commits: Lake, tmp_path: Path) -> Lake:
 
 def test_it_gives_what_the_stream_gave_on_a_new_timeline_without_a_row_of_the_old_one(streamed_before: Lake) -> None:
     before, last = outcome(streamed_before, without=OWN), streamed_before.snapshot(PIPELINE).manifest
-    made = anew(streamed_before)
+    made = from_scratch(streamed_before)
     assert (made[0].epoch, made[0].timeline, made[0].parent) == (last.epoch + 1, last.timeline + 1, None)
     assert made[0].line == ((made[0].epoch, made[0].epoch),)
     assert outcome(streamed_before, without=OWN) == before
@@ -373,7 +373,7 @@ def test_it_gives_what_the_stream_gave_on_a_new_timeline_without_a_row_of_the_ol
 def test_until_its_first_commit_the_old_timeline_is_untouched(streamed_before: Lake) -> None:
     before = outcome(streamed_before)
     with pytest.raises(Crash):
-        anew(streamed_before, crash_after="operated")
+        from_scratch(streamed_before, crash_after="operated")
     assert outcome(streamed_before) == before
     commit_to(streamed_before, 9)
     run(LOCAL, streamed_before)
@@ -383,7 +383,7 @@ def test_until_its_first_commit_the_old_timeline_is_untouched(streamed_before: L
 def test_a_crash_after_its_first_commit_goes_on_with_the_new_timeline(streamed_before: Lake) -> None:
     before = outcome(streamed_before, without=OWN)
     with pytest.raises(Crash):
-        anew(streamed_before, crash_after="committed")
+        from_scratch(streamed_before, crash_after="committed")
     run(LOCAL, streamed_before)
     assert streamed_before.snapshot(PIPELINE).manifest.timeline == 2
     assert outcome(streamed_before, without=OWN) == before
@@ -394,7 +394,7 @@ def test_a_snapshot_of_the_old_timeline_can_still_be_restored(streamed_before: L
     from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 
     before, last = outcome(streamed_before, without=OWN), streamed_before.snapshot(PIPELINE).manifest.epoch
-    anew(streamed_before)
+    from_scratch(streamed_before)
     tables = streamed_before.tables(PIPELINE)
     restore(tables, find_snapshot(tables, str(last)), streamed_before.clock())
     assert outcome(streamed_before, without=OWN)["results"] == before["results"]
@@ -404,5 +404,5 @@ def test_what_is_fixed_for_a_timeline_is_free_again(streamed_before: Lake) -> No
     other = replace(PIPELINE, max_parallelism=16, key=("value",), watermark_by="value")
     with pytest.raises(Refused, match="key column 'user' is string in the snapshot and absent in the code"):
         run(LOCAL, streamed_before, pipeline=other)
-    made = anew(streamed_before, other)
+    made = from_scratch(streamed_before, other)
     assert (made[-1].max_parallelism, set(made[-1].schemas.key)) == (16, {"value"})

@@ -71,7 +71,7 @@ def growth(costs: Sequence[Cost]) -> dict[str, float]:
 def run_epochs(
     folder: Path,
     epochs: int,
-    upkeep: Maintenance,
+    maintenance: Maintenance,
     pipeline: Pipeline = PIPELINE,
     on_epoch: Callable[[Cost], None] = lambda cost: None,
 ) -> list[Cost]:
@@ -80,7 +80,7 @@ def run_epochs(
     Args:
         folder: folder for the warehouse.
         epochs: number of epochs.
-        upkeep: maintenance of the tables.
+        maintenance: maintenance of the tables.
         pipeline: a pipeline over the columns user, at and value.
         on_epoch: called with each cost.
     """
@@ -104,7 +104,7 @@ def run_epochs(
         meter.counting(planted),
         lake.driver(LOCAL, pipeline) as driver,  # type: ignore[arg-type]
     ):
-        stream = Stream(driver, lambda manifest: None, upkeep=upkeep, pause=pause, timer=lambda: timer[0])
+        stream = Stream(driver, lambda manifest: None, maintenance=maintenance, pause=pause, timer=lambda: timer[0])
         stream.run_continuously(timedelta(seconds=1), lambda: len(costs) == epochs)
     return costs
 

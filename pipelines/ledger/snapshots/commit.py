@@ -52,7 +52,7 @@ class StateFiles:
 
     @classmethod
     def of_older(cls, handle: DeltaTable, files: Sequence[dict[str, Any]], written: Sequence[DataFile]) -> StateFiles:
-        """Return written files and those of an older snapshot: files that are at the head stay, others come back."""
+        """Return written files and those of an older snapshot: files that are at the head stay, others return."""
         at_head = {file["path"] for file in active_files(handle)}
         returning = [copied(file, file["path"]) for file in files if file["path"] not in at_head]
         return cls([*written, *returning], {file["path"] for file in files if file["path"] in at_head})

@@ -209,8 +209,8 @@ def _rewritten(
         becomes_stale = pc.is_in(rows["epoch"], value_set=pa.array(work.stale_epochs, pa.int64()))
         stale = pc.or_(rows["stale"], becomes_stale)
         changed = with_marks(table, with_values(rows, "stale", stale), key, work)
-        is_marked_anew = marks_of(table, changed) != marks_of(table, rows)
-        if not is_marked_anew and not pc.any(pc.or_(goes, becomes_stale)).as_py():
+        is_marked_again = marks_of(table, changed) != marks_of(table, rows)
+        if not is_marked_again and not pc.any(pc.or_(goes, becomes_stale)).as_py():
             continue
         removes.append(remove_action(file))
         adds += _written(tables, table, changed.filter(pc.invert(goes)), manifest.epoch)

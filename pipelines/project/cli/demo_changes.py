@@ -76,20 +76,20 @@ class DemoChanges:
     Args:
         overwritten: records of the overwritten day.
         corrected: the records among them that have a new air time.
-        came: records that were held back until after the backfill.
+        held_back: records that were held back until after the backfill.
         late: the records among these whose windows had already closed.
         reopened: late records that were added to their windows.
-        retracted, put_out: panes that the corrections retracted and emitted.
+        retracted, emitted: panes that the corrections retracted and emitted.
         days, months: the partitions that the readers ran for, with what each run read.
     """
 
     overwritten: int
     corrected: int
-    came: int
+    held_back: int
     late: int
     reopened: int
     retracted: int
-    put_out: int
+    emitted: int
     days: dict[str, dict[str, Any]]
     months: dict[str, dict[str, Any]]
 
@@ -106,10 +106,10 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
     path = warehouse.path("flights")
     options = warehouse.options_of(path)
     overwritten, corrected = overwrite_first_day(path, options)
-    came = append_held_back(path, options)
+    held_back = append_held_back(path, options)
     console.print(
         f"{CORRECTED} corrects the air times of {corrected} flights: the first day is overwritten, {overwritten} "
-        f"records. {HELD_BACK} now sends {came} records of that day, which had been held back"
+        f"records. {HELD_BACK} now sends {held_back} records of that day, which had been held back"
     )
     for dag in (BY_DAY, BY_MONTH, f"{PIPELINE}__stream"):
         _unpause(airflow, dag)
@@ -134,11 +134,11 @@ def change_source(console: Console, airflow: EmbeddedAirflow, config: Config) ->
     return DemoChanges(
         overwritten=overwritten,
         corrected=corrected,
-        came=came,
+        held_back=held_back,
         late=late,
         reopened=reopened["rows"],
         retracted=change["retracted"] + reopened["retracted"],
-        put_out=fired(change) + reopened["panes"],
+        emitted=fired(change) + reopened["panes"],
         days=read[0],
         months=read[1],
     )
@@ -214,7 +214,7 @@ def show_summary(
     summaries = [_summary(project, name) for name in pipelines]
     for summary in summaries:
         counted = sum(summary[name] for name in FATES)
-        expected = records + (changes.came if changes and summary["pipeline"] == PIPELINE else 0)
+        expected = records + (changes.held_back if changes and summary["pipeline"] == PIPELINE else 0)
         if summary["events_in"] != counted or summary["events_in"] - summary[ROWS_DELETED] != expected:
             raise TidegateError(
                 f"{summary['pipeline']}: the source has {expected} records, the epochs read {summary['events_in']}, "
@@ -284,11 +284,11 @@ def _changes_table(changes: DemoChanges) -> Any:
     rows = [
         ("records of the overwritten day", changes.overwritten),
         ("  of them with a new air time", changes.corrected),
-        ("records that arrived after the backfill", changes.came),
+        ("records that arrived after the backfill", changes.held_back),
         ("  of them late: their windows had closed", changes.late),
         ("  of them reopened", changes.reopened),
         ("panes retracted", changes.retracted),
-        ("panes emitted in their place", changes.put_out),
+        ("panes emitted in their place", changes.emitted),
         ("days that were read again", ", ".join(sorted(changes.days))),
         ("months that were read again", ", ".join(sorted(changes.months))),
     ]

@@ -20,7 +20,7 @@ from tidegate.pipelines.ledger.snapshots.retention import Retention
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import TableLog
-from tidegate.pipelines.run import stream as upkeep
+from tidegate.pipelines.run import stream as stream_module
 from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stream import Maintenance, Stream
 from tidegate.pipelines.storage.warehouse import active_files, read_table
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.slow
 EVERY_THIRD = Maintenance(Retention(2, timedelta(0)), epochs=3)
 
 
-def hours(by_hand: ByHand, upkeep: Maintenance, *numbers: int) -> None:
+def hours(by_hand: ByHand, maintenance: Maintenance, *numbers: int) -> None:
     clock = Clock()
     clock.now += 60_000
     for number in numbers:
         manifest = by_hand.epoch((f"user{number}", at(f"{number:02d}:00"), number), watermark=at(f"{number:02d}:00"))
         with Lease(by_hand.tables, "stream", clock):
-            upkeep.after(by_hand.tables, manifest.epoch, clock.now)
+            maintenance.after(by_hand.tables, manifest.epoch, clock.now)
 
 
 def test_the_snapshots_that_are_to_stay_can_be_read(by_hand: ByHand) -> None:
@@ -84,7 +84,7 @@ def test_what_keeps_it_from_its_work_is_told_and_the_stream_goes_on(
         raise trouble
 
     with monkeypatch.context() as planted:
-        planted.setattr(upkeep, "compact", met)
+        planted.setattr(stream_module, "compact", met)
         hours(by_hand, EVERY_THIRD, 1, 2, 3, 4)
     assert by_hand.head().manifest.epoch == 4
     (warning,) = caplog.records
@@ -99,7 +99,7 @@ def test_an_error_of_ours_is_not_taken_for_trouble_with_the_tables(
     def wrong(*arguments: object) -> None:
         raise KeyError("epoch")
 
-    monkeypatch.setattr(upkeep, "compact", wrong)
+    monkeypatch.setattr(stream_module, "compact", wrong)
     with pytest.raises(KeyError):
         hours(by_hand, EVERY_THIRD, 1, 2, 3)
 
@@ -128,10 +128,10 @@ class Rewriting(Maintenance):
 
 
 def test_a_handle_from_before_a_checkpoint_was_rewritten_is_not_published_to(lake: Lake) -> None:
-    pipeline, upkeep = hourly_pipeline(parallelism=1), Rewriting(Retention(2, timedelta(0)))
+    pipeline, maintenance = hourly_pipeline(parallelism=1), Rewriting(Retention(2, timedelta(0)))
     for hours in (0, 9, 18, 18, 27):
         lake.append(("ann", DAY0 + timedelta(hours=hours), 1))
     with lake.driver(LOCAL, pipeline) as driver:
         driver.windows = WindowsTable()
-        Stream(driver, lambda manifest: None, FILE_BY_FILE, upkeep=upkeep).run_available()
+        Stream(driver, lambda manifest: None, FILE_BY_FILE, maintenance=maintenance).run_available()
     check_windows(lake.tables(pipeline))
