@@ -56,7 +56,7 @@ class RowCounts:
         self._starts = {row["epoch"]: np.array([first for first, _ in self._ranges(row)]) for row in self._epochs}
         self._by_group: dict[str, bool] = {}
         self._row_counts: dict[tuple[str, int], Ints] = {}
-        self._deleted = _departed_of(epochs)
+        self._deleted = _deleted_of(epochs)
 
     def take(self, what: str, epochs: Ints, groups: Ints | None) -> None:
         """Count rows by their epoch, and by their key groups if these are given."""
@@ -93,7 +93,7 @@ class RowCounts:
         return [(shard["first"], shard["last"]) for shard in row.get("shards") or ()] or [self._every]
 
 
-def _departed_of(epochs: pa.Table) -> dict[tuple[str, int], int]:
+def _deleted_of(epochs: pa.Table) -> dict[tuple[str, int], int]:
     """Return how many counted rows were later removed from tables late and rejects, by counter and counting epoch."""
     deleted: dict[tuple[str, int], int] = {}
     for counts in epochs[DELETED].to_pylist() if DELETED in epochs.column_names else ():

@@ -86,7 +86,7 @@ COUNTERS = (
         "deleted_in_windows", "rows deleted from the source that windows had counted", by_shard=True, is_younger=True
     ),
 )
-"""All counters. When a source commit ends, late panes may change the state without an element or a timer."""
+"""All counters. Late panes count as changes of the state: a source commit's end emits them without element or timer."""
 
 KEPT = tuple(counter for counter in COUNTERS if counter.is_kept)
 OF_TASKS = tuple(counter.name for counter in KEPT if counter.by_task)

@@ -53,7 +53,7 @@ _NO_DAY = np.iinfo(np.int32).max
 _APART = 5_000
 """Smallest number of windows that are written into a file apart from the replaced ones."""
 _MOST_PARTS = 8
-"""A file is cut into parts of at least this fraction of it, so that few parts are small."""
+"""A file is cut into parts of at least one eighth of its rows, so that few files are small."""
 
 
 def schema(rows: pa.Schema, key: Sequence[str], unit: str) -> pa.Schema:

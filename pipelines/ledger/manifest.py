@@ -283,7 +283,7 @@ class Manifest(_Value):
 
     @property
     def watermark_lag(self) -> Millis | None:
-        """Return how far the watermark is behind the clock, milliseconds; None before the first and after the last."""
+        """Return how far the watermark is behind the clock, milliseconds; None at the beginning and end of time."""
         is_moment = MIN_TIMESTAMP < self.watermark < MAX_TIMESTAMP
         return self.processing_time - self.watermark if is_moment else None
 

@@ -261,7 +261,7 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
     def _as_store_error(self, doing: str, path: str) -> Iterator[None]:
         """Convert a failure of the store to an error that callers retry; a missing file stays FileNotFoundError.
 
-        The library repeats a failed request without a word, so a request that took long is logged.
+        The library repeats a failed request silently, so a request that took long is logged.
         """
         from obstore.exceptions import BaseError
 

@@ -167,8 +167,7 @@ class TaskArguments(BaseModel):
     def _leaves_what_tidegate_sets(self) -> TaskArguments:
         if taken := sorted(_SET_BY_TIDEGATE & self.model_fields_set):
             raise ValueError(
-                f"{listed(taken)} is set by Tidegate: leave it out. An own pool and notifiers are settings of the "
-                "pipeline"
+                f"{listed(taken)} is set by Tidegate: leave it out. `pool` and `notifiers` are settings of the pipeline"
             )
         return self
 

@@ -28,7 +28,8 @@ PUBLISHED_BY = "tidegate_published"
 """Metadata field of state commits that holds `PublishedBy`."""
 
 FENCE = "tidegate_fence"
-"""Metadata field of a commit that is only a fence. It names the cleanup."""
+"""Metadata field of a commit that changes no rows, and only makes concurrent commits fail. Its value names the cleanup.
+"""
 
 KEPT = "tidegate_kept"
 """Metadata field of a fence commit to table state. It holds `Kept`."""

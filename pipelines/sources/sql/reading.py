@@ -78,7 +78,7 @@ _LEVELS: tuple[tuple[tuple[type[exp.Expr], ...], int, tuple[int, int]], ...] = (
     ((exp.Mul, exp.Div, exp.Mod, exp.IntDiv), _PRODUCT, (_PRODUCT, _UNARY)),
     ((exp.Neg,), _UNARY, (_UNARY, _UNARY)),
 )
-"""Precedence of operators: their own level, and the lowest levels allowed for the first operand and for the others."""
+"""Precedence of operators: each has its own level, the lowest level of its first operand, and that of the others."""
 
 _ATOMS = (
     exp.Column,
