@@ -1,8 +1,11 @@
-"""Checks, once for each warehouse in a store, that the store lets only one of two drivers commit a version.
+"""Checks, once for each warehouse in a store, that commits to it are exclusive, and that new ones are found.
 
 If two drivers start from one snapshot, only the store can separate them: it must refuse to write a log entry that
 already exists. A store that ignores this condition (`If-None-Match`) silently loses commits. So does one that checks
 for the object and then writes it, because two drivers may both check before either writes.
+
+New commits are found by listing the log from a name on. A store that ignores where the list should begin returns the
+whole log, which the libraries read as new commits.
 """
 
 from __future__ import annotations
@@ -60,7 +63,25 @@ def check_conditional_writes(warehouse: Warehouse) -> None:
             "Nothing was changed. Use a store that honours the condition for concurrent writers, as Amazon S3 and "
             "current versions of others do (versitygw from 1.8 on), or a folder"
         )
+    if not _lists_from_an_offset(warehouse, folder):
+        raise Refused(
+            f"the store of {warehouse.uri} ignores the name from which a list of objects should begin, so new commits "
+            "to a table can't be told from old ones. Nothing was changed. Use a store that honours it (start-after on "
+            "S3, startFrom on Azure, startOffset on Google), or a folder"
+        )
     warehouse.replace_file(folder, _MARKER, json.dumps(address).encode())
+
+
+def _lists_from_an_offset(warehouse: Warehouse, folder: str) -> bool:
+    """Write two files, and return True if a list of those after the first has only the second."""
+    files, key = warehouse.objects(f"{folder}/probe-{uuid.uuid4().hex}")
+    try:
+        for name in ("1", "2"):
+            files.put(f"{key}/{name}", b"")
+        return [*files.listed_after(key, "1")] == ["2"]
+    finally:
+        for name in ("1", "2"):
+            files.remove(f"{key}/{name}")
 
 
 def _refuses_to_write_twice(warehouse: Warehouse, folder: str) -> bool:

@@ -8,7 +8,7 @@ panic, a message that does not name the option, or requests to the wrong host.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
 from difflib import get_close_matches
@@ -40,6 +40,54 @@ _OF_DELTALAKE = {
     *("s3_role_session_name", "shared_credentials_file", "sts_pool_idle_timeout_seconds", "sts_regional_endpoints"),
 }
 """S3 options that deltalake supports but Tidegate's own file access does not need."""
+
+_AZURE = {
+    *("access_key", "account_key", "account_name", "authority_host", "authority_id", "bearer_token", "client_id"),
+    *("client_secret", "container_name", "disable_tagging", "endpoint", "fabric_cluster_identifier"),
+    *("fabric_session_token", "fabric_token_service_url", "fabric_workload_host", "federated_token_file"),
+    *("identity_endpoint", "master_key", "msi_endpoint", "msi_resource_id", "object_id", "sas_key", "sas_token"),
+    *("skip_signature", "tenant_id", "token", "use_azure_cli", "use_emulator", "use_fabric_endpoint"),
+}
+_WITHOUT_AZURE = {
+    "access_key",
+    "account_key",
+    "account_name",
+    "master_key",
+    "sas_key",
+    "sas_token",
+    "token",
+    "use_emulator",
+}
+"""Names that may begin with `azure_storage_`, but not with `azure_`: deltalake would ignore them."""
+_GOOGLE = {
+    *("application_credentials", "base_url", "bucket", "bucket_name", "service_account", "service_account_key"),
+    *("service_account_path", "skip_signature"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of store: the names of its options without prefix, and the prefixes that they may have, longest first."""
+
+    names: Set[str]
+    prefixes: tuple[str, ...]
+
+    def short(self, key: str) -> str:
+        """Return the name of an option in lower case, without its prefix."""
+        name = key.lower()
+        short = next((name.removeprefix(prefix) for prefix in self.prefixes if name.startswith(prefix)), name)
+        return name if name == f"azure_{short}" and short in _WITHOUT_AZURE else short
+
+
+_OF_S3 = _Kind({*_S3, *_OTHER_NAMES, *_OF_DELTALAKE}, ("aws_",))
+_OF_AZURE = _Kind(_AZURE, ("azure_storage_", "azure_"))
+_OF_GOOGLE = _Kind(_GOOGLE, ("google_",))
+_KINDS = {
+    **dict.fromkeys(("s3", "s3a"), _OF_S3),
+    **dict.fromkeys(("az", "adl", "azure", "abfs", "abfss"), _OF_AZURE),
+    "gs": _OF_GOOGLE,
+}
+_UNKNOWN = _Kind(frozenset(), ("aws_",))
 
 _RETRIES = {"max_retries", "retry_timeout"}
 _PREFIX = "aws_"
@@ -77,10 +125,9 @@ def settings_of(uri: str, options: Mapping[str, str]) -> StoreSettings:
     check(uri, options)
     config: dict[str, str] = {}
     client, retry, backoff = dict[str, Any](), dict[str, Any](), dict[str, Any]()
-    is_s3 = _is_s3(uri)
+    kind = _kind(uri)
     for key, value in options.items():
-        name = key.lower()
-        short = name.removeprefix(_PREFIX)
+        name, short = key.lower(), kind.short(key)
         if short in _CLIENT:
             client[short] = _switch(value)
         elif name.startswith(_BACKOFF):
@@ -90,11 +137,12 @@ def settings_of(uri: str, options: Mapping[str, str]) -> StoreSettings:
             retry[name] = int(_number(key, value))
         elif name == "retry_timeout":
             retry[name] = _duration(key, value)
-        elif not is_s3 and not name.startswith(_PREFIX):
+        elif kind is _OF_S3:
+            if (key_of_s3 := _OTHER_NAMES.get(short, short)) in _S3:
+                config[key_of_s3] = value
+        elif not name.startswith(_PREFIX):
             # S3's options also come from the environment, even for other stores.
             config[name] = value
-        elif is_s3 and (key_of_s3 := _OTHER_NAMES.get(short, short)) in _S3:
-            config[key_of_s3] = value
     if backoff:
         retry["backoff"] = backoff
     return StoreSettings(config, client, retry)
@@ -106,14 +154,18 @@ def check(uri: str, options: Mapping[str, str]) -> None:
     Raises:
         UsageError: an option is misspelt, is not a duration, or conflicts with another one.
     """
-    short = {key.lower().removeprefix(_PREFIX): (key, value) for key, value in options.items()}
+    kind = _kind(uri)
+    short = {kind.short(key): (key, value) for key, value in options.items()}
     for name, (key, value) in short.items():
         if name.endswith("timeout") and name in _CLIENT and _BARE_NUMBER.fullmatch(value):
             raise UsageError(f'storage option {key!r}: give a duration with its unit, such as "500ms", "10s" or "3m"')
-    if not _is_s3(uri):
-        return
-    for name, (key, _) in short.items():
-        _check_name(name, key)
+        _check_name(kind, name, key)
+    if kind is _OF_S3:
+        _check_s3(uri, short)
+
+
+def _check_s3(uri: str, short: Mapping[str, tuple[str, str]]) -> None:
+    """Check the options of an S3 bucket, by their names without prefix, each with the key that was given."""
     given = {_OTHER_NAMES.get(name, name) for name, (_, value) in short.items() if value}
     for name, other in (("access_key_id", "secret_access_key"), ("secret_access_key", "access_key_id")):
         if name in given and other not in given:
@@ -136,17 +188,17 @@ def check(uri: str, options: Mapping[str, str]) -> None:
         )
 
 
-def _check_name(name: str, key: str) -> None:
-    names = {*_CLIENT, *_S3, *_OTHER_NAMES, *_OF_DELTALAKE, *_RETRIES}
-    if name in names or name.startswith(_BACKOFF) or name.endswith("_dynamodb"):
+def _check_name(kind: _Kind, name: str, key: str) -> None:
+    names = {*_CLIENT, *kind.names, *_RETRIES}
+    if not kind.names or name in names or name.startswith((_BACKOFF, _PREFIX)) or name.endswith("_dynamodb"):
         return
     if close := get_close_matches(name, sorted(names), 1, _ALIKE):
-        prefix = _PREFIX if key.lower().startswith(_PREFIX) and close[0] not in _RETRIES else ""
+        prefix = "" if close[0] in _RETRIES else key.lower().removesuffix(name)
         raise UsageError(f"storage option {key!r} is unknown; did you mean '{prefix}{close[0]}'?")
 
 
-def _is_s3(uri: str) -> bool:
-    return uri.lower().startswith(("s3://", "s3a://"))
+def _kind(uri: str) -> _Kind:
+    return _KINDS.get(uri.partition("://")[0].lower(), _UNKNOWN)
 
 
 def _without_user(address: str) -> str:

@@ -32,7 +32,8 @@ from tidegate.pipelines.storage.delta_log import (
     files_in,
     is_entry,
 )
-from tidegate.pipelines.storage.options import check
+from tidegate.pipelines.storage.object_files import object_files
+from tidegate.pipelines.storage.options import check, settings_of
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema, read_table
 
 ROWS = pa.table({"n": pa.array(range(1000), pa.int64()), "name": [str(n) for n in range(1000)]})
@@ -218,11 +219,45 @@ def test_a_wrong_option_is_named_with_the_way_out(options: dict[str, str], messa
 
 
 def test_options_of_other_stores_and_of_deltalake_are_taken() -> None:
-    check("az://lake", {"azure_storage_account_key": "a", "account_nam": "b"})
+    check("az://lake", {"azure_storage_account_key": "a", "account_name": "b", "AWS_REGION": "eu", "max_retries": "1"})
+    check("gs://lake", {"google_service_account": "/key.json", "skip_signature": "true"})
     check("s3://lake", {**GOOD, "AWS_S3_ALLOW_UNSAFE_RENAME": "true", "AWS_REGION_DYNAMODB": "eu", "unlike_all": "1"})
     check("s3://lake", {"token": "t", "endpoint_url": "https://store", "backoff_config.base": "2", "timeout": "1m 30s"})
     # Store settings in the environment don't affect a project without a store.
     assert Warehouse("/lake", {"AWS_ENDPOINT_URL": "http://store"}).options_of("/lake/events") is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "message"),
+    [
+        ("az://lake", {"account_nam": "b"}, "'account_nam' is unknown; did you mean 'account_name'?"),
+        ("az://lake", {"azure_account_name": "b"}, "'azure_account_name' is unknown; did you mean 'account_name'?"),
+        ("abfss://lake", {"azure_storage_acount_key": "hush"}, "did you mean 'azure_storage_account_key'?"),
+        ("gs://lake", {"google_servise_account": "f"}, "did you mean 'google_service_account'?"),
+        ("az://lake", {"azure_timeout": "30"}, "storage option 'azure_timeout': give a duration with its unit"),
+    ],
+)
+def test_a_wrong_option_of_azure_or_google_is_named(uri: str, options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        check(uri, options)
+    assert message in str(refused.value)
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("uri", "prefix", "options"),
+    [
+        ("abfss://lake@acme.dfs.core.windows.net/wh", "azure_", {"tenant_id": "t"}),
+        ("abfss://lake/wh", "azure_storage_", {"account_name": "acme"}),
+        ("gs://lake/wh", "google_", {"skip_signature": "true"}),
+    ],
+)
+def test_settings_of_connections_have_the_prefix_of_their_store(uri: str, prefix: str, options: dict[str, str]) -> None:
+    """With a prefix that it did not expect, obstore panicked."""
+    given = {f"{prefix}{name}": value for name, value in {**options, "allow_http": "true"}.items()}
+    files, key = object_files(uri, given)
+    assert (files.address, key) == (uri.removesuffix("/wh"), "wh")
+    assert settings_of(uri, given).client == {"allow_http": True}
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from enum import Enum
 from urllib.parse import parse_qs, unquote, urlsplit
 
 _END = b"\r\n\r\n"
+_OFFSET = re.compile(rb"&?start-after=[^&\s]*")
 _CONTROL = "/-/control"
 """Path of the proxy itself."""
 _REASONS = {412: "Precondition Failed", 500: "Internal Server Error", 503: "Slow Down"}
@@ -106,6 +107,7 @@ class Plan:
         pattern: regular expression that is searched in their paths.
         times: number of requests that fail in this way.
         ignores_conditions: True for a store that accepts every PUT, whatever its conditions.
+        ignores_offsets: True for a store that lists all objects, wherever the list should begin.
         outage_after: number of writes after which the store answers no request any more; None for no outage.
         hold: seconds for which a request hangs that times out; a slow one takes half of it.
     """
@@ -117,6 +119,7 @@ class Plan:
     pattern: str = ""
     times: int = 1
     ignores_conditions: bool = False
+    ignores_offsets: bool = False
     outage_after: int | None = None
     hold: float = 1.0
 
@@ -180,7 +183,8 @@ class _Service:
                     await asyncio.sleep(plan.hold / 2)
                 if fault is None or fault.reaches_server:
                     server = server or await asyncio.open_connection("127.0.0.1", self.upstream)
-                    server[1].write((_unconditional(head) if plan.ignores_conditions else head) + body)
+                    sent = _unconditional(head) if plan.ignores_conditions else head
+                    server[1].write((_OFFSET.sub(b"", sent) if plan.ignores_offsets else sent) + body)
                     answer = await _answer(server[0], request)
                 if fault in _STATUS:
                     answer = _error(_STATUS[fault])

@@ -97,6 +97,16 @@ def test_the_probe_in_its_full_size_passes_on_a_store_that_keeps_the_condition(
     assert server.keys(bucket) == [f"wh/{RESERVED}/store.json"]
 
 
+def test_a_store_that_lists_more_than_it_was_asked_for_is_refused(
+    proxy: Proxy, warehouse: Warehouse, server: S3Server, bucket: str
+) -> None:
+    proxy.set(Plan(ignores_offsets=True))
+    with pytest.raises(Refused, match="ignores the name from which a list of objects should begin") as caught:
+        check_conditional_writes(warehouse)
+    assert caught.value.exit_code == 3
+    assert server.keys(bucket) == []
+
+
 def test_an_option_that_turns_the_condition_off_is_refused(warehouse: Warehouse) -> None:
     unsafe = replace(warehouse, options={**warehouse.options, "AWS_S3_ALLOW_UNSAFE_RENAME": "true"})
     with pytest.raises(Refused, match="storage option allow_unsafe_rename is on"):
