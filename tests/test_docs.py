@@ -38,7 +38,7 @@ GUIDE = ROOT / "docs" / "guide"
 FIRST_PAGE = GUIDE / "getting-started.md"
 
 EVERYWHERE = {"--config", "--json", "--output", "--debug", "--help"}
-_INTERNAL = {"root", "file_name", "values", "session", "faulty"}
+_INTERNAL = {"root", "file_name", "values", "session", "processes", "faulty"}
 
 
 def name_of(page: Path) -> str:

@@ -27,18 +27,21 @@ def require_engine(config: Config, subject: str) -> None:
         require_spark(config, subject)
 
 
-def engine_of(config: Config, name: str, starts: Callable[[], None] = lambda: None) -> Engine:
+def engine_of(
+    config: Config, name: str, starts: Callable[[], None] = lambda: None, pipeline: str | None = None
+) -> Engine:
     """Return the engine of a project, which starts what it needs on first use. The caller closes it.
 
     Args:
         config: the project.
         name: purpose of the run, shown in Spark's UI.
         starts: called before Spark starts.
+        pipeline: the only pipeline that the engine runs, whose next run may get its processes; None for several.
     """
     if config.engine == "local":
         from tidegate.pipelines.engine.local import LocalEngine
 
-        return LocalEngine.of(config)
+        return LocalEngine.of(config, pipeline)
     from tidegate.pipelines.engine.spark.engine import SparkEngine
 
     if config.session is not None:

@@ -1,18 +1,14 @@
 """The local engine: small epochs run in the driver itself, larger ones in a pool of processes, without a JVM.
 
-The pool starts with the first epoch that is large enough to need it, and ends with the run. Packs of an exchange are
-Arrow files in the work folder. Expressions or files that need Spark are refused by name.
+The pool starts with the first epoch that is large enough to need it. It ends with the run, or is left to the next run
+of the pipeline in the same `Project`. Packs of an exchange are Arrow files in the work folder. Expressions or files
+that need Spark are refused by name.
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, wait
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +19,7 @@ import pyarrow.compute as pc
 from tidegate.pipelines.definition.event_columns import PACK, SHARD
 from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.engine.base import Batches, Names, Pack, Run, balanced_groups, exchange_folder, settings_of
+from tidegate.pipelines.engine.processes import Pool, Processes
 from tidegate.pipelines.errors import Refused, TidegateError
 from tidegate.pipelines.sources.base import Source
 from tidegate.pipelines.sources.choose_reader import InputColumns, ReaderChoice
@@ -40,20 +37,6 @@ _ROWS_TO_START = 1_000_000
 """Number of rows from which starting the processes pays off: each of them first imports the libraries."""
 _ROWS_OF_A_BATCH = 100_000
 
-_MEMORY = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
-    "LOKY_MAX_MEMORY_LEAK_SIZE": str(1 << 50),
-}
-"""Environment of the processes: Arrow and NumPy share one allocator, which keeps up to 512 MiB of freed memory. By
-default, loky considers 300 MB a leak, warns, and replaces the process."""
-
-_LOOKS_EVERY = 1.0
-"""Seconds between two checks that the driver is alive. The system's parent-death signal would come as soon as the
-creating thread ends.
-"""
-
 
 def count_cores() -> int:
     """Return the number of cores that this process may use."""
@@ -70,6 +53,8 @@ class LocalEngine:
             left to Spark, and so refused.
         rows_in_driver: number of rows up to which an epoch runs in the driver, even if the pool is running; None for
             the default.
+        processes: where the run finds the pool of an earlier one, and leaves its own.
+        pipeline: name of the only pipeline that the engine runs; None for several, whose pool no other run gets.
     """
 
     name = "local"
@@ -81,17 +66,21 @@ class LocalEngine:
         work: Path | None = None,
         setting: Callable[[str], str | None] = lambda name: None,
         rows_in_driver: int | None = None,
+        processes: Processes | None = None,
+        pipeline: str | None = None,
     ) -> None:
         self.cores = cores or count_cores()
         self._work = work
         self._setting = setting
         self._rows_in_driver = rows_in_driver
+        self._processes = processes
+        self._pipeline = pipeline
         self._pool: Pool | None = None
 
     @classmethod
-    def of(cls, config: Config) -> LocalEngine:
-        """Return the engine of a project. Nothing starts yet."""
-        return cls(work=config.work_folder, setting=settings_of(config))
+    def of(cls, config: Config, pipeline: str | None = None) -> LocalEngine:
+        """Return the engine of a project, for the run of a pipeline. Nothing starts yet."""
+        return cls(work=config.work_folder, setting=settings_of(config), processes=config.processes, pipeline=pipeline)
 
     def start(self) -> None:
         """Do nothing: the first epoch decides whether processes are worth starting."""
@@ -104,10 +93,12 @@ class LocalEngine:
         """Do nothing: if a process ends, the task that it was running reports it."""
 
     def close(self) -> None:
-        """End the processes."""
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
+        """End the processes, or leave them to the next run."""
+        pool, self._pool = self._pool, None
+        if pool is not None and self._processes is not None and self._pipeline is not None:
+            self._processes.leave(self._pipeline, pool)
+        elif pool is not None:
+            pool.close()
 
     def tasks(self, pieces: int, rows: int) -> int:
         """Return the number of tasks: one, in the driver, for few rows."""
@@ -186,7 +177,15 @@ class LocalEngine:
     def _needs_pool(self, rows: int) -> bool:
         if self._rows_in_driver is not None:
             return self.cores > 1 and rows > self._rows_in_driver
-        return self.cores > 1 and rows > (_ROWS_TO_START if self._pool is None else _ROWS_IN_DRIVER)
+        if self.cores < 2 or rows <= _ROWS_IN_DRIVER:
+            return False
+        return rows > _ROWS_TO_START or self._running() is not None
+
+    def _running(self) -> Pool | None:
+        """Return the pool of this run, or the one that an earlier run left to it; None if none is running."""
+        if self._pool is None and self._processes is not None and self._pipeline is not None:
+            self._pool = self._processes.take(self._pipeline, self.cores)
+        return self._pool
 
     def _groups(self, files: FileSlice) -> list[list[int]]:
         """Return the numbers of the parts for each task, or one group for the driver if there are few rows."""
@@ -196,13 +195,13 @@ class LocalEngine:
         return [sorted(group) for group in groups]
 
     def _in_pool(self, calls: Sequence[Callable[[], list[pa.RecordBatch]]]) -> list[pa.RecordBatch]:
-        if self._pool is None:
-            self._pool = Pool(self.cores)
+        pool = self._pool = self._running() or Pool(self.cores)
         try:
-            return self._pool.run(calls)
-        except Exception:
+            return pool.run(calls)
+        except BaseException:
             # Tasks that are still running belong to a failed epoch.
-            self.close()
+            self._pool = None
+            pool.close()
             raise
 
 
@@ -266,56 +265,3 @@ def _run_shard(run: Callable[[str, Sequence[Pack]], Batches], marker: str, paths
 def _mapped(path: Path) -> pa.Buffer:
     with pa.memory_map(str(path)) as file:
         return file.read_buffer()
-
-
-class Pool:
-    """Processes that run calls.
-
-    Args:
-        processes: their number.
-    """
-
-    def __init__(self, processes: int) -> None:
-        from loky import ProcessPoolExecutor
-
-        self._executor = ProcessPoolExecutor(
-            max_workers=processes, initializer=_begin, initargs=(os.getpid(), list(sys.path)), env=_MEMORY
-        )
-
-    def run(self, calls: Sequence[Callable[[], list[pa.RecordBatch]]]) -> list[pa.RecordBatch]:
-        """Run calls, and return the batches of all.
-
-        Raises:
-            TidegateError: a process was ended from outside.
-        """
-        from loky.process_executor import BrokenProcessPool
-
-        try:
-            futures = [self._executor.submit(call) for call in calls]
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            failed = next((error for future in done if (error := future.exception()) is not None), None)
-            if failed is not None:
-                raise failed
-            return [batch for future in futures for batch in future.result()]
-        except BrokenProcessPool as error:
-            raise TidegateError(
-                "a process of the local engine ended while it ran a task: it was killed, or the system ran out of "
-                "memory. Nothing of the epoch was committed: run again, with smaller epochs if memory is short"
-            ) from error
-
-    def close(self) -> None:
-        """End the processes, including those that are running a call."""
-        self._executor.shutdown(wait=True, kill_workers=True)
-
-
-def _begin(driver: int, path: list[str]) -> None:
-    """Prepare a worker: give it the driver's import path, make it end with the driver, and make it ignore Ctrl-C."""
-    sys.path[:] = path
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(driver,), daemon=True).start()
-
-
-def _end_with(driver: int) -> None:
-    while os.getppid() == driver:
-        time.sleep(_LOOKS_EVERY)
-    os._exit(1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Self, get_args
 
 from tidegate.pipelines.definition.config import Config, EngineName, config_of, load_config
 from tidegate.pipelines.errors import UsageError
@@ -145,6 +145,7 @@ class Project:
         else:
             config = config_of(values, settings or {}, of_code)
         self.config = _with_engine(config, engine, spark)
+        self._processes = self.config.processes
         self._progress = progress if callable(progress) else ProgressLine() if progress else silent
         here = (self.config, self._teller)
         self.snapshots, self.savepoints = SnapshotMethods(*here), SavepointMethods(*here)
@@ -153,6 +154,19 @@ class Project:
 
     def _teller(self, pipeline: str) -> Teller:
         return Teller(pipeline, self._progress)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes that runs on the engine `local` left for the next run. The project can still be used.
+
+        They also end with the program, when nothing refers to the project any longer, and after minutes without work.
+        """
+        self._processes.close()
 
     # Run
 
@@ -632,8 +646,11 @@ def _with_engine(config: Config, engine: EngineName | None, spark: Session | Non
     """Return the settings with the engine that the caller chose."""
     if engine not in (None, *get_args(EngineName)):
         raise UsageError(f"engine {engine!r}: give {' or '.join(get_args(EngineName))}")
+    from tidegate.pipelines.engine.processes import Processes
+
+    config = config.model_copy(update={"processes": Processes(), "engine": engine or config.engine})
     if spark is None:
-        return config if engine is None else config.model_copy(update={"engine": engine})
+        return config
     if engine == "local":
         raise UsageError('give spark or engine="local", not both: a session runs the engine "spark"')
     from tidegate.pipelines.engine.spark.given import check_session

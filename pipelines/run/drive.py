@@ -75,7 +75,8 @@ def drive(
         # Only a driver of the same pipeline in an older version could be using such a folder.
         remove_leftovers(config.work_folder, pipeline.name)
         if engine is None:
-            running = engine_of(config, f"{command} {pipeline.name}", lambda: driver.tell("starting Spark"))
+            about = f"{command} {pipeline.name}"
+            running = engine_of(config, about, lambda: driver.tell("starting Spark"), pipeline.name)
         else:
             running = engine
         driver = Driver(running, tables, pipeline, lease, clock, tell, metrics, windows=wanted)

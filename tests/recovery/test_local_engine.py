@@ -4,11 +4,14 @@ full.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,9 @@ import pytest
 from tests.lake import LOCAL, Lake, at, hourly_pipeline
 from tests.recovery.arrivals import copy_of, differences, rows_of
 from tests.waiting import wait_until
-from tidegate.pipelines.engine.local import LocalEngine, Pool
+from tidegate.pipelines.engine import local
+from tidegate.pipelines.engine.local import LocalEngine
+from tidegate.pipelines.engine.processes import Pool, Processes
 from tidegate.pipelines.epoch import exchange
 from tidegate.pipelines.errors import OTHER, TidegateError
 from tidegate.windowing import KeyedProcess, KeyedProcessFunction
@@ -30,18 +35,20 @@ ROOT = Path(__file__).parents[2]
 
 
 class Killing(KeyedProcessFunction):
-    """Kills its process while a file exists; the driver is never killed."""
+    """Kills its process while a file exists, or once; the driver is never killed."""
 
     result_type = pa.struct([("value", pa.int64())])
 
-    def __init__(self, order: str, driver: int) -> None:
-        self.order, self.driver = order, driver
+    def __init__(self, order: str, driver: int, once: bool = False) -> None:
+        self.order, self.driver, self.once = order, driver, once
 
     def states(self) -> list[Any]:
         return []
 
     def process_element(self, value: Any, ctx: Any) -> list[dict[str, Any]]:
         if os.path.exists(self.order) and os.getpid() != self.driver:
+            if self.once:
+                os.unlink(self.order)
             os.kill(os.getpid(), signal.SIGKILL)
         return [{"value": value["value"]}]
 
@@ -95,18 +102,130 @@ def test_a_process_that_is_killed_fails_the_epoch_the_next_run_goes_on_and_close
     assert len(lake.rows(pipeline, "results")) > 0
 
 
+def test_after_one_process_was_killed_all_are_replaced_and_the_epoch_is_exact(
+    tmp_path: Path, children: Children
+) -> None:
+    lake, order = lake_of(tmp_path / "lake"), tmp_path / "die"
+    undisturbed = copy_of(lake, tmp_path / "undisturbed")
+    pipeline = hourly_pipeline(compute=KeyedProcess(Killing(str(order), os.getpid(), once=True)), parallelism=2)
+    order.touch()
+    engine = LocalEngine(cores=2, rows_in_driver=0)
+    try:
+        (made,) = lake.stream(engine, pipeline)
+    finally:
+        engine.close()
+    assert made.epoch == 1
+    assert not order.exists()
+    undisturbed.stream(LOCAL, pipeline)
+    assert differences(rows_of(lake, pipeline), rows_of(undisturbed, pipeline)) == {}
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    made.close()
+
+
+def pool_at_work(processes: int = 2) -> Pool:
+    """Return a pool whose processes have started."""
+    pool = Pool(processes)
+    pool.run([list] * processes)
+    return pool
+
+
+def test_a_pool_is_left_to_the_next_run_of_its_pipeline_and_ends_before_another_pipeline_runs(
+    children: Children, processes: Processes
+) -> None:
+    pool = pool_at_work()
+    processes.leave("hours", pool)
+    assert processes.take("hours", 2) is pool
+    assert processes.take("hours", 2) is None, "a run at the same time has its own"
+    processes.leave("hours", pool)
+    assert processes.take("others", 2) is None
+    assert not children()
+
+
+@pytest.mark.parametrize("change", ["a module is loaded again", "the environment", "the import path", "the cores"])
+def test_a_pool_ends_once_what_it_took_from_the_driver_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, children: Children, processes: Processes, change: str
+) -> None:
+    (tmp_path / "loaded_again.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("loaded_again")
+    processes.leave("hours", pool_at_work())
+    if change == "a module is loaded again":
+        importlib.reload(module)
+    elif change == "the environment":
+        monkeypatch.setenv("RATE_OF_A_PIPELINE", "2")
+    elif change == "the import path":
+        monkeypatch.syspath_prepend(tmp_path / "more")
+    assert processes.take("hours", 3 if change == "the cores" else 2) is None
+    assert not children()
+
+
+def test_a_fork_of_the_driver_gets_no_pool_because_the_threads_that_feed_it_are_in_the_driver(
+    children: Children, processes: Processes
+) -> None:
+    processes.leave("hours", pool_at_work())
+    fork = os.fork()
+    if fork == 0:
+        os._exit(0 if processes.take("hours", 2) is None else 1)
+    _, status = os.waitpid(fork, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert len(children()) == 2, "nor does it end the processes"
+
+
+def test_a_process_that_was_killed_between_two_runs_does_not_fail_the_second(children: Children) -> None:
+    pool = pool_at_work()
+    killed = children()[0]
+    killed.kill()
+    try:
+        assert pool.run([list, list]) == []
+        assert killed.pid not in {child.pid for child in children()}
+    finally:
+        pool.close()
+
+
+def test_the_processes_end_when_nothing_refers_to_them(children: Children) -> None:
+    processes = Processes()
+    processes.leave("hours", pool_at_work())
+    assert children()
+    del processes
+    gc.collect()
+    wait_until(lambda: not children(), "the processes end")
+
+
+@pytest.mark.parametrize("is_entered", [True, False], ids=["with", "close"])
+def test_the_runs_of_a_project_share_processes_which_end_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, children: Children, is_entered: bool
+) -> None:
+    lake, pipeline = lake_of(tmp_path / "lake"), hourly_pipeline(parallelism=2)
+    monkeypatch.setattr(local, "_ROWS_IN_DRIVER", 0)
+    monkeypatch.setattr(local, "_ROWS_TO_START", 0)
+    monkeypatch.setattr(local, "count_cores", lambda: 2)
+    project = lake.project(pipeline)
+    with project if is_entered else closing(project):
+        project.stream("hours")
+        first = {child.pid for child in children()}
+        assert len(first) == 2
+        lake.append(("ann", at("06:00"), 1))
+        project.stream("hours")
+        assert {child.pid for child in children()} == first
+    assert not children()
+
+
 DRIVER = """
 import sys
 from pathlib import Path
 from tests.lake import Lake, hourly_pipeline
-from tidegate.pipelines.engine.local import LocalEngine, Pool
-lake, engine = Lake(Path(sys.argv[1])), LocalEngine(cores=2, rows_in_driver=0)
+from tidegate.pipelines.engine.local import LocalEngine
+from tidegate.pipelines.engine.processes import Processes
+lake, engine = Lake(Path(sys.argv[1])), LocalEngine(cores=2, rows_in_driver=0, processes=Processes(), pipeline="hours")
 lake.stream(engine, hourly_pipeline(parallelism=2))
 Path(sys.argv[2]).touch()
-try:
-    sys.stdin.read()
-finally:
-    engine.close()
+engine.close()
+sys.stdin.read()
 """
 
 
@@ -127,8 +246,10 @@ def _limit_of_loky() -> list[pa.RecordBatch]:
 
 
 @pytest.mark.first(1)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill -9", "Ctrl-C"])
-def test_the_end_of_the_driver_ends_its_processes(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, None], ids=["kill -9", "Ctrl-C", "end"])
+def test_the_end_of_the_driver_ends_its_processes_even_those_left_for_the_next_run(
+    tmp_path: Path, number: signal.Signals | None
+) -> None:
     lake_of(tmp_path / "lake")
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "lake"), str(tmp_path / "ready")]
     driver = subprocess.Popen(
@@ -141,8 +262,11 @@ def test_the_end_of_the_driver_ends_its_processes(tmp_path: Path, number: signal
         if number is signal.SIGINT:
             # A terminal sends the signal to the whole group.
             os.killpg(driver.pid, number)
-        else:
+        elif number is not None:
             driver.send_signal(number)
+        else:
+            assert driver.stdin is not None
+            driver.stdin.close()
         driver.wait(60)
         wait_until(lambda: not any(process.is_running() for process in processes), "the processes end")
     finally:

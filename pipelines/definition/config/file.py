@@ -78,7 +78,7 @@ def load_config(file: Path | None = None) -> Config:
         raise UsageError(f"{file}: the file is not UTF-8 text, as TOML requires") from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: {error}{unquoted(text, str(error))}") from error
-    if reserved := sorted({"root", "file_name", "values", "session", "faulty"} & raw.keys()):
+    if reserved := sorted({"root", "file_name", "values", "session", "processes", "faulty"} & raw.keys()):
         raise UsageError(f"{file}: {reserved[0]}: unknown key")
     given = {**raw, "root": file.parent, "file_name": file.name}
     try:

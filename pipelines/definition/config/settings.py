@@ -353,6 +353,8 @@ class Config(Table):
     """Pipelines that were passed as values in code, by name. The others are imported from their `object`."""
     session: Any = Field(default=None, exclude=True, repr=False)
     """A running Spark session for the engine `spark`; None starts one."""
+    processes: Any = Field(default=None, exclude=True, repr=False)
+    """Processes of the engine `local` that a run leaves to the next one; None if each run ends its own."""
     faulty: dict[str, str] = Field(default={}, exclude=True, repr=False)
     """Pipelines whose entry in the file is faulty, with the faults."""
 

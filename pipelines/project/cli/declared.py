@@ -25,6 +25,8 @@ from tidegate.pipelines.run.stopping import StopRequest
 
 _NULL = r"\N is a null"
 _LIMIT = "--max-{}-per-epoch"
+_NO_COMMANDS = {"close"}
+"""Methods for programs alone: a command ends everything that it started."""
 
 
 def namespaces() -> dict[str, type[Namespace]]:
@@ -37,7 +39,8 @@ def verbs(namespace: str | None = None) -> dict[str, Callable[..., Answer]]:
     """Return the methods of a project, or of one of its name spaces, by the names of their commands."""
     kind = Project if namespace is None else namespaces()[namespace]
     methods = inspect.getmembers(kind, inspect.isfunction)
-    return {name.replace("_", "-"): method for name, method in methods if not name.startswith("_")}
+    own = {name: method for name, method in methods if not name.startswith("_") and name not in _NO_COMMANDS}
+    return {name.replace("_", "-"): method for name, method in own.items()}
 
 
 def command_of(words: tuple[str, ...], method: Callable[..., Answer]) -> click.Command:
