@@ -52,20 +52,15 @@ def after_boot(process: psutil.Process) -> float:
     return process.create_time() - psutil.boot_time()
 
 
-_SINCE_1970 = 1e9
-"""Process starts above this value are seconds since 1970, not since boot: no host runs for 30 years."""
-
-
 def is_running(number: int, started: float) -> bool:
     """Return True if a process on this host is running. Process ids are reused, so its start time is compared too.
 
-    The start is in seconds since the host's boot; older versions recorded seconds since 1970.
+    The start is in seconds since the host's boot.
     """
     try:
         process = psutil.Process(number)
-        began = process.create_time() if started > _SINCE_1970 else after_boot(process)
         # A zombie has ended, but its parent has not yet reaped it.
-        return abs(began - started) < 1 and process.status() != psutil.STATUS_ZOMBIE
+        return abs(after_boot(process) - started) < 1 and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 

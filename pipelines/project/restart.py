@@ -98,7 +98,7 @@ def restart(config: Config, pipeline: str, dry_run: bool, teller: Teller) -> Res
         planned = _planned(tables, value)
         for line in planned.shown():
             teller.say(str(line))
-        remove_tables(tables, lease.check_in_table)
+        remove_tables(tables, lease.check_document)
     return Restart(**{name: getattr(planned, name) for name in Restart.__slots__} | {"dry_run": False})
 
 

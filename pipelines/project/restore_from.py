@@ -51,7 +51,7 @@ def restore_from(config: Config, pipeline: str, source: str, target: str, at: st
         def begin(contents: Mapping[str, TableContent]) -> Manifest:
             def check() -> None:
                 check_nothing_forgotten(other, snapshot)
-                lease.check_in_table()
+                lease.check_document()
 
             return restore_tables(tables, snapshot, contents, system_clock(), check)
 
@@ -83,8 +83,8 @@ def replace_tables(config: Config, pipeline: str, target: str, at: str | None) -
     # Nothing is removed before all files that replace it are known to be there.
     check_state_in(place.warehouse, snapshot)
     with Lease(tables, "restore", system_clock) as lease:
-        remove_tables(tables, lease.check_in_table)
-        return Restored(restore_tables(tables, snapshot, contents, system_clock(), lease.check_in_table))
+        remove_tables(tables, lease.check_document)
+        return Restored(restore_tables(tables, snapshot, contents, system_clock(), lease.check_document))
 
 
 def check_continues(config: Config, pipeline: str, manifest: Manifest) -> None:

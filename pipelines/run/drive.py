@@ -16,7 +16,7 @@ from tidegate.pipelines.epoch.driver import Driver, Tell
 from tidegate.pipelines.epoch.observer import Observe, unobserved
 from tidegate.pipelines.errors import LeaseHeld
 from tidegate.pipelines.ledger.host import system_clock
-from tidegate.pipelines.ledger.lease import Lease, LeaseRow
+from tidegate.pipelines.ledger.lease import Holder, Lease
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.run.work_folder import clean_artifacts, clean_work, remove_leftovers
 from tidegate.windowing.time import Millis
@@ -36,7 +36,7 @@ def drive(
     engine: Engine | None = None,
     clock: Callable[[], Millis] = system_clock,
     tell: Tell = lambda step: None,
-    wait: Callable[[LeaseRow], bool] = lambda holder: False,
+    wait: Callable[[Holder], bool] = lambda holder: False,
     observe: Observe = unobserved,
 ) -> Iterator[Driver]:
     """Enter a driver that holds the lease. Without `engine`, it starts the project's engine, which ends with it.
@@ -119,7 +119,7 @@ class Patience:
     def __post_init__(self) -> None:
         self._until = self.timer() + self.seconds
 
-    def __call__(self, holder: LeaseRow) -> bool:
+    def __call__(self, holder: Holder) -> bool:
         """Wait a second and return True, or return False immediately if there is nothing to wait for."""
         if holder.command != self.command or self.timer() >= self._until or self.is_ended():
             return False

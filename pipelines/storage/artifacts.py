@@ -1,13 +1,15 @@
-"""Artifacts: the files of runs, other than tables, that all hosts must see: reports, Data Docs, alarms.
+"""Artifacts: the files of runs, other than tables, that all hosts must see: reports, Data Docs, alarms, the lease.
 
-They are in a folder or, if the hosts share no disk, in an object store. A name is a path below it, with slashes.
+They are in a folder or, if the hosts share no disk, in an object store. A file that several hosts change is changed by
+compare-and-set: `change` applies each change to the newest content, under a lock in a folder and by `If-Match` in a
+store. A name is a path below it, with slashes.
 Importing this module loads no store library.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,8 +30,11 @@ ALARMS = "alarms"
 _LARGEST_JOURNAL = 8 << 20
 """Size in bytes above which a journal in a folder is rotated; one older file is kept."""
 
-Change = Callable[[bytes | None], bytes]
-"""Function from a file's old content (None if there is no file) to its new content. It may be called several times."""
+Change = Callable[[bytes | None], bytes | None]
+"""Function from a file's old content (None if there is no file) to its new content (None to leave the file unchanged).
+
+It may be called several times.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,9 @@ class ArtifactsInFolder:
     def change(self, name: str, change: Change) -> None:
         """Change a file that several hosts may change concurrently: each change is applied to the newest content."""
         with self.files.locked(name.rpartition("/")[0]):
-            self.write(name, change(self.read(name)))
+            content = change(self.read(name))
+            if content is not None:
+                self.write(name, content)
 
     def add_line(self, journal: str, line: str, at: datetime) -> str:
         """Add a line to a journal, and return the address of the file that contains it."""
@@ -138,11 +145,10 @@ class ArtifactsInStore:
         files, key = self._at(name)
         for _ in range(_TRIES):
             version = files.version(key)
-            if version is None:
-                is_written = files.create(key, change(None))
-            else:
-                is_written = files.replace(key, change(version.content), version)
-            if is_written:
+            content = change(None if version is None else version.content)
+            if content is None:
+                return
+            if files.create(key, content) if version is None else files.replace(key, content, version):
                 return
         raise StoreFailed(
             f"can't change {self.address(name)}: {_TRIES} attempts failed because another host had changed it"
@@ -175,6 +181,13 @@ class ArtifactsInStore:
 
 Artifacts: TypeAlias = ArtifactsInFolder | ArtifactsInStore
 """Small files that all hosts see."""
+
+
+def artifacts_at(place: str, options: Mapping[str, str]) -> Artifacts:
+    """Return the artifacts at an absolute path or a URI, with the storage options of the store."""
+    if "://" in place and not place.startswith("file://"):
+        return ArtifactsInStore(place, dict(options))
+    return ArtifactsInFolder(Path(place.removeprefix("file://")))
 
 
 def report_name(pipeline: str, epoch: int) -> str:

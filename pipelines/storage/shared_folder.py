@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,11 @@ READ, APPEND, CREATE = os.O_RDONLY, os.O_WRONLY | os.O_APPEND | os.O_CREAT, os.O
 
 LARGEST = 64 << 20
 """Largest file in bytes that is read as a whole."""
+
+LOCK_SECONDS = 10.0
+"""How long to wait for the lock of a folder. Whoever holds it reads and writes one small file."""
+
+_POLL_SECONDS = 0.01
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -143,10 +149,26 @@ class SharedFolder:
 
     @contextmanager
     def locked(self, folder: str) -> Iterator[None]:
-        """Keep other processes out of a folder. The lock ends with its open file, even if this process is killed."""
-        with self.open(str(PurePosixPath(folder, "lock")), APPEND) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        """Keep other processes out of a folder. The lock ends with its open file, even if this process is killed.
+
+        A process that holds the lock for `LOCK_SECONDS` hangs. Its lock file is removed, so that nobody waits for it.
+        """
+        name, until = str(PurePosixPath(folder, "lock")), time.monotonic() + LOCK_SECONDS
+        while True:
+            with self.open(name, APPEND) as lock:
+                is_locked = _is_locked(lock)
+                if is_locked and self._is_at(name, lock):
+                    yield
+                    return
+                if not is_locked and time.monotonic() >= until and self._is_at(name, lock):
+                    self.remove(name)
+            if not is_locked:
+                time.sleep(_POLL_SECONDS)
+
+    def _is_at(self, name: str, file: BinaryIO) -> bool:
+        """Return True if a name still leads to an open file: somebody else may have removed it."""
+        status = self.status(name)
+        return status is not None and os.path.samestat(status, os.fstat(file.fileno()))
 
     def _walk(self, folder: str, topdown: bool = True) -> Iterator[tuple[str, list[str], list[str], int]]:
         try:
@@ -184,8 +206,8 @@ class SharedFolder:
             yield
         except OSError as error:
             # Opening a link fails with ELOOP, or with ENOTDIR in place of a folder; a named pipe without a reader with
-            # ENXIO.
-            if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+            # ENXIO. Opening a folder to write fails with EISDIR.
+            if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
                 error.filename = str(self.root / name)
                 raise
             with suppress(OSError):
@@ -201,3 +223,12 @@ class SharedFolder:
             f"{self.root / name} is not a regular file: tidegate opens only regular files below {self.root}, where "
             "other users may write. Remove it"
         )
+
+
+def _is_locked(file: BinaryIO) -> bool:
+    """Lock an open file. Return False if another process, or another thread of this one, has locked it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -14,7 +14,7 @@ from tests.airflow.visits import daily
 from tests.lake import DAY0, Lake, Row
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
-from tidegate.pipelines.ledger.lease import LeaseRow, read_lease
+from tidegate.pipelines.ledger.lease import Holder, read_lease
 
 DAYS, MANY_DAYS = 2, 10
 """Days of the backfill in `make test` and in `make test-long`."""
@@ -75,7 +75,7 @@ def backfilled(airflow: EmbeddedAirflow, lake: Lake, request: pytest.FixtureRequ
     dag = "daily__backfill"
     create_backfill(airflow, dag, day(0), day(days - 1), "failed")
 
-    def driver() -> LeaseRow | None:
+    def driver() -> Holder | None:
         row = read_lease(lake.tables(daily))
         return row if row is not None and row.is_alive(lake.clock()) else None
 
@@ -85,7 +85,7 @@ def backfilled(airflow: EmbeddedAirflow, lake: Lake, request: pytest.FixtureRequ
         tasks = [task for run in runs for task in airflow.tasks_of(dag, run["dag_run_id"])]
         return next((task for task in tasks if (task["task_id"], task["state"]) == ("windows", "running")), None)
 
-    def ends(row: LeaseRow) -> bool:
+    def ends(row: Holder) -> bool:
         now = driver()
         return now is None or now.run != row.run
 

@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import warehouse_of
-from tidegate.pipelines.ledger.lease import LeaseRow, read_lease
+from tidegate.pipelines.ledger.lease import Holder, read_lease
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot, require_snapshot
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, list_savepoints
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
@@ -117,7 +117,7 @@ class Streaming:
     def events_in(self) -> int:
         return int(pc.sum(self.lake.rows(live, "epochs")["events_in"]).as_py())
 
-    def driver(self) -> LeaseRow:
+    def driver(self) -> Holder:
         """Return the lease of the running driver."""
         row = read_lease(self.tables)
         assert row is not None

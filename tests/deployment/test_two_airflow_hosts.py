@@ -26,7 +26,7 @@ from tests.store.server import running_server
 from tests.waiting import wait_until
 from tidegate.pipelines.airflow.embedded import EmbeddedAirflow
 from tidegate.pipelines.ledger.host import this_host
-from tidegate.pipelines.ledger.lease import LeaseRow
+from tidegate.pipelines.ledger.lease import Holder
 from tidegate.pipelines.run.stopping import stop_driver
 
 pytestmark = [pytest.mark.airflow, pytest.mark.long, pytest.mark.timeout(1800)]
@@ -145,14 +145,14 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def driver_on(hosts: Hosts, is_here: bool) -> LeaseRow:
+def driver_on(hosts: Hosts, is_here: bool) -> Holder:
     """Return the running driver, once there is one on this host or on the other one."""
 
-    def found() -> LeaseRow | None:
+    def found() -> Holder | None:
         row = driving(hosts.here)
         return row if row is not None and (row.host == this_host()) == is_here else None
 
-    row: LeaseRow = wait_until(found, f"a driver {'here' if is_here else 'on the other host'}")
+    row: Holder = wait_until(found, f"a driver {'here' if is_here else 'on the other host'}")
     return row
 
 

@@ -21,7 +21,7 @@ from tests.lake import Lake, at
 from tidegate import Project
 from tidegate.pipelines.ledger.migrations import FORMAT, FORMAT_PROPERTY
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, require_snapshot
-from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, LEASE, QUALITY, PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, QUALITY, PipelineTables
 
 pytestmark = pytest.mark.recovery
 
@@ -78,7 +78,7 @@ def test_it_has_every_kind_of_table_epoch_and_file(frozen: Frozen) -> None:
     assert kinds == {"backfill", "stream", "change", "reopen", "restore", "forget", "prune", "reset"}
     assert snapshots > 20
     hours = frozen.tables("hours")
-    assert all(hours.warehouse.exists(hours.path(table)) for table in (*ALL, LEASE, QUALITY, "windows"))
+    assert all(hours.warehouse.exists(hours.path(table)) for table in (*ALL, QUALITY, "windows"))
     files = require_snapshot(frozen.tables("sessions")).files
     assert {file.get("min.delta_mark") for file in files} == {None, 1}, "a base and a delta"
     ops = frozen.lake.rows(frozen.module.EARLY, "results")["op"].to_pylist()

@@ -16,14 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from deltalake import DeltaTable
 from greenlet import getcurrent, greenlet
 
 from tests.recovery.hung import MUTATIONS
 from tidegate.pipelines.ledger import lease
 from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease
 from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE
-from tidegate.pipelines.storage.warehouse import path_of
+from tidegate.pipelines.storage.shared_folder import SharedFolder
 from tidegate.windowing.time import Millis
 
 PAST_A_LEASE: Millis = TIME_TO_LIVE + 1
@@ -175,6 +174,6 @@ class Turns:
 
 
 def _is_of_a_lease(arguments: tuple[object, ...]) -> bool:
-    """Return True if an operation changes table lease, on which no promise depends."""
-    paths = [path_of(each) if isinstance(each, DeltaTable) else each for each in arguments]
-    return any(isinstance(path, str) and path.rstrip("/").endswith(f"/{LEASE}") for path in paths)
+    """Return True if an operation changes the lease, on which no promise depends."""
+    folder = arguments[0]
+    return isinstance(folder, SharedFolder) and folder.root.name == LEASE

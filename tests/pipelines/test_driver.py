@@ -122,7 +122,7 @@ def test_what_another_driver_took_away_meanwhile_is_told_as_a_lost_lease(
             driver.engine.start()
             other = Lease(driver.tables, "restore", lake.clock)
             lake.clock.now += TIME_TO_LIVE
-            other.row = replace(other.row, host="elsewhere")
+            other.holder = replace(other.holder, host="elsewhere")
             other.renew()
             lake.clock.now += 2 * TIME_TO_LIVE
             raise FileNotFoundError("checkpoints/hours-0123/offsets/2")

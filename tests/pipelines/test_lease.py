@@ -8,23 +8,23 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 
 from tests.lake import Clock
 from tests.remedies import remedy_of
 from tidegate.pipelines.errors import LeaseHeld, Refused, StoreFailed
-from tidegate.pipelines.ledger.host import this_host
-from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Lease, LeaseRow, read_lease, request_stop, unlock
-from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.host import after_boot, this_host
+from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Holder, Lease, read_lease, request_stop, unlock
+from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, PipelineTables
 from tidegate.pipelines.remedy import Act
-from tidegate.pipelines.storage.warehouse import Warehouse, active_files
+from tidegate.pipelines.storage import shared_folder
+from tidegate.pipelines.storage.artifacts import ArtifactsInFolder
+from tidegate.pipelines.storage.warehouse import Warehouse
 
 
 @pytest.fixture
@@ -47,12 +47,16 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
     started.communicate()
 
 
-def held_by(tables: PipelineTables, clock: Clock, **differing: object) -> LeaseRow:
-    """Replace the row by another driver's."""
+def folder_of(tables: PipelineTables) -> Path:
+    return Path(tables.path(LEASE))
+
+
+def held_by(tables: PipelineTables, clock: Clock, **differing: object) -> Holder:
+    """Let another driver hold the lease."""
     other = Lease(tables, "stream", clock)
-    other.row = replace(other.row, **differing)  # type: ignore[arg-type]
+    other.holder = replace(other.holder, **differing)  # type: ignore[arg-type]
     other.renew()
-    return other.row
+    return other.holder
 
 
 def is_refused(tables: PipelineTables, clock: Clock, words: str) -> None:
@@ -76,7 +80,7 @@ def test_a_lease_that_was_given_back_is_free_for_a_host_whose_clock_is_behind(
     tables: PipelineTables, clock: Clock
 ) -> None:
     with Lease(tables, "backfill", Clock(clock.now + 30_000)) as ahead:
-        ahead.row = replace(ahead.row, host="elsewhere")
+        ahead.holder = replace(ahead.holder, host="elsewhere")
     with Lease(tables, "stream", clock):
         pass
 
@@ -93,11 +97,11 @@ def test_what_a_process_could_not_give_back_is_free_for_its_next_run(
 ) -> None:
     """A notebook's process survives a run that failed because of a store."""
 
-    def fail(*_: object) -> bool:
+    def fail(*_: object) -> None:
         raise StoreFailed("the store does not answer")
 
     with monkeypatch.context() as patch, Lease(tables, "backfill", clock):
-        patch.setattr("tidegate.pipelines.ledger.lease._replace", fail)
+        patch.setattr(ArtifactsInFolder, "change", fail)
     row = read_lease(tables)
     assert row.expires_at > clock.now, "it was not given back"
     is_free(tables, clock)
@@ -106,7 +110,7 @@ def test_what_a_process_could_not_give_back_is_free_for_its_next_run(
 def test_a_live_process_of_this_host_keeps_it(
     tables: PipelineTables, clock: Clock, process: subprocess.Popen[bytes]
 ) -> None:
-    started = psutil.Process(process.pid).create_time()
+    started = after_boot(psutil.Process(process.pid))
     held_by(tables, clock, process=process.pid, process_started=started)
     is_refused(tables, clock, str(process.pid))
 
@@ -123,7 +127,7 @@ def test_a_process_of_this_host_that_was_killed_is_taken_over_at_once(
     tables: PipelineTables, clock: Clock, process: subprocess.Popen[bytes]
 ) -> None:
     """Even before its parent has collected it: until then it is a zombie, which still has its id."""
-    started = psutil.Process(process.pid).create_time()
+    started = after_boot(psutil.Process(process.pid))
     row = held_by(tables, clock, process=process.pid, process_started=started)
     process.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -136,7 +140,7 @@ def test_a_process_of_this_host_that_was_killed_is_taken_over_at_once(
 def test_a_process_number_that_was_used_again_is_not_the_driver(
     tables: PipelineTables, clock: Clock, process: subprocess.Popen[bytes]
 ) -> None:
-    started = psutil.Process(process.pid).create_time()
+    started = after_boot(psutil.Process(process.pid))
     held_by(tables, clock, process=process.pid, process_started=started - 100)
     is_free(tables, clock)
 
@@ -193,7 +197,7 @@ def test_a_stop_reaches_the_driver_and_outlives_a_renewal(tables: PipelineTables
     with Lease(tables, "stream", clock) as lease:
         assert not lease.stop_requested
         asked = request_stop(tables, clock.now)
-        assert asked.run == lease.row.run
+        assert asked.run == lease.holder.run
         lease.renew()
         assert lease.stop_requested
     with Lease(tables, "stream", clock) as after:
@@ -207,28 +211,51 @@ def test_without_a_driver_there_is_nobody_to_stop(tables: PipelineTables, clock:
     assert request_stop(tables, clock.now) is None
 
 
-def test_the_lease_table_stays_one_row_and_its_folder_small(tables: PipelineTables, clock: Clock) -> None:
+def test_the_lease_is_one_document_and_its_lock(tables: PipelineTables, clock: Clock) -> None:
     with Lease(tables, "stream", clock) as lease:
         for _ in range(3):
             lease.renew()
-    assert len(active_files(tables.warehouse.open(tables.path("lease")))) == 1
+    assert {file.name for file in folder_of(tables).iterdir()} == {"holder.json", "lock"}
 
 
-def test_a_clean_up_that_meets_a_renewal_ends_no_driver(
-    tables: PipelineTables, monkeypatch: pytest.MonkeyPatch
+def test_of_drivers_that_start_at_the_same_moment_one_holds_it(tables: PipelineTables, clock: Clock) -> None:
+    together, entered = threading.Barrier(6), threading.Barrier(6)
+
+    def drive(number: int) -> bool:
+        together.wait()
+        try:
+            with Lease(tables, f"stream {number}", clock):
+                entered.wait(60)
+        except LeaseHeld:
+            entered.wait(60)
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as drivers:
+        assert sorted(drivers.map(drive, range(6))) == [False] * 5 + [True]
+
+
+def test_a_driver_that_was_stopped_while_it_changed_the_lease_is_taken_over(
+    tables: PipelineTables, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    met: list[int] = []
+    """It holds the lock of the folder, and finds out about the next driver when it continues."""
+    monkeypatch.setattr(shared_folder, "LOCK_SECONDS", 0.05)
+    stopped = Lease(tables, "stream", clock)
+    stopped.renew()
+    with ArtifactsInFolder(folder_of(tables)).files.locked(""):
+        clock.now += TIME_TO_LIVE
+        stopped_holder = replace(stopped.holder, host="elsewhere")
+        assert not stopped_holder.is_alive(clock.now)
+        with Lease(tables, "backfill", clock) as other:
+            other.renew()
+            other.check()
+    with pytest.raises(LeaseHeld, match="lost the lease"):
+        stopped.check()
 
-    def meet_a_renewal(handle: DeltaTable, **options: object) -> list[str]:
-        met.append(handle.version())
-        raise CommitFailedError("a concurrent transaction deleted data this operation read")
 
-    monkeypatch.setattr(DeltaTable, "vacuum", meet_a_renewal)
-    monkeypatch.setattr("tidegate.pipelines.ledger.lease._COMMITS_PER_CLEANING", 1)
-    with Lease(tables, "stream", Clock()) as lease:
-        lease.renew()
-        assert read_lease(tables) is not None
-    assert met
+def test_without_a_lease_a_stop_and_an_unlock_leave_nothing_behind(tables: PipelineTables, clock: Clock) -> None:
+    assert request_stop(tables, clock.now) is unlock(tables, clock.now) is read_lease(tables) is None
+    assert not folder_of(tables).parent.exists()
 
 
 def test_a_lease_of_a_clock_that_was_ahead_is_taken_away_by_name(tables: PipelineTables, clock: Clock) -> None:
@@ -240,40 +267,20 @@ def test_a_lease_of_a_clock_that_was_ahead_is_taken_away_by_name(tables: Pipelin
     assert unlock(tables, clock.now) is None
 
 
-def test_an_unlock_whose_answer_is_lost_says_whose_lease_it_took(
-    tables: PipelineTables, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held_by(tables, clock, host="elsewhere", process=7)
-    write = DeltaTable.create_write_transaction
-
-    def lose(handle: DeltaTable, *arguments: Any, **named: Any) -> None:
-        write(handle, *arguments, **named)
-        raise CommitFailedError("Failed to commit transaction: 0")
-
-    with monkeypatch.context() as planted:
-        planted.setattr(DeltaTable, "create_write_transaction", lose)
-        assert "process 7 on elsewhere" in str(unlock(tables, clock.now))
-    assert unlock(tables, clock.now) is None
-
-
+@pytest.mark.parametrize("name", ["holder.json", "lock"])
 @pytest.mark.parametrize("make", [Path.mkdir, lambda place: place.symlink_to("/nowhere/x")])
-def test_what_stands_at_the_next_entry_of_the_lease_ends_the_command_and_goes_by_the_words_of_its_error(
-    tables: PipelineTables, clock: Clock, make: Callable[[Path], object]
+def test_what_stands_in_the_place_of_a_file_of_the_lease_is_named(
+    tables: PipelineTables, clock: Clock, make: Callable[[Path], object], name: str
 ) -> None:
     with Lease(tables, "stream", clock):
         pass
-    log = Path(tables.path("lease"), "_delta_log")
-    place = log / f"{len([*log.glob('*.json')]):020d}.json"
+    place = folder_of(tables) / name
+    place.unlink()
     make(place)
-    files = len([*log.parent.glob("*.parquet")])
-    with pytest.raises(Refused) as refused, Lease(tables, "stream", clock):
+    with pytest.raises(Refused, match=r"Remove (it|the link)") as refused, Lease(tables, "stream", clock):
         pytest.fail("it is held")
-    assert len([*log.parent.glob("*.parquet")]) <= files + 1
-    if f"{place}. Remove it" in str(refused.value):
-        place.rmdir() if place.is_dir() else place.unlink()
-    else:
-        assert remedy_of(refused, Act.UNLOCK)
-        assert unlock(tables, clock.now) is not None
+    assert str(place) in str(refused.value)
+    place.rmdir() if place.is_dir() else place.unlink()
     is_free(tables, clock)
 
 
@@ -289,7 +296,7 @@ def test_an_unlocked_driver_that_lives_takes_its_lease_back_unless_another_has_i
     tables: PipelineTables, clock: Clock
 ) -> None:
     driver = Lease(tables, "stream", clock)
-    driver.row = replace(driver.row, host="elsewhere")
+    driver.holder = replace(driver.holder, host="elsewhere")
     driver.renew()
     assert unlock(tables, clock.now) is not None
     driver.renew()
@@ -327,41 +334,24 @@ def test_a_host_without_containers_goes_by_its_name(monkeypatch: pytest.MonkeyPa
     assert this_host() == socket.gethostname()
 
 
-@pytest.mark.parametrize(
-    ("kept", "is_held"), [(["commitInfo"], False), (["commitInfo", "add"], True)], ids=["nothing", "the row"]
-)
-def test_an_entry_that_was_cut_between_two_lines_leaves_one_driver_at_most(
-    tables: PipelineTables, clock: Clock, kept: list[str], is_held: bool
-) -> None:
-    held_by(tables, clock, host="another")
-    clock.now += TIME_TO_LIVE + 1
-    held_by(tables, clock, host="elsewhere")
-    entry = max(Path(tables.path("lease"), "_delta_log").glob("*.json"))
-    lines = entry.read_text().splitlines(keepends=True)[: len(kept)]
-    assert [next(iter(json.loads(line))) for line in lines] == kept
-    entry.write_text("".join(lines))
-    if is_held:
-        is_refused(tables, clock, "elsewhere")
-        clock.now += TIME_TO_LIVE + 1
-    with Lease(tables, "stream", clock) as lease:
-        assert read_lease(tables) == replace(lease.row, expires_at=clock.now + TIME_TO_LIVE)
-    assert len(active_files(tables.warehouse.open(tables.path("lease")))) == 1
-
-
-@pytest.mark.parametrize("damaged", ["log", "file"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff", b"\x00" * 200])
 def test_a_lease_that_can_not_be_read_is_removed_by_an_unlock(
-    tables: PipelineTables, clock: Clock, damaged: str
+    tables: PipelineTables, clock: Clock, content: bytes
 ) -> None:
     with Lease(tables, "stream", clock):
         pass
-    path = Path(tables.path("lease"))
-    newest = max((path / "_delta_log").glob("*.json"))
-    if damaged == "file":
-        (newest,) = (path / file["path"] for file in active_files(tables.warehouse.open(str(path))))
-    newest.write_bytes(newest.read_bytes()[:-9])
-    is_told = rf"the lease of pipeline 'duty', {path}, can't be read"
+    document = folder_of(tables) / "holder.json"
+    document.write_bytes(content)
+    is_told = rf"the lease of pipeline 'duty', {document}, can't be read"
     with pytest.raises(Refused, match=is_told) as refused, Lease(tables, "stream", clock):
         pytest.fail("held")
     assert remedy_of(refused, Act.UNLOCK)
     assert "was unreadable" in str(unlock(tables, clock.now))
     is_free(tables, clock)
+
+
+def test_what_a_later_version_adds_to_the_lease_is_left_alone(tables: PipelineTables, clock: Clock) -> None:
+    held_by(tables, clock, host="elsewhere")
+    document = folder_of(tables) / "holder.json"
+    document.write_text(json.dumps({**json.loads(document.read_bytes()), "later": 1}))
+    is_refused(tables, clock, "elsewhere")

@@ -11,7 +11,9 @@ import json
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from tidegate.pipelines.engine.spark.shipping import pack
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.host import Heartbeat
 from tidegate.pipelines.run.work_folder import clean_work
+from tidegate.pipelines.storage import shared_folder
 from tidegate.pipelines.storage.artifacts import ArtifactsInFolder
 from tidegate.pipelines.storage.shared_folder import APPEND, CREATE, SharedFolder
 
@@ -301,3 +304,25 @@ def test_a_planted_open_is_found(tmp_path: Path) -> None:
     ):
         (tmp_path / "x.py").write_text(f"{text}\n")
         assert [*opens(tmp_path / "x.py")] == [1], text
+
+
+def test_a_lock_ends_with_an_error_and_the_error_passes(tmp_path: Path) -> None:
+    shared = SharedFolder(tmp_path)
+    for _ in range(2):
+        with pytest.raises(BlockingIOError), shared.locked("a"):
+            raise BlockingIOError
+
+
+def test_a_process_that_hangs_with_a_lock_stops_nobody_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock of one that hung ends without harm to the one that has it by then."""
+    monkeypatch.setattr(shared_folder, "LOCK_SECONDS", 0.05)
+    shared = SharedFolder(tmp_path)
+    with ExitStack() as hung, ExitStack() as later:
+        hung.enter_context(shared.locked(""))
+        later.enter_context(shared.locked(""))
+        hung.close()
+        began = time.monotonic()
+        with shared.locked(""):
+            assert time.monotonic() - began >= 0.05, "the later one had it"

@@ -35,6 +35,8 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.project import stream
 from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.run.stream import Maintenance
+from tidegate.pipelines.storage import shared_folder
+from tidegate.pipelines.storage.shared_folder import SharedFolder
 from tidegate.pipelines.storage.warehouse import Warehouse, read_table
 
 NAME = PIPELINE.name
@@ -91,6 +93,7 @@ MUTATIONS: tuple[tuple[Any, str], ...] = (
     *((DeltaTable, name) for name in ("create_write_transaction", "create_checkpoint", "restore", "vacuum")),
     (TableAlterer, "add_columns"),
     (commits, "create_table_with_add_actions"),
+    (SharedFolder, "write"),
 )
 
 
@@ -184,6 +187,8 @@ class Hung:
             # A command that hangs renews nothing.
             planted.setattr(Lease, "_renew_until_ended", lambda self: None)
             planted.setattr(lease, "_of_this_process", set[str]())
+            # Nobody waits in real time for a command that hangs while it holds a lock.
+            planted.setattr(shared_folder, "LOCK_SECONDS", 0.0)
             if not folder.exists():
                 hung._fill()
             yield hung
@@ -224,7 +229,7 @@ class Hung:
     def is_held_elsewhere(self) -> None:
         """Let a driver on another host hold the lease."""
         other = Lease(Lake(self.folder).tables(PIPELINE), "stream", lambda: self.clock.time_ns() // 1_000_000)
-        other.row = replace(other.row, host="elsewhere")
+        other.holder = replace(other.holder, host="elsewhere")
         other.renew()
 
     def operations(self, command: str) -> int:

@@ -17,7 +17,7 @@ from tests.pipelines.by_hand import shorten_log
 from tests.recovery.arrivals import FILE_BY_FILE, PIPELINE, STEPS, Runs, copy_of, differences, outcome, rows_of, run
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import OTHER, REFUSED, Refused, TidegateError
-from tidegate.pipelines.ledger.lease import LeaseRow
+from tidegate.pipelines.ledger.lease import Holder
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.savepoint import create_savepoint, find_snapshot
@@ -95,7 +95,7 @@ def assert_sound(lake: Lake) -> None:
 def start_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process streams to the end: the one that failed may not even have released the lease."""
     with monkeypatch.context() as other_process:
-        other_process.setattr(LeaseRow, "is_alive", lambda self, now: False)
+        other_process.setattr(Holder, "is_alive", lambda self, now: False)
         run(LOCAL, lake)
 
 

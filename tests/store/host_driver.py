@@ -22,5 +22,5 @@ if __name__ == "__main__":
         print("driving", pipeline, flush=True)
         while not (ended.wait(0.5) or lease.stop_requested):
             continue
-    Path(output).write_text(json.dumps({"epoch": 7, "driver": lease.row.host}))
+    Path(output).write_text(json.dumps({"epoch": 7, "driver": lease.holder.host}))
     print("ended in order", flush=True)

@@ -13,7 +13,7 @@ from tests.store.server import options_of
 from tidegate.pipelines.definition.config import load_config
 from tidegate.pipelines.definition.config.opened import warehouse_of
 from tidegate.pipelines.ledger.host import system_clock
-from tidegate.pipelines.ledger.lease import LeaseRow, read_lease
+from tidegate.pipelines.ledger.lease import Holder, read_lease
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
 AWAY = "away"
@@ -32,7 +32,7 @@ def lease_of(config: Path) -> PipelineTables:
     return PipelineTables(warehouse_of(load_config(config)), "visits")
 
 
-def driving(config: Path) -> LeaseRow | None:
+def driving(config: Path) -> Holder | None:
     """The running driver, as the lease names it."""
     row = read_lease(lease_of(config))
     return row if row is not None and row.is_alive(system_clock()) else None

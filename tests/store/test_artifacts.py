@@ -80,6 +80,18 @@ def test_changes_that_two_hosts_make_at_the_same_moment_both_stay(artifacts: Art
     assert sorted(content.split()) == sorted(f"{host}{number}".encode() for host in range(2) for number in range(4))
 
 
+def test_a_change_to_nothing_leaves_the_file_as_it_is(artifacts: Artifacts) -> None:
+    seen: list[bytes | None] = []
+
+    def look(content: bytes | None) -> None:
+        seen.append(content)
+
+    artifacts.change("list", look)
+    artifacts.write("list", b"1")
+    artifacts.change("list", look)
+    assert (seen, artifacts.read("list")) == ([None, b"1"], b"1")
+
+
 @pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.INTERNAL_ERROR_AFTER])
 def test_a_change_that_the_store_made_and_did_not_answer_counts_once(proxy: Proxy, bucket: str, fault: Fault) -> None:
     """As the list of Data Docs does it: an existing entry is not added again."""

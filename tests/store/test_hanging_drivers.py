@@ -21,7 +21,7 @@ from tests.store.lives import upload
 from tests.store.server import S3Server, options_of
 from tests.waiting import wait_until
 from tidegate.pipelines.errors import LEASE_HELD, REFUSED, LeaseHeld, TidegateError
-from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, LeaseRow
+from tidegate.pipelines.ledger.lease import TIME_TO_LIVE, Holder
 
 pytestmark = [pytest.mark.recovery, pytest.mark.long]
 
@@ -68,7 +68,7 @@ def test_hosts_whose_clocks_differ_by_more_than_a_lease_lasts_lose_and_double_no
     """A host whose clock is ahead takes over the lease of a running driver, which ends with 4; a host that is behind
     waits.
     """
-    monkeypatch.setattr(LeaseRow, "is_running_here", property(lambda row: True))
+    monkeypatch.setattr(Holder, "is_running_here", property(lambda row: True))
     other = other_host(lake, tmp_path / "there", ahead)
     refusals: list[TidegateError] = []
 

@@ -15,7 +15,7 @@ from tests.store.lives import Life, modules_of_projects, rows_left, upload
 from tests.store.proxy import Plan, Proxy
 from tests.store.server import S3Server, options_of
 from tidegate.pipelines.errors import REFUSED, USAGE
-from tidegate.pipelines.ledger.lease import LeaseRow
+from tidegate.pipelines.ledger.lease import Holder
 
 pytestmark = [pytest.mark.recovery, pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -93,7 +93,7 @@ def test_a_command_that_the_store_left_in_the_middle_does_its_work_when_it_is_gi
                 server.delete(bucket, key)
         content = server.content(bucket)
         # The killed command runs in this process, which survives.
-        monkeypatch.setattr(LeaseRow, "is_alive", lambda row, now: False)
+        monkeypatch.setattr(Holder, "is_alive", lambda row, now: False)
         proxy.requests()
         code, text = tidegate(*COMMANDS[name])
         assert code == 0, text

@@ -5,7 +5,6 @@ The stores are imported on use, because reading tidegate.toml alone must stay fa
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.pipelines.definition.config.settings import Config
@@ -34,10 +33,9 @@ def artifacts_of(config: Config) -> Artifacts:
     Raises:
         UsageError: the credentials of their object store are not available.
     """
-    from tidegate.pipelines.storage.artifacts import ArtifactsInFolder, ArtifactsInStore
+    from tidegate.pipelines.storage.artifacts import artifacts_at
     from tidegate.pipelines.storage.credentials import complete
 
-    if "://" not in config.artifacts_uri:
-        return ArtifactsInFolder(Path(config.artifacts_uri))
-    options = complete(config.storage_options, config.connection, config.artifacts_uri)
-    return ArtifactsInStore(config.artifacts_uri, options)
+    place = config.artifacts_uri
+    options = complete(config.storage_options, config.connection, place) if "://" in place else {}
+    return artifacts_at(place, options)

@@ -123,7 +123,6 @@ def vacuum(
     if retention.epochs is not None:
         before = now - non_negative_millis(retention.epochs, "epochs")
         drop_old_epochs(tables, before, decision.oldest_epoch, now)
-    tables.clear_lease()
     return decision.clearing
 
 
@@ -144,7 +143,6 @@ def keep_newest_only(tables: PipelineTables) -> None:
         # A query of Spark that starts again lists the versions of its last batch once more. The entries of table
         # windows name no keys.
         leave_newest(tables, table, since[table], listed[table], keeps_entries=table == windows.NAME)
-    tables.clear_lease()
 
 
 def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: Millis, memory: LogMemory) -> _Decision:

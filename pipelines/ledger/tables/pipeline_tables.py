@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import DeltaError
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType, VariantType
 
 from tidegate.pipelines.definition import epochs, late, rejects, results, state, windows
@@ -30,7 +30,7 @@ ALL = (state.NAME, results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 PUBLISHED = (results.NAME, late.NAME, rejects.NAME, epochs.NAME)
 
 LEASE = "lease"
-"""Name of the lease table, which names the running driver."""
+"""Name of the folder of the lease, which names the running driver."""
 
 QUALITY = "quality"
 """Name of the table of check outcomes, which no epoch depends on."""
@@ -244,17 +244,6 @@ class PipelineTables:
             handle,
             {},
         )
-
-    def clear_lease(self) -> None:
-        """Delete files that the lease table replaced more than an hour ago.
-
-        If the cleanup conflicts with a renewal of the lease, it is left to the next one: a driver must not end because
-        of it.
-        """
-        with suppress(CommitFailedError):
-            self.warehouse.open(self.path(LEASE)).vacuum(
-                retention_hours=1, dry_run=False, enforce_retention_duration=False
-            )
 
     def widen(self, schemas: dict[str, pa.Schema]) -> bool:
         """Add missing columns to the tables; return True if any were missing.

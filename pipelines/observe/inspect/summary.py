@@ -26,7 +26,6 @@ from tidegate.pipelines.storage.credentials import masked
 
 if TYPE_CHECKING:
     from tidegate.pipelines.definition.config import Config
-    from tidegate.pipelines.ledger.lease import LeaseRow
     from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
     from tidegate.pipelines.storage.artifacts import Artifacts
     from tidegate.pipelines.storage.warehouse import Warehouse
@@ -163,7 +162,7 @@ class Summaries:
         from tidegate.pipelines.ledger.lease import read_lease
         from tidegate.pipelines.ledger.tables import quality
         from tidegate.pipelines.ledger.tables.newest import mark_of
-        from tidegate.pipelines.ledger.tables.pipeline_tables import LEASE, PipelineTables
+        from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 
         tables = PipelineTables(project.warehouse, name)
 
@@ -180,7 +179,7 @@ class Summaries:
         if progress is None:
             return Summary(name)
         now = self.clock()
-        lease: LeaseRow | None = part("lease", (LEASE,), lambda: read_lease(tables))
+        lease = read_lease(tables)
         timeline = progress["timeline"]
         checked = part(f"quality {timeline}", (quality.NAME,), lambda: _quality(tables, timeline))
         return Summary(

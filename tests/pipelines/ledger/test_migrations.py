@@ -20,7 +20,7 @@ from tidegate.pipelines.ledger.migrations import (
     converted,
     library_version,
 )
-from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, LEASE
+from tidegate.pipelines.ledger.tables.pipeline_tables import ALL
 
 
 def test_the_number_of_the_format_is_the_length_of_the_ladder() -> None:
@@ -73,7 +73,7 @@ def test_every_table_names_its_format_and_the_version_that_created_it(by_hand: B
     assert by_hand.head().manifest.format == FORMAT
 
 
-@pytest.mark.parametrize("table", [table for table in ALL if table != LEASE])
+@pytest.mark.parametrize("table", ALL)
 def test_a_table_of_a_newer_format_is_refused_by_two_versions(by_hand: ByHand, table: str) -> None:
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
     later = {FORMAT_PROPERTY: str(FORMAT + 1), VERSION_PROPERTY: "99.1.0"}

@@ -16,7 +16,7 @@ from tests.pipelines.by_hand import START_OF_DRIVER, ByHand
 from tests.pipelines.project.cli.project import Project
 from tidegate.pipelines.airflow.lineage import check_facets
 from tidegate.pipelines.definition.config import LEASE_NOTE, WindowsTable
-from tidegate.pipelines.ledger.lease import Lease, LeaseRow
+from tidegate.pipelines.ledger.lease import Holder, Lease
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
@@ -165,7 +165,7 @@ def test_a_driver_that_was_killed_did_nothing_after_the_next_one_came(tmp_path: 
         hand.epoch(("ann", at("08:00"), 1), watermark=at("10:00"))
     with Lease(hand.tables, "stream", clock_at(2)):
         hand.epoch(("ann", at("12:00"), 1), watermark=at("13:00"))
-    assert written_by_driver(hand.tables, killed.row.acquired_at).tables["results"]["rowCount"] == 1
+    assert written_by_driver(hand.tables, killed.holder.acquired_at).tables["results"]["rowCount"] == 1
 
 
 def test_a_driver_that_waited_does_not_count_the_epochs_of_the_one_before(tmp_path: Path, note: Note) -> None:
@@ -173,7 +173,7 @@ def test_a_driver_that_waited_does_not_count_the_epochs_of_the_one_before(tmp_pa
     clock = Clock(clock_at(1)())
     first = Lease(hand.tables, "stream --available-now", clock)
 
-    def wait(holder: LeaseRow) -> bool:
+    def wait(holder: Holder) -> bool:
         hand.epoch(("ann", at("08:00"), 1), watermark=at("10:00"))
         clock.now = clock_at(2)()
         first.__exit__(None, None, None)

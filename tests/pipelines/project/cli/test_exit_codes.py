@@ -19,6 +19,7 @@ from tests.lake import EVENTS, Clock, Lake, at
 from tests.pipelines.project.cli.project import Project
 from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.project.cli import cli, run
+from tidegate.pipelines.storage.artifacts import ArtifactsInFolder
 from tidegate.pipelines.storage.shared_folder import SharedFolder
 
 DAY = ("--start", "2024-03-01", "--end", "2024-03-02")
@@ -174,7 +175,7 @@ def test_what_the_system_lacks_is_1_with_the_way_out_and_the_place(
     def fail(*given: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tidegate.pipelines.ledger.lease._replace", fail)
+    monkeypatch.setattr(ArtifactsInFolder, "change", fail)
     code, text = project.tidegate("tables", "vacuum", "sessions")
     assert (code, "make room for the warehouse and the work folder" in text, text.count("\n")) == (1, True, 1), text
     assert f"the lease of pipeline 'sessions' can't be taken in {project.folder}/warehouse/sessions/lease" in text
