@@ -166,6 +166,7 @@ def test_a_program_is_run_with_its_figures_kept() -> None:
     assert section.failure == ""
 
 
+@pytest.mark.long
 def test_a_program_that_fails_is_told_as_failed() -> None:
     section = run(Program("One process", "open_windows"), ("--windows=none",), limit=60)
     assert (section.figures, section.failure) == ((), "exit code 2")

@@ -99,6 +99,7 @@ def loaded_by_code(text: str) -> list[str]:
     return LOADING_CODE.findall(text)
 
 
+@pytest.mark.long
 @generator_is_missing
 def test_no_page_or_docstring_has_a_fault_that_the_site_would_show(tmp_path: Path) -> None:
     """The builder that writes nothing reads the pages and imports the code as the site does, in a third of the time."""

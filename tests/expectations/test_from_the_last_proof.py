@@ -432,6 +432,7 @@ def test_a_window_that_was_out_before_the_check_and_final_after_it_is_new(tmp_pa
     assert starts(found) == ["10:00"]
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("windows", [TumblingEventTimeWindows.of(timedelta(hours=1)), GlobalWindows.create()], ids=str)
 @pytest.mark.parametrize("watermark", [WatermarkStrategy.no_watermarks(), None], ids=["no watermark", "a watermark"])
 def test_windows_that_the_end_of_input_makes_final_are_new_though_they_fired_before(

@@ -305,6 +305,7 @@ def test_an_element_is_in_every_sliding_window_that_covers_it(
     assert ("final windows", "expect_elements_in_every_sliding_window") in found
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     "assigner", [TumblingEventTimeWindows.of(60 * MINUTE), SlidingEventTimeWindows.of(60 * MINUTE, 20 * MINUTE)]
 )

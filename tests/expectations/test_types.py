@@ -87,8 +87,9 @@ def refused(kind: str, expectation: Any) -> bool:
     return kind in ("text", "binary") and reads == "values" and name.endswith("_to_be_between")
 
 
-@pytest.mark.parametrize("with_null", [False, True], ids=["full", "null"])
+@pytest.mark.first(len(VALUES))
 @pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("with_null", [True, False], ids=["null", "full"])
 def test_each_expectation_reads_each_type_or_says_why_not(kind: str, with_null: bool) -> None:
     arrow, values = VALUES[kind]
     # A repeated value stands for the null, so that the same things hold.
@@ -173,7 +174,7 @@ def test_a_subclass_has_the_facts_of_its_base_until_it_declares_others() -> None
 
 
 def test_a_decimal_equals_the_limit_of_the_same_digits() -> None:
-    cents = [Decimal(number).scaleb(-2) for number in range(1, 200)]
+    cents = [Decimal(number).scaleb(-2) for number in range(1, 200, 7)]
     rows = pa.table({"v": pa.chunked_array([pa.array([value, None], pa.decimal128(10, 2)) for value in cents])})
     for limits in (cents, [*map(float, cents)]):
         assert outcome_of(gxe.ExpectColumnValuesToBeInSet(column="v", value_set=limits), rows).success

@@ -46,6 +46,7 @@ def late_rows(folder: Path, before: Pipeline, after: Pipeline, idle_runs: int) -
     return sorted(lake.rows(after, "late")["value"].to_pylist()), lake.snapshot(after).manifest.watermark
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("change", STRATEGIES)
 def test_equal_rows_are_late_with_and_without_a_run_between(tmp_path: Path, change: str) -> None:
     by = "user" if "idleness" in change else None

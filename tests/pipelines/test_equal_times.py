@@ -95,9 +95,10 @@ def check(engine: Engine | SparkSession, lake: Lake, assigner: str, operator: st
         assert {name: found[name] for name in EXPECTED} == EXPECTED, made.name
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.first(2 * len(ASSIGNERS))
 @pytest.mark.parametrize("operator", ["columnar", "row"])
 @pytest.mark.parametrize("assigner", ASSIGNERS)
+@pytest.mark.parametrize("seed", range(3))
 def test_equal_times_give_the_same_result_in_any_order(assigner: str, operator: str, seed: int, tmp_path: Path) -> None:
     check(LOCAL, Lake(tmp_path), assigner, operator, seed)
 

@@ -39,23 +39,25 @@ def write(lake: Lake, schema: pa.Schema = EVENTS) -> None:
     lake.write(pa.table(columns, schema=schema))
 
 
-@pytest.mark.parametrize("changes", ["refuse", "correct"])
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
-    ("schema", "before", "after", "told"),
+    ("schema", "before", "after", "told", "changes"),
     [
-        (WALLS, {"zone": "UTC"}, {"zone": "Europe/Berlin"}, "source.zone is UTC .* Europe/Berlin"),
-        (NUMBERS, {"unit": "s"}, {"unit": "ms"}, "source.unit is s .* ms"),
-        (
-            EVENTS,
-            {},
-            {"timestamp": "time", "columns": {"time": "at - INTERVAL 1 HOURS"}},
-            "source.timestamp is at in the snapshot and at - INTERVAL 1 HOURS in the code",
-        ),
+        (WALLS, {"zone": "UTC"}, {"zone": "Europe/Berlin"}, "source.zone is UTC .* Europe/Berlin", "refuse"),
         (
             EVENTS,
             {"timestamp": "time", "columns": {"shift": "at", "time": "shift - INTERVAL 1 HOURS"}},
             {"timestamp": "time", "columns": {"shift": "at - INTERVAL 1 HOURS", "time": "SHIFT - INTERVAL 1 HOURS"}},
             "source.timestamp is shift - INTERVAL 1 HOURS; shift = at in",
+            "correct",
+        ),
+        (NUMBERS, {"unit": "s"}, {"unit": "ms"}, "source.unit is s .* ms", "refuse"),
+        (
+            EVENTS,
+            {},
+            {"timestamp": "time", "columns": {"time": "at - INTERVAL 1 HOURS"}},
+            "source.timestamp is at in the snapshot and at - INTERVAL 1 HOURS in the code",
+            "correct",
         ),
     ],
 )

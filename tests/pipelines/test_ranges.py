@@ -354,6 +354,7 @@ def test_a_watermark_before_the_range_is_none() -> None:
 # --- a committed watermark that no table can hold ----------------------------------------------
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("watermark", [-86_398_290_619_200_001, LAST_TIME, FIRST_TIME - 1])
 def test_an_epoch_with_a_time_that_no_table_holds_is_refused_and_the_restore_continues(
     tmp_path: Path, watermark: int
@@ -427,8 +428,12 @@ def test_a_rejected_row_corrects_nothing_when_it_is_added_or_deleted(tmp_path: P
 # --- a final window stays as it is ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trigger", [None, ContinuousEventTimeTrigger.of(timedelta(minutes=2))], ids=["end", "early"])
-@pytest.mark.parametrize("make", ["tumbling", "sessions"])
+@pytest.mark.first(1)
+@pytest.mark.parametrize(
+    ("make", "trigger"),
+    [("tumbling", ContinuousEventTimeTrigger.of(timedelta(minutes=2))), ("sessions", None)],
+    ids=["early", "end"],
+)
 def test_no_window_is_final_that_a_longer_lateness_lets_change(tmp_path: Path, make: str, trigger: Any) -> None:
     """The lateness grows while a window waits for late elements, and while one has fired early."""
     minutes = 10

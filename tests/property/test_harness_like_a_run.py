@@ -102,7 +102,7 @@ def as_text(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("is_backfill", [True, False], ids=["backfill", "stream"])
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings.default.max_examples // 3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     data=st.data(),
     key=st.sampled_from(sorted(KEYS)),

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -156,13 +157,28 @@ def run(project: Project, remedy: Remedy) -> None:
         )
 
 
+def named(part: str | Callable[[Path], None]) -> str:
+    return part if isinstance(part, str) else part.__name__
+
+
 ALWAYS = (Remedy(Act.RESTART, "hours"), Remedy(Act.RESTORE_TABLES, "hours", "savepoint:all"))
 OF_STATE = Remedy(Act.RESTORE, "hours", "savepoint:good")
 
 
-@pytest.mark.first(12)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("table", TABLES)
+SHORT = (
+    ("state", file_missing),
+    ("state", folder_missing),
+    ("results", entry_missing),
+    ("late", rows_deleted_and_vacuumed),
+    ("windows", set_back),
+)
+"""Damage of each sort, once. `make test-long` does everything to every table."""
+
+
+@pytest.mark.first(len(SHORT))
+@pytest.mark.parametrize(
+    ("table", "kind"), sorted(product(TABLES, KINDS), key=lambda case: case not in SHORT), ids=named
+)
 def test_every_named_way_loses_nothing(
     whole: Lake, expected: list[str], tmp_path: Path, table: str, kind: Callable[[Path], None]
 ) -> None:

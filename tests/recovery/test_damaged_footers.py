@@ -69,7 +69,7 @@ def test_every_flipped_bit_is_found_in_every_table(lake: Lake, draw: st.DataObje
     assert damaged_footers(tables, table, handle) == set()
 
 
-@settings(max_examples=5, phases=[Phase.generate])
+@settings(max_examples=settings.default.max_examples // 10, phases=[Phase.generate])
 @given(draw=st.data())
 def test_neither_command_passes_or_ends_with_an_error_of_arrow(lake: Lake, draw: st.DataObject) -> None:
     project = lake.project(PIPELINE)

@@ -53,6 +53,7 @@ HARMS: dict[str, Callable[[Lake], object]] = {
 }
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
 def test_the_next_run_is_refused_and_continues_from_the_restored_snapshot(
     lake: Lake, harm: Callable[[Lake], object]

@@ -121,7 +121,7 @@ def _head(lake: Lake) -> Any:
     return read_snapshot(tables) if tables.exist else None
 
 
-@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [40, pytest.param(1, marks=pytest.mark.long)])
 def test_on_a_disk(nursery: subprocess.Popen[str], streamed: Lake, tmp_path: Path, every: int) -> None:
     lake, place = copy_of(streamed, tmp_path / "lake"), tmp_path / "elsewhere"
     victims = project(nursery, tmp_path / "project", str(lake.folder / "warehouse"), {})

@@ -45,6 +45,7 @@ class CheckedWalk(Walk):
         assert not broken, f"rules that don't hold: {broken}"
 
 
+@pytest.mark.long
 def test_a_prune_is_known_after_a_start_from_scratch_was_left_again(tmp_path: Path) -> None:
     """Found by a longer walk: the start from scratch removed the prune's row from table epochs."""
     walk = CheckedWalk(tmp_path / "walk", 4)

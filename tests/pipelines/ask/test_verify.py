@@ -511,7 +511,8 @@ def test_windows_that_missed_a_row_verify_before_and_after_a_reopening(lake: Lak
     assert len(verified(lake, pipeline).faults) == len(lake.latest(pipeline))
 
 
-@pytest.mark.parametrize("oldest", [4, 5], ids=["the forget", "a stream"])
+@pytest.mark.first(1)
+@pytest.mark.parametrize("oldest", [5, 4], ids=["a stream", "the forget"])
 def test_what_epochs_did_that_table_epochs_has_dropped_is_unknown(lake: Lake, oldest: int) -> None:
     """A late row that was reopened and pruned, and a key that was forgotten, longer ago than `retain_history_days`."""
     lake.append(("ann", at("10:10"), 1), ("bob", at("10:10"), 1), ("end", at("14:00"), 0))

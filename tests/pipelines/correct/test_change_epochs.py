@@ -63,7 +63,7 @@ def test_an_update_retracts_the_pane_that_stands_and_publishes_the_new(lake: Lak
     assert counted == {"events_in": 1, "on_time": 1, "rows_deleted": 1, "deleted_in_windows": 1, "retracted": 1}
 
 
-@pytest.mark.parametrize("made", [hourly_pipeline, session_pipeline])
+@pytest.mark.first(5)
 @pytest.mark.parametrize(
     ("older", "newer"),
     [
@@ -74,6 +74,7 @@ def test_an_update_retracts_the_pane_that_stands_and_publishes_the_new(lake: Lak
         ({}, {"source": replace(CORRECTING, not_before=datetime(2024, 3, 1, 10, 30))}),
     ],
 )
+@pytest.mark.parametrize("made", [hourly_pipeline, session_pipeline])
 def test_a_deleted_row_leaves_its_window_although_the_current_code_would_not_count_it(
     older: dict[str, Any], newer: dict[str, Any], made: Callable[..., Pipeline], tmp_path: Path
 ) -> None:

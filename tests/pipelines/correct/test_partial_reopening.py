@@ -41,6 +41,7 @@ def lose(lake: Lake, *versions: int) -> None:
         Path(lost.removeprefix("file://")).unlink()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("pipeline", [hourly_pipeline(), session_pipeline()], ids=["hours", "sessions"])
 def test_rows_whose_files_are_missing_stay_late_and_the_others_are_reopened(lake: Lake, pipeline: Pipeline) -> None:
     late_lake(lake, pipeline)

@@ -242,7 +242,7 @@ def of_others(found: Any, user: str) -> Any:
     return [[text for text in texts if not text.startswith(f"['{user}'")] for texts in found[:2]]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     commits=COMMITS,
     windows=st.sampled_from([*sorted(WINDOWS), "process"]),
@@ -268,7 +268,7 @@ def test_the_other_rows_give_what_they_give_without_the_rows_that_raise(
     assert all(text.endswith("'user_code', 'ValueError: 3 is bad']") or "4 is bad" in text for text in found[2])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     commits=COMMITS,
     windows=st.sampled_from(sorted(WINDOWS)),
@@ -298,7 +298,8 @@ ROWS: list[list[Row]] = [
 ]
 
 
-@pytest.mark.parametrize("how", ["at once", "commit by commit", "each commit", "restored", "backfill"])
+@pytest.mark.first(2)
+@pytest.mark.parametrize("how", ["restored", "backfill", "at once", "commit by commit", "each commit"])
 def test_a_run_counts_each_row_once_and_its_tables_agree(how: str) -> None:
     shown, late, wrong = run(ROWS, rejecting(compute_of("hours", "elements")), how)
     assert [(row["user"], row["total"]) for row in shown][:1] == [("ann", 4 if how == "backfill" else 3)]

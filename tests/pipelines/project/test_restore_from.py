@@ -85,10 +85,10 @@ def at_(lake: Lake, target: str) -> str | None:
     return str(lake.folder / "elsewhere") if target == "savepoint:away" else None
 
 
-TARGETS = ["latest", "3", "2", "1", "savepoint:state", "savepoint:whole", "savepoint:away"]
+TARGETS = ["2", "3", "latest", "1", "savepoint:state", "savepoint:whole", "savepoint:away"]
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_pipeline_that_begins_from_another_ones_snapshot_continues_as_that_one_would(here: Lake, target: str) -> None:
     project = both(here)

@@ -287,7 +287,7 @@ def steps_of_an_erasure(folder: Path) -> int:
     return done[0]
 
 
-@pytest.mark.parametrize("every", [25, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [50, pytest.param(1, marks=pytest.mark.long)])
 def test_an_erasure_that_was_killed_at_any_step_is_finished_by_repeating_it(tmp_path: Path, every: int) -> None:
     steps = steps_of_an_erasure(tmp_path / "whole")
     assert steps > 40

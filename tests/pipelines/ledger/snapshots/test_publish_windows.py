@@ -447,6 +447,7 @@ def test_compaction_and_clean_up_keep_its_rows_and_drop_its_old_files(lake: Lake
     check_windows(tables)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("damage", "told"),
     [

@@ -64,6 +64,7 @@ def test_a_run_that_was_never_checked_says_how_to_check_it(tables: PipelineTable
     assert "tidegate quality check sessions --epoch 2" in page
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     "compute",
     [

@@ -229,7 +229,6 @@ def test_a_lost_library_at_the_end_of_the_process_changes_no_exit_code(tmp_path:
 @pytest.mark.parametrize(
     ("streams", "code", "told"),
     [
-        ("<&- >&-", 0, ""),
         ("<&- >&- 2>&-", 0, ""),
         ("--json >/dev/full", 1, "tidegate: [Errno 28] No space left on device. The disk is full"),
     ],

@@ -49,7 +49,7 @@ AFTER: dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]] = {
 """A first command, and those that find nothing to do after it."""
 
 
-@pytest.mark.first(6)
+@pytest.mark.first(3)
 @pytest.mark.parametrize(
     ("pipeline", "after"),
     # Each first command with the plain pipeline, then the others.
