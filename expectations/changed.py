@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -417,29 +416,32 @@ def changed_partitions(
     if since is not None and since.table == mark.table and since.epoch > mark.epoch:
         # This is a check of an older epoch, and readers already know newer results.
         return Changed(unit, _starts(np.empty(0, np.int64), unit), since, False, since.held_by(unit))
-    starts: Ints | None = None
-    is_any = True
-    with suppress(Refused):
+    known = [] if since is None else [moment for moment in (since.first, since.last) if moment is not None]
+    known_starts = np.array(known, "datetime64[ms]").astype(f"datetime64[{UNITS[unit]}]")
+    try:
         partitions, is_any = differing(_since(pinned, spans, since), pinned.shape)
         starts = _starts(partitions, unit)
-    earlier = [] if since is None else [moment for moment in (since.first, since.last) if moment is not None]
-    earlier_starts = np.array(earlier, "datetime64[ms]").astype(f"datetime64[{UNITS[unit]}]")
-    if starts is None:
-        present = _starts(differing(read_differences(pinned, spans, None, None), pinned.shape)[0], unit)
-        span = np.concatenate([present, earlier_starts])
-        starts = np.arange(span.min(), span.max() + 1) if len(span) else span
+    except Refused:
+        is_any, starts = True, _all_between(pinned, spans, known_starts)
     if since is not None:
         starts = np.union1d(starts, since.held_by(unit))
-    bad = np.empty(0, "datetime64[ms]") if failing is None else failing
-    is_held = np.isin(starts, spans.of(bad.astype("datetime64[ms]")))
+    bad = np.empty(0, "datetime64[ms]") if failing is None else failing.astype("datetime64[ms]")
+    is_held = np.isin(starts, spans.of(bad))
     starts, held = starts[~is_held], starts[is_held]
-    named = np.concatenate([starts, earlier_starts]).astype("datetime64[ms]").astype(np.int64)
+    named = np.concatenate([starts, known_starts]).astype("datetime64[ms]").astype(np.int64)
     if len(named):
         mark = replace(mark, first=int(named.min()), last=int(named.max()))
     if len(held):
         mark = replace(mark, held=tuple(held.astype("datetime64[ms]").astype(np.int64).tolist()), unit=unit)
     # An event without a partition covers all partitions, so it waits for those that are held back.
     return Changed(unit, starts, mark, len(starts) > 0 or (is_any and not len(held)), held)
+
+
+def _all_between(pinned: Pinned, spans: Partitions, known: Ints) -> Ints:
+    """Return every partition between the first and the last one that readers know or that the results have now."""
+    present = _starts(differing(read_differences(pinned, spans, None, None), pinned.shape)[0], spans.unit)
+    span = np.concatenate([present, known])
+    return np.arange(span.min(), span.max() + 1) if len(span) else span
 
 
 def _since(pinned: Pinned, unit: Partitions, since: Mark | None) -> pa.Table:

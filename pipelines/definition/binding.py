@@ -254,17 +254,7 @@ def bind_all(pipeline: Pipeline, schemas: Sequence[tuple[pa.Schema, pa.Schema]])
 
 def _bind_windows(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> tuple[Windows, tuple[str, ...]]:
     """Return the windows with bound aggregates, and the columns that they read."""
-    needed = list(_columns_of_parts(pipeline, windows, derived))
-    if not windows.reads_whole_elements:
-        used = [name for name in derived.names if name in needed]
-    else:
-        used = list(derived.names if pipeline.uses is None else pipeline.uses)
-        if pipeline.uses is None and windows.reduce is not None and windows.process is None:
-            # Reduced elements become results, which have the key columns anyway.
-            used = [name for name in used if name not in pipeline.key]
-        for column in used:
-            require(pipeline, derived, column, "uses", pipeline.source)
-        used += [column for column in needed if column not in used]
+    used = _columns_used(pipeline, windows, derived)
     if isinstance(windows.aggregate, Mapping):
         schema = pa.schema([field.with_type(to_delta(field.type)) for field in derived])
         try:
@@ -272,6 +262,19 @@ def _bind_windows(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> t
         except IllegalArgument as error:
             raise UnsuitableColumn(error.field, error.value, error.remedy) from error
     return windows, tuple(used)
+
+
+def _columns_used(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> list[str]:
+    needed = list(_columns_of_parts(pipeline, windows, derived))
+    if not windows.reads_whole_elements:
+        return [name for name in derived.names if name in needed]
+    used = list(derived.names if pipeline.uses is None else pipeline.uses)
+    if pipeline.uses is None and windows.reduce is not None and windows.process is None:
+        # Reduced elements become results, which have the key columns anyway.
+        used = [name for name in used if name not in pipeline.key]
+    for column in used:
+        require(pipeline, derived, column, "uses", pipeline.source)
+    return used + [column for column in needed if column not in used]
 
 
 def _columns_of_parts(pipeline: Pipeline, windows: Windows, derived: pa.Schema) -> Iterator[str]:

@@ -85,17 +85,7 @@ def complete(given: Mapping[str, str], connection: str | None = None, uri: str =
     """
     written = _by_usual_name(given)
     connected = _connections[-1](connection) if connection is not None and _connections else {}
-    environment = {name: os.environ[name.upper()] for name in (*_KEYS, *_PLACES) if os.environ.get(name.upper())}
-    if of_s3 := os.environ.get(_ENDPOINT_OF_S3):
-        environment["aws_endpoint_url"] = of_s3
-    sources = [_by_usual_name(connected), environment]
-    if _PROFILE_OPTION in written:
-        sources.insert(0, _of_profile(written[_PROFILE_OPTION], _PROFILE_OPTION, is_optional=_ACCESS in written))
-    has_key = any(_ACCESS in source for source in (written, *sources))
-    if profile := os.environ.get(_PROFILE):
-        sources.append(_of_profile(profile, _PROFILE, is_optional=has_key))
-    elif uri.startswith(("s3://", "s3a://")) and not has_key and not os.environ.get(_WEB_IDENTITY):
-        sources.append(_of_profile(_DEFAULT_PROFILE, _PROFILE, is_optional=True))
+    sources = _sources(written, _by_usual_name(connected), uri)
     places = ChainMap(*sources)
     more = (
         {name: places[name] for name in _PLACES if name in places}
@@ -111,6 +101,22 @@ def complete(given: Mapping[str, str], connection: str | None = None, uri: str =
         options |= {name: keys[name] for name in _KEYS if name in keys}
     remember(options)
     return _alone(options)
+
+
+def _sources(written: Mapping[str, str], connected: dict[str, str], uri: str) -> list[dict[str, str]]:
+    """Return the options of each place in which credentials are looked up after tidegate.toml, first match first."""
+    environment = {name: os.environ[name.upper()] for name in (*_KEYS, *_PLACES) if os.environ.get(name.upper())}
+    if of_s3 := os.environ.get(_ENDPOINT_OF_S3):
+        environment["aws_endpoint_url"] = of_s3
+    sources = [connected, environment]
+    if _PROFILE_OPTION in written:
+        sources.insert(0, _of_profile(written[_PROFILE_OPTION], _PROFILE_OPTION, is_optional=_ACCESS in written))
+    has_key = any(_ACCESS in source for source in (written, *sources))
+    if profile := os.environ.get(_PROFILE):
+        sources.append(_of_profile(profile, _PROFILE, is_optional=has_key))
+    elif uri.startswith(("s3://", "s3a://")) and not has_key and not os.environ.get(_WEB_IDENTITY):
+        sources.append(_of_profile(_DEFAULT_PROFILE, _PROFILE, is_optional=True))
+    return sources
 
 
 def other_variables(options: Mapping[str, str]) -> list[str]:

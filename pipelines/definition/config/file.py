@@ -60,24 +60,10 @@ def load_config(file: Path | None = None) -> Config:
         UsageError: the file is missing, or the shared settings are faulty; the error names file and field, but never a
         value that may be secret.
     """
-    path = file or find_config()
     by_environment = f", which {ENVIRONMENT} names" if file is None and os.environ.get(ENVIRONMENT) else ""
+    path = file or find_config()
+    raw = _toml_of(path, by_environment)
     file = path.absolute()
-    text = ""
-    try:
-        text = file.read_text()
-        raw = tomllib.loads(text)
-    except FileNotFoundError as error:
-        relative = f"; {path} is relative to the current folder, {Path.cwd()}"
-        raise UsageError(f"there is no {file}{by_environment}{'' if path.is_absolute() else relative}") from error
-    except IsADirectoryError as error:
-        raise UsageError(f"{file} is a folder{by_environment}: name the file, such as {file / FILE_NAME}") from error
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{file}: the file is not UTF-8 text, as TOML requires") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{file}: {error}{unquoted(text, str(error))}") from error
     if reserved := sorted({"root", "file_name", "values", "session", "processes", "faulty"} & raw.keys()):
         raise UsageError(f"{file}: {reserved[0]}: unknown key")
     given = {**raw, "root": file.parent, "file_name": file.name}
@@ -94,6 +80,25 @@ def load_config(file: Path | None = None) -> Config:
     sound = {name: entry for name, entry in raw["pipelines"].items() if name not in by_pipeline}
     faulty = {name: describe(its) for name, its in by_pipeline.items()}
     return Config.model_validate({**given, "pipelines": sound, "faulty": faulty})
+
+
+def _toml_of(path: Path, by_environment: str) -> dict[str, Any]:
+    """Read a TOML file. `by_environment` says in messages where its name comes from."""
+    file, text = path.absolute(), ""
+    try:
+        text = file.read_text()
+        return tomllib.loads(text)
+    except FileNotFoundError as error:
+        relative = f"; {path} is relative to the current folder, {Path.cwd()}"
+        raise UsageError(f"there is no {file}{by_environment}{'' if path.is_absolute() else relative}") from error
+    except IsADirectoryError as error:
+        raise UsageError(f"{file} is a folder{by_environment}: name the file, such as {file / FILE_NAME}") from error
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}: the file is not UTF-8 text, as TOML requires") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{file}: {error}{unquoted(text, str(error))}") from error
 
 
 def config_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeAlias
 
 from tidegate.pipelines.errors import Refused
@@ -97,45 +98,42 @@ class Changes:
         deleted: dict[_File, SourceFile] = {}
         added: dict[_File, SourceFile] = {}
         rewritten: list[tuple[set[_File], set[_File]]] = []
-        adds: Mapping[str, Action] | None = None
+        earlier = cache(self.earlier)
         for actions in self.commits:
             removes, appends = set[_File](), set[_File]()
             for remove in _all(actions, "remove"):
-                path, details = self.path_of(remove["path"]), details_of(remove)
-                file = (path, _vector(remove))
+                file = (self.path_of(remove["path"]), _vector(remove))
                 removes.add(file)
-                if added.pop(file, None) is not None:
-                    continue
-                if remove.get(PARTITION) is None:
-                    adds = self.earlier() if adds is None else adds
-                    if path in adds:
-                        details |= {name: value for name, value in details_of(adds[path]).items() if name == PARTITION}
-                deleted[file] = SourceFile(
-                    path, 0, stored=_number_stored(remove), details=details, size=remove.get("size")
-                )
+                if added.pop(file, None) is None:
+                    deleted[file] = self._deleted(remove, earlier)
             for add in _all(actions, "add"):
-                path = self.path_of(add["path"])
-                file = (path, _vector(add))
+                file = (self.path_of(add["path"]), _vector(add))
                 if not removes and not add.get("dataChange", True):
                     # Statistics and row ids are written by adding an existing file again.
                     continue
                 appends.add(file)
                 if deleted.pop(file, None) is None:
-                    # Rows of an append are checked against the time of its commit, as usual. Other files contain rows
-                    # of older commits.
-                    is_append = add.get("dataChange", True) and not removes_data(actions)
-                    added[file] = added_file(
-                        path, add, commit_time([*actions]) if is_append else add["modificationTime"]
-                    )
+                    added[file] = self._appended(add, actions)
             if removes and not removes_data(actions):
                 rewritten.append((removes, appends))
         for removes, appends in rewritten:
             if removes <= deleted.keys() and appends <= added.keys():
-                for file in removes:
-                    del deleted[file]
-                for file in appends:
-                    del added[file]
+                deleted = {file: each for file, each in deleted.items() if file not in removes}
+                added = {file: each for file, each in added.items() if file not in appends}
         return _without_rows_of_both(deleted, added)
+
+    def _deleted(self, remove: Action, earlier: Callable[[], Mapping[str, Action]]) -> SourceFile:
+        path, details = self.path_of(remove["path"]), details_of(remove)
+        if remove.get(PARTITION) is None and path in earlier():
+            details |= {name: value for name, value in details_of(earlier()[path]).items() if name == PARTITION}
+        return SourceFile(path, 0, stored=_number_stored(remove), details=details, size=remove.get("size"))
+
+    def _appended(self, add: Action, actions: Sequence[Action]) -> SourceFile:
+        # Rows of an append are checked against the time of its commit, as usual. Other files contain rows of older
+        # commits.
+        is_append = add.get("dataChange", True) and not removes_data(actions)
+        written = commit_time([*actions]) if is_append else add["modificationTime"]
+        return added_file(self.path_of(add["path"]), add, written)
 
     def fed(self) -> ChangedFiles | None:
         """Return the files with the deleted and added rows, using the change feed where possible.
