@@ -25,7 +25,7 @@ PlanEmpty(d) ==
 EpochAt(version) == HeadAt(version).epoch
 IsOfTheTable(d) == driver[d].m.epoch = The.epoch /\ Published[driver[d].t] = The.of
 
-(* Before its clean-up, `forget` recovers again, and finds everything published. *)
+(* Before its cleanup, `forget` recovers again, and finds everything published. *)
 RecoversAgain(d) == driver[d].pc = "listing" /\ EpochAt(Len(state)) = The.epoch /\ UNCHANGED vars
 
 Seen(d) ==

@@ -11,7 +11,7 @@ EXTENDS Source
 CONSTANTS Drivers,      \* the processes
           Commands,     \* startable commands: subset of {"stream", "backfill", "restore", "reset", "forget",
                         \* "vacuum", "reopen", "prune", "optimize", "savepoint"}
-          Others,       \* what else may happen: another writer does "set back" or "vacuum"; a clean-up "keeps several"
+          Others,       \* what else may happen: another writer does "set back" or "vacuum"; a cleanup "keeps several"
                         \* snapshots; a stream cleans up ("maintenance"); state has "deltas"
           MaxStarts,    \* number of commands that are started
           Calm,         \* number of first commands in which nothing crashes or hangs
@@ -230,7 +230,7 @@ PlanHandOver(d) ==
            rows == RowsRead(PositionOf(base), 0) \ RowsRead(PositionOf(base), FrontierOf(base))
            IsLate(row) == FALSE
        IN  /\ ~StreamRefuses(base) /\ FrontierOf(base) > 0
-           /\ Planned(d, Reading(base, "hand-over", rows, Max({WatermarkOf(base)} \cup {Time(r) : r \in rows}), 0,
+           /\ Planned(d, Reading(base, "handover", rows, Max({WatermarkOf(base)} \cup {Time(r) : r \in rows}), 0,
                                  PositionOf(base), 0, IsLate))
     /\ did' = "a stream takes over from a backfill"
     /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, note, forgotten, erased, saved>>
@@ -376,7 +376,7 @@ Operate(d) ==
            /\ did' = IF left # {} THEN "files of a failed attempt lie there" ELSE ""
     /\ UNCHANGED <<source, state, tables, retained, lease, starts, tries, note, forgotten, erased, saved>>
 
-(* The files must exist. Between this step and the commit, no other writer may run VACUUM, but our own clean-up may   *)
+(* The files must exist. Between this step and the commit, no other writer may run VACUUM, but our own cleanup may   *)
 (* run.                                                                                                               *)
 CheckFiles(d) ==
     /\ driver[d].pc = "operated"
@@ -417,7 +417,7 @@ LookWhoseEntryItIs(d) ==
            isMine == entry.kind = "snapshot" /\ entry.m.try = me.m.try
        IN  IF isMine \/ Bug = "a commit knows its own entry"
            THEN Become(d, Commits(me, me.at + 1)) /\ did' = "" /\ UNCHANGED lease
-           ELSE End(d, IF entry.kind = "fence" THEN "a clean-up fences a driver that hung"
+           ELSE End(d, IF entry.kind = "fence" THEN "a cleanup fences a driver that hung"
                        ELSE "the fence stops the second driver")
     /\ UNCHANGED <<source, state, tables, folder, retained, starts, tries, note, forgotten, erased, saved>>
 
@@ -482,8 +482,8 @@ Finish(d) ==
     /\ did' = ""
     /\ UNCHANGED <<source, state, tables, folder, retained, starts, tries, forgotten, erased, saved>>
 
-(* ---- Clean-up: list, fence, delete. `forget` ends with it; `vacuum` consists of it. The newest snapshot is kept,   *)
-(* and one more by a clean-up that keeps several. `vacuum` decides what it deletes when it lists, `forget`            *)
+(* ---- Cleanup: list, fence, delete. `forget` ends with it; `vacuum` consists of it. The newest snapshot is kept,   *)
+(* and one more by a cleanup that keeps several. `vacuum` decides what it deletes when it lists, `forget`            *)
 (* afterwards.                                                                                                        *)
 
 NeededBy(versions) ==
@@ -500,13 +500,13 @@ List(d) ==
     /\ \E keep \in {{}} \cup (IF "keeps several" \notin Others \/ driver[d].cmd = "forget" THEN {}
                              ELSE {{v} : v \in retained \ {Max(retained)}}) :
          /\ driver[d].cmd = "stream" => Cardinality(retained) > Cardinality(keep) + 1
-         /\ LET known == IF Bug = "a clean-up keeps the files of each kept snapshot" THEN {} ELSE keep
+         /\ LET known == IF Bug = "a cleanup keeps the files of each kept snapshot" THEN {} ELSE keep
                 listed == IF driver[d].cmd = "forget" THEN folder ELSE folder \ NeededBy(known \cup {Len(state)})
             IN  /\ Become(d, [driver[d] EXCEPT !.pc = "listed", !.listed = listed \ CopiesIn(listed), !.at = Len(state),
                                                !.keep = keep, !.ends = [t \in Names |-> Len(tables[t].log)]])
-                /\ did' = IF keep # {} THEN "a clean-up keeps an older snapshot"
+                /\ did' = IF keep # {} THEN "a cleanup keeps an older snapshot"
                           ELSE IF \E other \in Drivers \ {d} : driver[other].pc \in {"operated", "checked"}
-                          THEN "a clean-up lists files that are not committed" ELSE ""
+                          THEN "a cleanup lists files that are not committed" ELSE ""
     /\ UNCHANGED <<source, state, tables, folder, retained, lease, starts, tries, note, forgotten, erased, saved>>
 
 Fence(d) ==
@@ -514,7 +514,7 @@ Fence(d) ==
     /\ LET me == driver[d]
            fits == Len(state) = me.at /\ \A t \in Names : Len(tables[t].log) = me.ends[t]
            goesOn == [me EXCEPT !.pc = "fenced", !.at = Len(state) + 1]
-       IN  IF Bug = "a clean-up fences the tables"
+       IN  IF Bug = "a cleanup fences the tables"
            THEN /\ retained' = {Len(state)} \cup me.keep /\ Become(d, [goesOn EXCEPT !.at = Len(state)])
                 /\ did' = "" /\ UNCHANGED <<state, tables, lease>>
            ELSE IF fits
@@ -524,8 +524,8 @@ Fence(d) ==
                                 \cup (IF Bug = "forget leaves only the newest snapshot" THEN retained ELSE {})
                 /\ Become(d, goesOn) /\ did' = "" /\ UNCHANGED lease
            ELSE /\ IF me.cmd = "stream" THEN Become(d, [me EXCEPT !.pc = "started", !.listed = {}]) /\ lease' = lease
-                                            /\ did' = "a clean-up is outrun"
-                   ELSE End(d, "a clean-up is outrun")
+                                            /\ did' = "a cleanup is outrun"
+                   ELSE End(d, "a cleanup is outrun")
                 /\ UNCHANGED <<state, tables, retained>>
     /\ UNCHANGED <<source, folder, starts, tries, note, forgotten, erased, saved>>
 
@@ -534,7 +534,7 @@ Delete(d) ==
     /\ LET me == driver[d]
            needed == IF me.cmd = "forget" THEN NeededBy(me.at..Len(state)) ELSE {}
            isLast == me.cmd = "forget" /\ (~HasSavepoints \/ CleansEarly)
-           event == IF Len(state) > me.at THEN "a clean-up deletes after another epoch was committed" ELSE ""
+           event == IF Len(state) > me.at THEN "a cleanup deletes after another epoch was committed" ELSE ""
        IN  /\ folder' = folder \ (me.listed \ needed)
            /\ forgotten' = IF isLast THEN [rows |-> forgotten.rows \cup me.m.forget, listed |-> me.listed] ELSE forgotten
            /\ \/ /\ me.cmd = "forget" /\ ~isLast
@@ -631,7 +631,7 @@ Crash(d) ==
                 [] driver[d].pc = "publishing" /\ driver[d].t = 3 -> "a crash after published late"
                 [] driver[d].pc = "asking" -> "a crash before a lost answer is looked up"
                 [] driver[d].pc = "published" -> "a crash after published epochs"
-                [] driver[d].pc \in {"listing", "listed", "fenced", "cleaning"} -> "a crash within a clean-up"
+                [] driver[d].pc \in {"listing", "listed", "fenced", "cleaning"} -> "a crash within a cleanup"
                 [] OTHER -> "")
     \* If a commit were not durable, a power loss could undo it after its results were published.
     /\ state' = IF Bug = "a commit is durable before the next step" /\ driver[d].pc = "publishing"

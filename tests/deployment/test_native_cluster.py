@@ -163,7 +163,7 @@ def test_a_backfill_a_stream_restart_and_a_quality_run(cluster: Cluster) -> None
     assert found == ["success", "success"]
     assert cluster.newest(airport_hours).epoch == 2
 
-    # It is scheduled once a year, so unpausing creates one run: the hand-over from the backfill.
+    # It is scheduled once a year, so unpausing creates one run: the handover from the backfill.
     unpause(airflow, f"{name}__stream")
     found = wait_until(lambda: ended(airflow, f"{name}__stream", 1), "the end of the stream", RUN_SECONDS)
     assert found == ["success"]

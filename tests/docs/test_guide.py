@@ -135,7 +135,7 @@ ROWS = ITEM.findall(PAGE.read_text())
 
 
 WORDS = """
-epoch slice shard pane stale position frontier hand-over proof correction lineage lease fence snapshot manifest
+epoch slice shard pane stale position frontier handover proof correction lineage lease fence snapshot manifest
 watermark
 """
 MUST = {*WORDS.split()}

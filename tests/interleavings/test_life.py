@@ -1,4 +1,4 @@
-"""Thousands of epochs of a life in virtual time: crashes, clean-ups, restores, upgrades, and clocks that jump. The
+"""Thousands of epochs of a life in virtual time: crashes, cleanups, restores, upgrades, and clocks that jump. The
 tables are those of a pipeline that read the same source once, without any of this.
 """
 
@@ -127,7 +127,7 @@ class Life:
             with Lease(tables, "restore", self.lake.clock):
                 restore(tables, find_snapshot(tables, self.draw.choice(targets)), self.lake.clock())
         except Refused as refused:
-            # A clean-up removed rows of an abandoned lineage, and the user does not want to continue without them.
+            # A cleanup removed rows of an abandoned lineage, and the user does not want to continue without them.
             if all(remedy.act is not Act.RESTART for remedy in refused.remedies):
                 raise
             self.did["refused"] += 1

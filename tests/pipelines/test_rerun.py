@@ -1,4 +1,4 @@
-"""Intervals of a backfill are rerun after a clean-up: never as a first run, and the remedies that messages name
+"""Intervals of a backfill are rerun after a cleanup: never as a first run, and the remedies that messages name
 work.
 """
 

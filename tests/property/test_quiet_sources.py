@@ -1,4 +1,4 @@
-"""Data, maintenance, runs and the clean-up of the source's log in any order: no row is lost, and nothing is refused."""
+"""Data, maintenance, runs and the cleanup of the source's log in any order: no row is lost, and nothing is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def vacuumed(table: str) -> None:
 
 
 def without_log(table: str, until: int) -> None:
-    """Remove the log entries up to a version, as Delta's own clean-up does after a checkpoint."""
+    """Remove the log entries up to a version, as Delta's own cleanup does after a checkpoint."""
     handle = DeltaTable(table)
     handle.create_checkpoint()
     for entry in Path(table, "_delta_log").glob("*.json"):
@@ -39,7 +39,7 @@ def without_log(table: str, until: int) -> None:
 
 
 def live(steps: list[str]) -> None:
-    """Run the steps, then once more; clean-ups and vacuums come when a run has read everything."""
+    """Run the steps, then once more; cleanups and vacuums come when a run has read everything."""
     with tempfile.TemporaryDirectory() as folder:
         lake, pipeline, session = Lake(Path(folder)), hourly_pipeline(), LOCAL
         rows = 0

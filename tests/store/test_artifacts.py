@@ -134,7 +134,7 @@ def test_old_reports_are_removed_once_a_day(artifacts: Artifacts) -> None:
     assert clean_artifacts(artifacts, 0, now + 40 * DAY) == 0
     assert clean_artifacts(artifacts, 30, now + 29 * DAY) == 0
     if isinstance(artifacts, ArtifactsInFolder):
-        # The clean-up's marker has the time of this machine, and the test is in the future.
+        # The cleanup's marker has the time of this machine, and the test is in the future.
         os.utime(artifacts.folder / "cleaned", ((now + 30 * DAY) / 1000,) * 2)
         assert clean_artifacts(artifacts, 30, now + 30 * DAY + DAY // 2) == 0, "not again on this day"
     assert clean_artifacts(artifacts, 30, now + 90 * DAY) == 1

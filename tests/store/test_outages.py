@@ -37,7 +37,7 @@ COMMANDS = {
     "a restore": ("restore", "hours", "2"),
     "forgetting": ("forget", "hours", "user1", "--yes"),
     "an optimization": ("tables", "optimize", "hours"),
-    "a clean-up": ("tables", "vacuum", "hours", "--snapshots", "1", "--days", "0"),
+    "a cleanup": ("tables", "vacuum", "hours", "--snapshots", "1", "--days", "0"),
     "a savepoint with tables": ("savepoints", "create", "hours", "whole", "--tables", "--to", PLACE),
     "the end of a savepoint with tables": ("savepoints", "delete", "hours", "old", "--at", PLACE),
     "lost tables": ("restore", "hours", "savepoint:old", "--tables", "--at", PLACE),

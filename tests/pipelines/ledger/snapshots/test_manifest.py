@@ -80,7 +80,7 @@ def test_a_source_has_no_field_of_a_name_of_ours() -> None:
 
 
 def test_the_manifest_outlives_the_clean_up_of_the_log(by_hand: ByHand) -> None:
-    """The clean-up removes commits from the log; a paused pipeline must continue without them."""
+    """The cleanup removes commits from the log; a paused pipeline must continue without them."""
     manifest = two_epochs(by_hand)
     handle = by_hand.tables.open("state")
     handle.create_checkpoint()

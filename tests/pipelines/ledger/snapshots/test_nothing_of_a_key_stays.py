@@ -242,7 +242,7 @@ def test_it_is_found_where_nothing_else_has_it(by_hand: ByHand, kind: str) -> No
     lived_in(by_hand)
     check(by_hand, "1 of 9 rows break it")
     erase(by_hand)
-    # Later epochs and a clean-up remove all snapshots that record that the key was forgotten.
+    # Later epochs and a cleanup remove all snapshots that record that the key was forgotten.
     for number in (14, 15):
         by_hand.epoch(("ann", at(f"{number}:00"), 1), watermark=at(f"{number}:30"))
     with Lease(by_hand.tables, "vacuum", Clock()):

@@ -150,7 +150,7 @@ def test_checkpoints_hold_what_is_retained_and_not_what_there_was(by_hand: ByHan
             clean(by_hand, Retention(2, timedelta(0)))
         if number >= 20:
             rows.append(pq.read_metadata(newest_checkpoint(by_hand, "state")).num_rows)
-    assert max(rows) <= 3 * 20 + 10, "tombstones of the epochs since the newest clean-up, and what there is"
+    assert max(rows) <= 3 * 20 + 10, "tombstones of the epochs since the newest cleanup, and what there is"
     assert max(rows[-epochs // 3 :]) <= max(rows[: epochs // 2])
     log = Path(by_hand.tables.path("state"), "_delta_log")
     assert len(list(log.glob("*.checkpoint.parquet"))) <= 4

@@ -287,7 +287,7 @@ def test_of_a_stream_the_newest_of_each_hour_stays_and_the_newest_of_all() -> No
 
 
 def test_a_snapshot_that_was_kept_for_its_hour_stays_until_it_is_too_old() -> None:
-    """A clean-up after every epoch leaves the same epochs as a single one."""
+    """A cleanup after every epoch leaves the same epochs as a single one."""
     left: list[SnapshotEntry] = []
     for made in stream(100, per_hour=10):
         left = [*left, made]

@@ -44,7 +44,7 @@ KINDS: dict[str, Callable[[ByHand], object]] = {
     "epoch": lambda by_hand: None,
     "compaction": lambda by_hand: [compact(by_hand.tables, table) for table in ALL[1:]],
     "old epochs": lambda by_hand: drop_old_epochs(by_hand.tables, NOW, 3, NOW),
-    "clean-up": lambda by_hand: vacuum(by_hand.tables, Retention(1, timedelta(0)), NOW),
+    "cleanup": lambda by_hand: vacuum(by_hand.tables, Retention(1, timedelta(0)), NOW),
     "forget": lambda by_hand: forget(by_hand.tables, by_hand.pipeline, [["ann"]], NOW),
     "columns": widened,
 }
@@ -67,8 +67,8 @@ def test_an_entry_of_any_commit_of_ours_that_is_cut_at_the_end_of_a_line_is_foun
             assert truncated_entry(by_hand.tables, table) == entry.name, whole[:kept]
             tried += 1
         entry.write_text("".join(whole))
-    # The fences of a clean-up, and so of `forget`, each belong to one lineage.
-    assert tried or kind in ("clean-up", "forget")
+    # The fences of a cleanup, and so of `forget`, each belong to one lineage.
+    assert tried or kind in ("cleanup", "forget")
 
 
 LOST: dict[str, Callable[[ByHand], object]] = {

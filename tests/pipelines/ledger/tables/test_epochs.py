@@ -64,7 +64,7 @@ def test_epochs_whose_results_were_replaced_count_on_request(by_hand: ByHand) ->
 
 
 def kept(by_hand: ByHand, days: float, snapshots: int = 1) -> list[int]:
-    """Return the epochs whose rows are kept for this many days, after a clean-up that keeps some of the newest
+    """Return the epochs whose rows are kept for this many days, after a cleanup that keeps some of the newest
     snapshots.
     """
     now = START_OF_DRIVER + 10 * DAY
