@@ -46,9 +46,9 @@ from tidegate.windowing import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     WatermarkStrategy,
-    WindowAssigner,
     Windows,
 )
+from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.time import to_millis
 
 NOW = 1_800_000_000_000
