@@ -31,7 +31,7 @@ tested:
 test-long: compiled lint .venv/ready
 	TIDEGATE_EXAMPLES=$${TIDEGATE_EXAMPLES:-2000} $(BIN)/pytest $(PROCESSES)=3 $(NO_PAGES) --hypothesis-profile=thorough
 
-# For every change: the tests that need neither Spark nor Airflow, and take less than a few seconds each.
+# For every change: the tests that need neither Spark nor Airflow, and run no pipeline over tables.
 test-fast: compiled
 	@$(MAKE) --no-print-directory --jobs=2 quiet-lint quickly-tested
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,55 +41,22 @@ if not hasattr(sys.modules["__main__"], "__file__"):
 AIRFLOW = {"airflow", "browser"}
 """Markers of the tests that use the one Airflow of a run."""
 
-SLOW = {"benchmarks", "conformance", "deployment", "docs", "expectations", "formal", "interleavings", "packaging"}
-SLOW |= {"property", "recovery", "store", "correct", "snapshots"}
-"""Test folders that `make test-fast` leaves out; single files elsewhere are marked `slow`."""
-
-SLOW_FILES = {
-    "test_advise.py",
-    "test_changed_by_others.py",
-    "test_commits.py",
-    "test_counting.py",
-    "test_data_source.py",
-    "test_decimal_keys.py",
-    "test_deltas.py",
-    "test_end_of_input.py",
-    "test_epochs.py",
-    "test_exit_codes.py",
-    "test_explain.py",
-    "test_facade.py",
-    "test_fill_gaps.py",
-    "test_followed.py",
-    "test_forget.py",
-    "test_hostile_text.py",
-    "test_init.py",
-    "test_links.py",
-    "test_listed_files.py",
-    "test_named_remedies.py",
-    "test_nothing_to_do.py",
-    "test_process_tables.py",
-    "test_quality_table.py",
-    "test_queries.py",
-    "test_ranges.py",
-    "test_rename.py",
-    "test_rerun.py",
-    "test_restore.py",
-    "test_results_out.py",
-    "test_schedule.py",
-    "test_shard.py",
-    "test_source_reset.py",
-    "test_stream.py",
-    "test_stream_loop.py",
-    "test_stream_refusals.py",
-    "test_top_n.py",
-    "test_trace.py",
-    "test_types.py",
-    "test_maintenance.py",
-    "test_verify.py",
-    "test_views.py",
-    "test_window_join.py",
+SLOW = {
+    "benchmarks",
+    "conformance",
+    "deployment",
+    "docs",
+    "expectations",
+    "formal",
+    "frozen",
+    "interleavings",
+    "oracle",
 }
-"""Files with tests of whole commands and lives, which `make test-fast` leaves out as well."""
+SLOW |= {"packaging", "property", "recovery", "store"}
+"""Test folders that `make test-fast` leaves out."""
+
+RUNS_PIPELINES = re.compile(r"\b(Lake|lake|ByHand|by_hand|source_of)\b|cli\.project")
+"""What a file names whose tests write tables and run pipelines over them: `make test-fast` leaves it out as well."""
 
 
 STORE = Path(__file__).parent / "store"
@@ -115,8 +84,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if without_slow and _is_slow(collection_path) else None
 
 
+@cache
 def _is_slow(path: Path) -> bool:
-    return bool((SLOW | SLOW_FILES) & {*path.relative_to(Path(__file__).parent).parts})
+    if SLOW & {*path.relative_to(Path(__file__).parent).parts}:
+        return True
+    return path.name.startswith("test_") and RUNS_PIPELINES.search(path.read_text(encoding="utf-8")) is not None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -23,7 +23,10 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
+# A restore at another parallelism is one at the same, and more.
+@pytest.mark.parametrize(
+    "mode", ["straight", "rescale_to_3", pytest.param("restore_every_step", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_a_case_holds(case: dict[str, Any], mode: str) -> None:
     outcome = run_case(case, MODES[mode])

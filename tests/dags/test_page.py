@@ -485,7 +485,6 @@ def parse() -> dict[str, object]:
     return parsed
 
 
-@pytest.mark.slow
 def test_parsing_the_dag_folder_is_cheap_and_imports_no_engine() -> None:
     parsed = parse()
     for _ in range(2):

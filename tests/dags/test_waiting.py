@@ -185,7 +185,6 @@ def context(task: HeldPartitions, result: dict[str, Any]) -> Any:
     return {"ti": task_instance("hours__backfill", HELD, "one", task=task, xcom_pull=lambda task_ids: pulled[task_ids])}
 
 
-@pytest.mark.slow
 def test_it_fails_with_what_the_check_found_until_all_is_right(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -208,7 +207,6 @@ def test_it_fails_with_what_the_check_found_until_all_is_right(
 
 
 @pytest.mark.parametrize("hold", ["asset", "partitions"])
-@pytest.mark.slow
 def test_it_follows_each_check_that_makes_events_if_partitions_are_held_back(hold: str, tmp_path: Path) -> None:
     dags: dict[str, DAG] = project_dags(write_project(tmp_path, hold=f'"{hold}"', reopen_schedule='"0 5 * * *"'))
     kinds = ("backfill", "quality", "late")

@@ -66,6 +66,7 @@ def test_a_window_with_another_result_is_checked_again(tmp_path: Path) -> None:
     assert fresh["epoch"].tolist() == [2], "what a later epoch wrote was not acknowledged"
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     ("where", "said"),
     [

@@ -36,6 +36,7 @@ def checks(folder: Path, printed: pytest.CaptureFixture[str], mark: Any = None) 
     return code, json.JSONDecoder().raw_decode(answers)[0]["partitions"]
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("query", "held"),
     [

@@ -255,6 +255,7 @@ def test_in_arrival_order_no_session_lies_inside_another_all_the_same(tmp_path: 
     assert ("final windows", "expect_no_session_inside_another") in found
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("lateness", [0, 20])
 def test_an_open_session_may_grow_over_one_that_is_closed(tmp_path: Path, lateness: int) -> None:
     """Found by random lives: each element is on time, and yet the check failed for ever."""

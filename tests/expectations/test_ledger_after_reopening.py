@@ -63,6 +63,7 @@ def test_nothing_is_missing_or_too_many_until_somebody_deletes_a_correction(arri
     assert "fired_late" in set(broken(arrivals.by_hand)["what"])
 
 
+@pytest.mark.first(1)
 def test_a_session_that_is_cut_by_a_selection_is_taken_in_as_a_whole(arrivals: Arrivals) -> None:
     arrivals.reopen(Selection(start=to_millis(at("10:30"))))
     assert len(broken(arrivals.by_hand)) == 0

@@ -92,6 +92,7 @@ class ExpectRaises(gxe.ExpectColumnMeanToBeBetween):
 """
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize(("expectation", "said"), BROKEN)
 def test_an_expectation_that_cannot_be_evaluated_is_an_error_of_the_suite(
     expectation: str, said: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]

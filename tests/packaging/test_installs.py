@@ -19,7 +19,7 @@ from tests.packaging.test_extras import EXTRAS, FOR_USERS, PAGE, PROJECT
 from tests.store.server import options_of, running_server
 from tidegate.pipelines.project.cli import cli
 
-pytestmark = [pytest.mark.long, pytest.mark.slow]
+pytestmark = pytest.mark.long
 
 SPAN = ("--start", "2024-03-01", "--end", "2024-03-02")
 

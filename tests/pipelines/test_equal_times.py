@@ -103,6 +103,7 @@ def test_equal_times_give_the_same_result_in_any_order(assigner: str, operator: 
     check(LOCAL, Lake(tmp_path), assigner, operator, seed)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("operator", ["columnar", "row"])
 def test_equal_times_give_the_same_result_with_spark(operator: str, spark: SparkSession, tmp_path: Path) -> None:
     check(spark, Lake(tmp_path), "hours", operator, seed=1)

@@ -25,8 +25,6 @@ from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.stream import Maintenance, Stream
 from tidegate.pipelines.storage.warehouse import active_files, read_table
 
-pytestmark = pytest.mark.slow
-
 EVERY_THIRD = Maintenance(Retention(2, timedelta(0)), epochs=3)
 
 

@@ -30,9 +30,6 @@ from tidegate.pipelines.run import backfill as backfill_module
 from tidegate.pipelines.run.backfill import IntervalRun, backfill
 from tidegate.windowing.time import from_millis, to_millis
 
-pytestmark = pytest.mark.slow
-
-
 PIPELINE = session_pipeline()
 DAYS = 4
 CORRECTED = ("ann", at("12:10", 2), 1000)

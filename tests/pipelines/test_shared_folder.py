@@ -281,6 +281,7 @@ def opens(file: Path) -> Iterator[int]:
                 yield node.lineno
 
 
+@pytest.mark.slow
 def test_every_other_place_that_opens_a_file_says_why_nobody_else_can_have_chosen_its_name() -> None:
     found = {
         str(file.relative_to(ROOT)).removeprefix("pipelines/"): lines

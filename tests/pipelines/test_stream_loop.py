@@ -158,11 +158,10 @@ def streamed(lake: Lake, pipeline: Pipeline, draw: random.Random) -> None:
     lake.stream(LOCAL, pipeline)
 
 
-QUICK = ("hours, commits may be cut", "two inputs")
-"""Pipelines of every run; sessions are in tests/recovery/test_equality.py, and clocks in tests/property."""
+QUICK = ("two inputs",)
+"""Pipelines of every run; hours and sessions are in tests/recovery/test_equality.py, and clocks in tests/property."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pipeline", "seed"),
     [

@@ -159,7 +159,7 @@ REOPENED = ("sessions with lateness", "sliding", "SQL", "corrected", "corrected 
 """Pipelines whose late rows are reopened at the end."""
 CORRECTED = ("corrected", "corrected sessions")
 """Pipelines whose source changes at the end."""
-FEW = {"in place": ("a join",), "exchanged": ("corrected sessions",)}
+FEW = {"in place": (), "exchanged": ("corrected sessions",)}
 """Pipelines that always run on Spark, by how events reach their shards; the others do so in the long form."""
 
 

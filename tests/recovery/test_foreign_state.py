@@ -100,6 +100,7 @@ def test_all_is_computed_again_if_the_files_of_the_newest_snapshot_are_gone(lake
     assert_same_windows(lake.latest(PIPELINE), lake.latest(other))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("maintenance", ["OPTIMIZE", "VACUUM", "a property"])
 def test_what_moves_no_row_is_no_change(lake: Lake, maintenance: str) -> None:
     if maintenance == "OPTIMIZE":

@@ -19,8 +19,6 @@ from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.windowing import TumblingEventTimeWindows, WatermarkStrategy
 from tidegate.windowing.state import ReducingStateDescriptor, ValueStateDescriptor
 
-pytestmark = pytest.mark.slow
-
 COLUMNS = pa.schema(
     [("user", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("id", pa.int64()), ("ratio", pa.float64())]
 )

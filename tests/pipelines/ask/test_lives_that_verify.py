@@ -40,8 +40,6 @@ from tidegate.windowing import (
     Windows,
 )
 
-pytestmark = pytest.mark.slow
-
 SEED = int(os.environ.get("TIDEGATE_TEST_SEED", "0"))
 MINUTE = timedelta(minutes=1)
 KEYS = [

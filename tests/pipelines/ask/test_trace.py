@@ -246,7 +246,7 @@ def test_a_trace_of_a_session_of_many_rows_grows_with_their_number(lake: Lake) -
     assert "  0-299  " in str(trace)
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("key", [("user", "item"), (), ("user",)])
 def test_a_report_draws_a_window_of_a_key_with_slashes(lake: Lake, tmp_path: Path, key: tuple[str, ...]) -> None:
     times = [at("10:05"), at("10:15")]

@@ -697,6 +697,7 @@ def test_a_fired_session_that_grew_is_retracted_if_it_would_look_final(
     assert verified(lake, pipeline).faults == ()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("is_compacted", [False, True])
 def test_windows_whose_late_rows_were_pruned_are_unverifiable(is_compacted: bool, lake: Lake) -> None:
     pipeline = hourly_pipeline()
@@ -793,6 +794,7 @@ def test_a_share_that_is_none_is_refused(share: Any, lake: Lake) -> None:
         verified(lake, session_pipeline(), sample=share)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("step", ["committed", "published late"])
 def test_an_epoch_that_was_killed_before_it_was_published_is_not_verified_nor_counted(lake: Lake, step: str) -> None:
     pipeline, planned = hourly_pipeline(), list[str]()

@@ -149,6 +149,7 @@ def test_lists_are_compared_by_their_values(kind: pa.DataType, before: list[str]
     assert [flags.tolist() for flags in surplus(*sides, ["tags"])] == [[True], [True]]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("before", "time", "in_windows"),
     [
@@ -176,6 +177,7 @@ def test_late_rows_from_before_a_change_of_windows_are_added_to_all_their_window
     assert sorted((f"{row['window_start']:%H:%M}", row["events"]) for row in rows) == in_windows
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("lateness", [0, 9])
 def test_a_session_that_starts_again_has_another_id_than_what_a_correction_left_of_it(
     tmp_path: Path, lateness: int
@@ -227,6 +229,7 @@ QUICK = {(STEPS.index("operated"), 1), (STEPS.index("committed"), 0)}
 """Every run tests the last step before the commit with one pipeline, and the commit with the other."""
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("pipeline", "step"),
     [

@@ -40,8 +40,6 @@ from tidegate.windowing import (
 from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.time import to_millis
 
-pytestmark = pytest.mark.slow
-
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 USERS = ("ann", "bob", "cem")

@@ -68,6 +68,7 @@ def test_a_window_across_the_start_of_the_first_interval_is_corrected_without_ol
     assert broken_in(lake.tables(pipeline), pipeline) == set()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("time", ["10:30", "09:00"], ids=["in the interval", "before it, which was read"])
 def test_late_rows_are_reopened_without_older_rows(lake: Lake, time: str) -> None:
     lake.backfill(LOCAL, DAYS, at("10:00"), at("00:00", 1))

@@ -22,8 +22,6 @@ from tidegate.pipelines.run.backfill import backfill
 from tidegate.pipelines.run.intervals import cut
 from tidegate.pipelines.run.stream import Stream
 
-pytestmark = pytest.mark.slow
-
 PUTS_OUT_PARTS = "hours, discarding, with lateness"
 """The pipeline whose late panes contain only the late rows, as they should: each further history may fire one."""
 

@@ -114,6 +114,7 @@ def test_a_key_that_is_none_of_the_pipelines_is_a_usage_error(hours: Arrivals) -
         Selection(start=2, end=2)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("step", ["operated", "committed"])
 def test_a_crash_before_the_commit_leaves_nothing_and_after_it_is_rolled_forward(hours: Arrivals, step: str) -> None:
     with pytest.raises(Crash), hours.lake.driver(LOCAL, hours.by_hand.pipeline, crash_after(step)) as driver:
@@ -236,6 +237,7 @@ def streamed(lake: Lake, pipeline: Pipeline) -> None:
     vacuum_with_no_hours(lake.path("events"))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("make", [hourly_pipeline, session_pipeline])
 def test_they_are_taken_in_from_the_version_that_holds_the_same_rows(tmp_path: Path, make: Any) -> None:
     rewritten, pipeline = Lake(tmp_path), make()

@@ -33,8 +33,6 @@ from tidegate.windowing.columnar.plan import OperatorChoice
 from tidegate.windowing.time import MIN_TIMESTAMP, to_millis
 from tidegate.windowing.triggers import EventTimeTrigger
 
-pytestmark = pytest.mark.slow
-
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
 
@@ -80,6 +78,7 @@ def counted(arrivals: Arrivals) -> int:
     return sum(results.latest(arrivals.by_hand.rows("results"), ("user",))["events"].to_pylist())
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -103,6 +102,7 @@ def test_windows_of_another_shape_are_not_computed_beside_those_that_stand(
     assert counted(arrivals) == before
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("before", "after"), [(tumbling(1), tumbling(2)), (sliding(60, 20), sliding(60, 30))])
 def test_late_rows_from_after_the_change_are_reopened_as_the_message_says(
     tmp_path: Path, before: Pipeline, after: Pipeline
@@ -149,6 +149,7 @@ def test_another_key_is_not_kept_from_its_windows(tmp_path: Path) -> None:
     assert counted(arrivals) == 2
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("gap", [20, 40, 60, 120], ids="a gap of {} minutes".format)
 def test_sessions_are_reopened_with_the_gap_of_today(tmp_path: Path, gap: int) -> None:
     """Sessions that a longer gap connects, and sessions that a shorter one divides."""
@@ -237,6 +238,7 @@ def test_a_window_that_was_closed_does_not_begin_anew_when_the_lateness_grows(
     assert arrivals.final() == arrivals.in_event_order()
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions", "row by row"], indirect=True)
 def test_windows_that_end_after_the_change_are_open_for_the_new_lateness(tmp_path: Path, kind: str) -> None:
     arrivals = went_on(tmp_path, kind, 0, 600)
@@ -277,6 +279,7 @@ def test_a_manifest_says_what_is_closed(tmp_path: Path) -> None:
     assert arrivals.commit(watermark=at("23:50")).closed_through == to_millis(at("13:50"))
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(("kind", "minutes"), each_once(KINDS, ((0, 60), (60, 300), (60, 0))), indirect=["kind"])
 def test_open_windows_are_cleaned_by_the_lateness_of_today(tmp_path: Path, kind: str, minutes: tuple[int, int]) -> None:
     before, after = minutes

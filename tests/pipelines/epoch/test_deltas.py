@@ -23,8 +23,6 @@ from tidegate.pipelines.ledger.snapshots.head import state_rows
 from tidegate.windowing.columnar import OperatorChoice
 from tidegate.windowing.errors import IllegalArgument
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:

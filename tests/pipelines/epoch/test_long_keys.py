@@ -80,6 +80,7 @@ def test_the_harness_rejects_the_same_rows(lake: Lake) -> None:
     assert harness.watermark == epoch.watermark
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("columns", [{}, {"name": "concat('u-', user)"}], ids=["stored", "derived"])
 def test_a_correction_finds_them_when_the_source_deletes_them(lake: Lake, columns: dict[str, str]) -> None:
     source = DeltaSource("events", timestamp="at", changes="correct")

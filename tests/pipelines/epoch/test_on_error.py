@@ -455,6 +455,7 @@ def test_explain_says_how_elements_are_computed(lake: Lake) -> None:
     assert "if your code raises an error for a row, set it aside (table rejects)" in text
 
 
+@pytest.mark.first(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("where", [None, "xxhash64(value) is not null"], ids=["read by tasks", "read by Spark"])
 def test_spark_rejects_the_same_rows(spark: SparkSession, tmp_path: Path, where: str | None) -> None:

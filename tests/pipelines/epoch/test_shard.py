@@ -122,6 +122,7 @@ def state_of(by_hand: ByHand) -> list[dict[str, Any]]:
     return sorted(rows, key=repr)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("lateness", [timedelta(0), timedelta(minutes=45)], ids=["no lateness", "45 minutes"])
 @pytest.mark.parametrize("make", [session_pipeline, hourly_pipeline], ids=["sessions", "hours"])
 def test_both_operators_write_the_same_tables(

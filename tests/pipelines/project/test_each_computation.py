@@ -78,8 +78,6 @@ from tidegate.windowing import (
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.state import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 
-pytestmark = pytest.mark.slow
-
 MINUTE = timedelta(minutes=1)
 HOUR = 60 * MINUTE
 COLUMNS = pa.schema(

@@ -94,6 +94,7 @@ CASES: list[tuple[dict[str, Any], Options]] = [
 """Random cases have many steps; each of them takes the state as rows, also without a restore."""
 
 
+@pytest.mark.slow
 def test_every_case_whose_windows_have_an_array_form_holds_over_arrays() -> None:
     outcomes = [run_case(case, options) for case, options in CASES]
     assert [outcome.text for outcome in outcomes if outcome.state == "failed"] == []

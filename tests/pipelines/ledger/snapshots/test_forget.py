@@ -25,8 +25,6 @@ from tidegate.pipelines.ledger.tables.pipeline_tables import ALL, PipelineTables
 from tidegate.pipelines.ledger.tables.quality import QualityRow
 from tidegate.pipelines.remedy import Act
 
-pytestmark = pytest.mark.slow
-
 NOW = 2_000_000_000_000
 TABLES = ("state", "results", "late")
 
@@ -172,6 +170,7 @@ def test_a_savepoint_that_is_made_while_a_key_is_forgotten_is_taken_back(
     assert create_savepoint(by_hand.tables, by_hand.head(), "slow", 3).manifest.kind == "forget"
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("killed_before", ["check_written", "_check_copy"])
 def test_a_savepoint_that_was_killed_while_a_key_is_forgotten_leaves_nothing_of_it(
     by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, killed_before: str

@@ -43,6 +43,7 @@ def windows(by_hand: ByHand, *columns: str) -> list[tuple[Any, ...]]:
     return sorted((row["user"], row["window_start"], *(row[name] for name in columns)) for row in rows)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("make", [hourly_pipeline, session_pipeline])
 @pytest.mark.parametrize("parallelism", [2, 3])
 def test_an_added_aggregate_is_null_for_windows_that_were_open_and_computed_for_new_ones(
@@ -181,6 +182,7 @@ def test_an_added_and_a_dropped_aggregate_at_once(tmp_path) -> None:
     assert windows(by_hand, "events", "smallest") == [("ann", at("10:00"), 1, None), ("ann", at("12:00"), 1, 4)]
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", ["it's", "a \\ b", 'say "so"', "'", "acc_"])
 def test_an_aggregate_with_signs_in_its_name_is_added_dropped_and_named(tmp_path: Path, name: str) -> None:
     by_hand = ByHand(tmp_path, hourly_pipeline())

@@ -33,8 +33,6 @@ from tidegate.pipelines.ledger.tables.table_log import TableLog
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, read_table
 from tidegate.windowing.time import to_millis
 
-pytestmark = pytest.mark.slow
-
 NIGHT = datetime(2026, 3, 1, tzinfo=UTC)
 AN_HOUR_EACH = Retention(2, timedelta(days=7))
 """The two newest, and one an hour for a week."""

@@ -207,6 +207,7 @@ def test_a_clean_up_that_died_after_a_checkpoint_and_before_its_note_is_repeated
     assert keep(by_hand, kept).snapshots != ()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("ahead", [1, 2, 3])
 def test_one_commit_that_was_dated_ahead_does_not_stop_the_clean_up(by_hand: ByHand, ahead: int) -> None:
     now = time.time_ns() // 1_000_000

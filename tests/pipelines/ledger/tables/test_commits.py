@@ -50,6 +50,7 @@ KINDS: dict[str, Callable[[ByHand], object]] = {
 }
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_entry_of_any_commit_of_ours_that_is_cut_at_the_end_of_a_line_is_found(by_hand: ByHand, kind: str) -> None:
     hours(by_hand, 8, 9, 10, 11)
@@ -77,6 +78,7 @@ LOST: dict[str, Callable[[ByHand], object]] = {
 }
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("kind", [kind for kind in LOST if kind != "columns"])
 def test_a_commit_whose_answer_is_lost_is_recognised_as_ours(
     by_hand: ByHand, kind: str, monkeypatch: pytest.MonkeyPatch

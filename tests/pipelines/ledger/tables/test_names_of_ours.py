@@ -104,7 +104,7 @@ def test_of_two_rejected_rows_that_differ_in_it_the_deleted_one_leaves(tmp_path:
     assert broken_by_rules(pin(lake.tables(pipeline), pipeline)) == set()
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("correct", [False, True], ids=["reopened", "with a change"])
 @pytest.mark.parametrize("name", ["reopened", "input_reopened", "__start"])
 def test_late_rows_with_a_key_of_such_a_name_go_into_their_windows(tmp_path: Path, name: str, correct: bool) -> None:

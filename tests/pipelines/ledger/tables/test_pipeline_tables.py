@@ -54,6 +54,7 @@ def switch_on(path: str, name: str, value: str) -> None:
     (log / f"{DeltaTable(path).version() + 1:020d}.json").write_text(json.dumps({"metaData": metadata}))
 
 
+@pytest.mark.first(5)
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -101,6 +101,7 @@ def test_the_rows_and_files_of_table_windows_are_measured(lake: Lake) -> None:
 IN_SHORT = ("operated", "committed", "published epochs")
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     "step", [pytest.param(step, marks=() if step in IN_SHORT else pytest.mark.long) for step in STEPS]
 )

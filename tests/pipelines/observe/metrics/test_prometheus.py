@@ -150,7 +150,6 @@ def asked(query: str) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_prometheus_scrapes_a_stream_and_answers_every_query_of_the_board(tmp_path: Path) -> None:
     port, pipeline = free_port(), hourly_pipeline()
     lake = MeasuredLake(tmp_path / "lake", metrics={"prometheus": port})

@@ -110,7 +110,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("steps", CHANGES.values(), ids=CHANGES)
 def test_a_change_is_refused_until_somebody_undoes_it(
     project: Project, steps: list[Step], warned: Callable[[], str]

@@ -59,7 +59,7 @@ KINDS = {
 }
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("rows", [True, False], ids=["with rows", "alone"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_key_goes_from_each_kind_of_file(lived_in: Project, kind: str, rows: bool) -> None:

@@ -82,6 +82,7 @@ def with_hostile_keys(by_hand: ByHand) -> None:
     by_hand.epoch(*rows, *((key, at("12:00"), 1) for key in (HOSTILE, *MARKUP)), watermark=at("12:10"))
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(
     "command",
     [

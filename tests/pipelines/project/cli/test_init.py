@@ -38,6 +38,7 @@ def shell(folder: Path, *lines: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.first(1)
 @pytest.mark.parametrize("name", ["my project", None])
 def test_the_printed_commands_give_windows_and_the_tests_of_the_project_pass(

@@ -59,6 +59,7 @@ def totals(project: Project, view: str = "latest") -> dict[str, int]:
     return {row["window_start"][:16]: row["total"] for row in rows}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
 def test_why_names_the_backfill_that_moves_the_watermark(project: Project, lake: Lake, zone: str) -> None:
     in_zone(project, zone, "2024-03-01T00:00:00Z")
