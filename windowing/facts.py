@@ -45,14 +45,14 @@ class HasFacts:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if _is_ours(cls) or not any(map(_is_finished, cls.__mro__[1:])):
+        if is_ours(cls) or not any(map(_is_finished, cls.__mro__[1:])):
             return
         safe_answers = _safe_answers(cls)
         if not _overridden(cls) - safe_answers.keys():
             return
         for name, safe in safe_answers.items():
             answering = next(base for base in cls.__mro__ if name in vars(base))
-            if _is_ours(answering):
+            if is_ours(answering):
                 setattr(cls, name, safe)
 
 
@@ -80,7 +80,8 @@ def _safe_answers(cls: type) -> dict[str, Any]:
     return {name: member for base in cls.__mro__ for name, member in vars(base).items() if is_fact(member)}
 
 
-def _is_ours(cls: type) -> bool:
+def is_ours(cls: type) -> bool:
+    """Return True for a class of the library."""
     return cls.__module__ == _LIBRARY or cls.__module__.startswith(f"{_LIBRARY}.")
 
 
@@ -93,7 +94,7 @@ def _overridden(cls: type) -> set[str]:
     """Return the members of concrete bases that a user's class or mixin overrides. Dunder names don't count."""
     names: set[str] = set()
     for place, base in enumerate(cls.__mro__):
-        if not _is_ours(base):
+        if not is_ours(base):
             finished = filter(_is_finished, cls.__mro__[place + 1 :])
             inherited = {name: member for later in finished for name, member in _members(later).items()}
             names |= {

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tidegate.pipelines.definition.event_columns import COMMIT, KEY_PREFIX, SIDE, TIME, VALUE_PREFIX
+from tidegate.pipelines.definition.event_columns import COMMIT, COUNT, KEY_PREFIX, SIDE, TIME, VALUE_PREFIX
 from tidegate.pipelines.definition.pipeline import OnError
 from tidegate.pipelines.epoch.event_times import CommitStep, EventOrder
 from tidegate.pipelines.epoch.exchange import Placing
@@ -18,6 +19,7 @@ from tidegate.pipelines.ledger.manifest import Shard
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.aggregates.vectorised import Int64s
+from tidegate.windowing.columnar import Combining
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.epochs import Elements, Timeline
 from tidegate.windowing.errors import IllegalArgument
@@ -68,6 +70,15 @@ class ShardJob:
         return Placing(self.key, self.shards, self.max_parallelism)
 
     @property
+    def combining(self) -> Combining | None:
+        """How events are combined where they are read; None if each goes to its shard alone."""
+        # An error of user code must be that of one row.
+        if self.on_error != "stop":
+            return None
+        found = Combining.of(self.compute, in_event_order=self.order is not None)
+        return found if isinstance(found, Combining) else None
+
+    @property
     def windows(self) -> Windows:
         """The computation, which must be windows."""
         assert isinstance(self.compute, Windows)
@@ -84,16 +95,24 @@ def naming(pipeline: str) -> Iterator[None]:
 
 
 def elements_of(job: ShardJob, events: pa.Table) -> Elements:
-    """Return the events of a shard as elements."""
+    """Return the events of a shard, or parts of windows made of them, as elements."""
     keys = zip(job.key.names, job.key.types, strict=True)
     used = zip(job.used, job.value_types, strict=True)
+    if are_parts := COUNT in events.column_names:
+        used = ((name, kind) for name, kind in job.state.contents if kind is not None)
     return Elements(
         timestamps=_integers(events, TIME),
         commits=places_in_time(job)[_integers(events, COMMIT)],
         keys={name: _key(events, f"{KEY_PREFIX}{name}", kind) for name, kind in keys},
         columns={name: _column(events, f"{VALUE_PREFIX}{name}", kind) for name, kind in used if name != SIDE},
         sides=_column(events, f"{VALUE_PREFIX}{SIDE}", pa.string()) if SIDE in job.used else None,
+        counts=_integers(events, COUNT) if are_parts else None,
     )
+
+
+def count_of(events: pa.Table) -> int:
+    """Return the number of events in a table of events, or of parts made of them."""
+    return int(pc.sum(events[COUNT]).as_py() or 0) if COUNT in events.column_names else len(events)
 
 
 def places_in_time(job: ShardJob) -> Int64s:

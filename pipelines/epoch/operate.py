@@ -19,6 +19,7 @@ import pyarrow as pa
 from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import LAST_TIME
 from tidegate.pipelines.engine.base import Engine, Pack, split
+from tidegate.pipelines.epoch.combine import combined
 from tidegate.pipelines.epoch.exchange import Placing, SharedReading, is_exchange_cheaper, shared_reading, unpacked
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan, files_of
@@ -51,7 +52,7 @@ def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
     usable = plan.counts.usable
     state_rows = 0 if plan.parent is None else sum(shard.rows for shard in plan.parent.manifest.shards)
     state_rows -= sum(marker.rows_left(job, usable) for marker in found)
-    reads = Reads(job.placing, events, None if events is None else partial(map, events.events_of))
+    reads = Reads(job.placing, events, partial(_events, job))
     must_exchange = is_exchange_cheaper(usable, len(plan.shards), cores)
     reports = run_shards(engine, reads, markers, run, must_exchange, engine.tasks(len(markers), usable + state_rows))
     outcomes = outcomes_of(reports)
@@ -67,21 +68,26 @@ def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
     return outcomes
 
 
+def _events(job: ShardJob, judged: Iterator[EvaluatedRows]) -> Iterator[pa.Table]:
+    """Return the events of checked rows, combined where that is exact."""
+    assert job.files is not None
+    return combined(job, map(job.files.events_of, judged))
+
+
 @dataclass(frozen=True)
 class Reads:
-    """What the shards of a job read. Without a slice, `files` and `events` are None."""
+    """What the shards of a job read: a slice, None if it has no rows, and the events of its checked rows."""
 
     placing: Placing
     files: FileSlice | None
-    events: Callable[[Iterator[EvaluatedRows]], Iterator[pa.Table]] | None
+    events: Callable[[Iterator[EvaluatedRows]], Iterator[pa.Table]]
 
     def of_parts(self, numbers: Iterable[int] | None = None) -> Iterator[pa.Table]:
         """Return the events of parts of the slice; None for all."""
-        return iter(()) if self.files is None or self.events is None else self.events(self.files.evaluated(numbers))
+        return iter(()) if self.files is None else self.events(self.files.evaluated(numbers))
 
     def packed(self, judged: Iterator[EvaluatedRows]) -> Iterator[pa.RecordBatch]:
         """Return the events of checked rows, packed by shard."""
-        assert self.events is not None
         return self.placing.packs(self.events(judged))
 
     def of_shards(self, numbers: Sequence[int], shared: SharedReading | None) -> dict[int, pa.Table]:

@@ -54,6 +54,8 @@ from tidegate.windowing.columnar import (
     run_in_passes,
     run_in_pieces,
 )
+from tidegate.windowing.columnar.key_codes import encode_keys
+from tidegate.windowing.columnar.parts import Combining
 from tidegate.windowing.columnar.slices import Slicing, slicing_of
 from tidegate.windowing.compute import JoinKind
 from tidegate.windowing.epochs import EpochOutcome
@@ -78,6 +80,73 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, H
 @settings(PATIENT, max_examples=EXAMPLES)
 def test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_operator(case: Case) -> None:
     assert_equal_in_every_epoch(case)
+
+
+@given(
+    st.one_of(cases(), cases(sliced=True)), st.lists(st.integers(0, 30), max_size=4), st.randoms(use_true_random=False)
+)
+@settings(PATIENT, max_examples=EXAMPLES)
+def test_elements_that_were_combined_where_they_were_read_give_the_same(
+    case: Case, cuts: list[int], draw: random.Random
+) -> None:
+    """Elements come combined by key, time slot and commit, in any order, in parts of any batches. Those that may be
+    late are alone, and so may be others. Both operators take parts, in any epoch of a life.
+    """
+    combining = Combining.of(case.windows, in_event_order=case.lag is not None)
+    assume(not isinstance(combining, str))
+    assert isinstance(combining, Combining)
+    panes = PanePolicy(case.windows.accumulation, retract_merged=True, coalesce_late=True)
+    schema = state_schema(case.windows, case.key, None, panes)
+    state = schema.to_table([], MAX_PARALLELISM)
+    for epoch in epochs_of(case):
+        if case.closed is not None:
+            panes = replace(panes, closed_through=max(MIN_TIMESTAMP, epoch.timeline.initial - case.closed))
+        columnar = ColumnarOperator(case.windows, schema, panes, MAX_PARALLELISM)
+        row = RowOperator(case.windows, schema, panes, MAX_PARALLELISM)
+        parts, rows = parts_of(combining, case.key, epoch, panes.closed_through, cuts, draw)
+        event(f"combined: {len(parts) < len(epoch.elements)}")
+        by_row, by_columns = (given for given in ((row, columnar) if draw.random() < 0.5 else (columnar, row)))
+        try:
+            expected = by_row.run(epoch.elements, state, epoch.timeline)
+        except SumOutOfRange:
+            for operator in (row, columnar):
+                with pytest.raises(SumOutOfRange):
+                    operator.run(parts, state, epoch.timeline)
+            return
+        for operator in (by_row, by_columns):
+            came = operator.run(parts, state, epoch.timeline).with_late_rows(rows)
+            assert_same(
+                replace(expected, state=whole(case, schema, expected.state)),
+                replace(came, state=whole(case, schema, came.state)),
+            )
+        passes = run_in_passes(columnar, parts, state, epoch.timeline, 3).with_late_rows(rows)
+        assert_same(
+            replace(expected, state=whole(case, schema, expected.state)),
+            replace(passes, state=whole(case, schema, passes.state)),
+        )
+        state = came.state
+
+
+def parts_of(
+    combining: Combining, key: KeySchema, epoch: columnar_cases.Epoch, closed: int, cuts: list[int], draw: random.Random
+) -> tuple[Elements, Any]:
+    """The parts of an epoch's elements as elements, with the index of an element of each."""
+    elements, timeline = epoch
+    bounds = np.maximum(timeline.before - combining.windows.lateness, closed)
+    bounds = np.where(timeline.before < MIN_TIMESTAMP + combining.windows.lateness, closed, bounds)
+    shuffled = np.array(sorted(range(len(elements)), key=lambda row: draw.random()), np.int64)
+    edges = [0, *sorted(cut for cut in cuts if cut < len(elements)), len(elements)]
+    found, rows = [], []
+    for begin, end in pairwise(edges):
+        batch = elements.take(shuffled[begin:end])
+        may_be_late = batch.timestamps <= bounds[batch.commits]
+        may_be_late |= np.array([draw.random() < 0.1 for _ in range(len(batch))], np.bool_)
+        (codes,) = encode_keys(key, (batch.keys, len(batch))).codes
+        parts = combining.run(codes, batch.timestamps, batch.commits, batch.columns, may_be_late)
+        first = batch.take(parts.rows)
+        found.append(replace(first, timestamps=parts.timestamps, columns=parts.columns, counts=parts.counts))
+        rows.append(shuffled[begin:end][parts.rows])
+    return Elements.concat(found), np.concatenate(rows)
 
 
 @given(cases(sliced=True))

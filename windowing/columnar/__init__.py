@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         run_in_passes as run_in_passes,
         run_in_pieces as run_in_pieces,
     )
+    from tidegate.windowing.columnar.parts import Combining as Combining
     from tidegate.windowing.columnar.plan import OperatorChoice as OperatorChoice, choose_operator as choose_operator
     from tidegate.windowing.columnar.window_join import ColumnarWindowJoin as ColumnarWindowJoin
 else:
@@ -18,6 +19,7 @@ else:
         __name__,
         {
             ".operator": "ColumnarOperator joined_outcomes run_in_passes run_in_pieces",
+            ".parts": "Combining",
             ".plan": "OperatorChoice choose_operator",
             ".window_join": "ColumnarWindowJoin",
         },

@@ -73,9 +73,7 @@ class AlignedKernel:
             starts=starts[first],
             ends=ends[first],
             steps=steps[first],
-            contents=contents.accumulate(elements.columns, elements.timestamps[rows], rows, groups)
-            if len(first)
-            else contents.empty(),
+            contents=contents.added(elements, rows, groups) if len(first) else contents.empty(),
             states=np.full(len(first), -1),
             earliest=starts[first] if rules.interval is None else groups.min(elements.timestamps[rows]),
         )
@@ -99,7 +97,7 @@ class AlignedKernel:
     def _skip(
         self, elements: Elements, assigned: Assigned, accepted: Bools, seen: Int64s, output: KernelOutput
     ) -> None:
-        output.counters.elements += len(elements)
+        output.counters.elements += elements.total
         if len(assigned.rows) == len(elements) and accepted.all() and is_every_row(assigned.rows, len(elements)):
             return
         in_windows = np.zeros(len(elements), np.bool_)

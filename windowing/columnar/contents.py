@@ -14,6 +14,7 @@ from tidegate.windowing.aggregates.bound import AggregateColumns
 from tidegate.windowing.aggregates.vectorised import Groups, Int64s, VectorisedAggregate
 from tidegate.windowing.compute import Windows
 from tidegate.windowing.epochs.arrays import joined, taken
+from tidegate.windowing.epochs.elements import Elements
 
 Contents: TypeAlias = list[pa.Array]
 """One array of accumulators for each contents column, with a value for each window."""
@@ -56,6 +57,13 @@ class ColumnarContents:
         take = pa.array(rows)
         sorted_columns = {name: column.take(take) for name, column in columns.items()}
         return [function.accumulate(sorted_columns, times, groups) for function in self.functions]
+
+    def added(self, elements: Elements, rows: Int64s, groups: Groups) -> Contents:
+        """Return the contents of groups of elements or parts; `rows` are their indices, in the order of the groups."""
+        if elements.counts is None:
+            return self.accumulate(elements.columns, elements.timestamps[rows], rows, groups)
+        take = pa.array(rows)
+        return self.merge(self.of_columns([column.take(take) for column in elements.columns.values()]), groups)
 
     def merge(self, contents: Contents, groups: Groups) -> Contents:
         """Return the merged contents of each group. The value of a group with only one is unchanged, even if null."""

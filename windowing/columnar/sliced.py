@@ -120,7 +120,7 @@ class SlicedKernel:
         firsts = slicing.first_windows(slices)
         # This is the rule of `Rules.is_window_late`, expressed in window numbers.
         late = np.flatnonzero(lasts < passed)
-        output.counters.elements += len(elements)
+        output.counters.elements += elements.total
         output.counters.late += len(late)
         starts, ends = self._bounds(lasts[late])
         output.late.append(
@@ -151,7 +151,7 @@ class SlicedKernel:
         order, firsts = sort_groups(row_codes, starts)
         groups = Groups.of_firsts(firsts)
         first, rows = order[groups.starts], rows[order]
-        contents = self._rules.contents.accumulate(elements.columns, elements.timestamps[rows], rows, groups)
+        contents = self._rules.contents.added(elements, rows, groups)
         return _Parts(codes=row_codes[first], starts=starts[first], ends=ends[first], contents=contents)
 
     def _merged(self, parts: list[_Parts]) -> _Parts:

@@ -26,6 +26,8 @@ class Elements(ParallelArrays):
         keys: the key columns by name.
         columns: the value columns by name; with two inputs, the columns of both, as `value_column` names them.
         sides: `left` or `right` for each element; None if there is a single input.
+        counts: None if each row is an element. If each row is a part of a window (`columnar.parts`), the number of its
+            elements; `columns` are then contents columns, and a timestamp is the smallest one of the part.
     """
 
     timestamps: Int64s
@@ -33,6 +35,12 @@ class Elements(ParallelArrays):
     keys: Mapping[str, pa.Array]
     columns: Mapping[str, pa.Array]
     sides: pa.Array | None = None
+    counts: Int64s | None = None
+
+    @property
+    def total(self) -> int:
+        """Number of elements that the rows stand for."""
+        return len(self) if self.counts is None else int(self.counts.sum())
 
     @property
     def types(self) -> tuple[pa.StructType, ...]:

@@ -14,6 +14,7 @@ from tidegate.windowing.aggregates.vectorised import Int64s
 from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, KeyedProcess, Windows
 from tidegate.windowing.declared import row_checker
 from tidegate.windowing.epochs.elements import KEY_PREFIX, VALUE_PREFIX, Elements
+from tidegate.windowing.epochs.merging import merging
 from tidegate.windowing.epochs.outcome import LATE_COLUMNS, EpochOutcome, no_late, nothing, result_table
 from tidegate.windowing.epochs.timeline import Timeline
 from tidegate.windowing.errors import IllegalArgument, UnsupportedOperation
@@ -94,7 +95,7 @@ class RowOperator:
             IllegalArgument: a result does not fit the declared columns.
             UnsupportedOperation: a window's function sent something to a side output.
         """
-        operator = self._make(elements.types)
+        operator = self._make(elements)
         operator.restore_time(timeline.initial, timeline.clock)
         rows: Iterable[StateRow] = self._state.from_table(state)
         if self._windows is not None and pc.any(pc.equal(state["namespace"], SLICE)).as_py():
@@ -107,6 +108,7 @@ class RowOperator:
         except Exception as error:
             self.failed = FailedCall.of(operator, records.element, error)
             raise
+        operator.counters.elements = elements.total
         gives_panes = self._windows is not None
         if gives_panes:
             refuse_side_outputs(records.outputs)
@@ -118,12 +120,14 @@ class RowOperator:
             counters=operator.counters,
             next_timer=operator.next_event_time,
             next_processing_time_timer=operator.timers.processing_time.peek(),
-            rows_by_row=len(elements),
+            rows_by_row=elements.total,
         )
 
-    def _make(self, inputs: tuple[pa.StructType, ...]) -> KeyedOperator:
-        compute = self._compute
+    def _make(self, elements: Elements) -> KeyedOperator:
+        compute, inputs = self._compute, elements.types
         if isinstance(compute, Windows):
+            if elements.counts is not None:
+                compute = replace(compute, aggregate=merging(compute.bound_aggregate))
             if compute.reduce is not None:
                 compute = replace(compute, reduce=_reducing(compute.reduce, inputs[0]))
             return WindowOperator(

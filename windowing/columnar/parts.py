@@ -1,0 +1,128 @@
+"""Parts of windows: the elements of a key, a commit and a time slot, combined into one row before the operator runs.
+
+All times in a slot are in the same windows, and the watermark moves between commits only. So all elements of a part are
+in time for a window, or all are late for it, and the operator treats a part as it treats an element. A part has the
+contents columns of a state row, and the number of its elements. An element that may be late stays alone in its part:
+table late has one row for each element.
+
+Combining is exact for windows whose results don't depend on the order of a commit's elements, and for aggregates that
+merge exactly. Where the watermark follows the elements, it may move between two elements of a part; that matters only
+for windows that fire early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.windowing.aggregates.bound import AggregateColumns
+from tidegate.windowing.aggregates.exact import SumOutOfRange
+from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
+from tidegate.windowing.assigners.arrays import WindowGrid
+from tidegate.windowing.columnar.contents import ColumnarContents
+from tidegate.windowing.columnar.order import is_every_row, rearranged, sort_groups
+from tidegate.windowing.columnar.plan import choose_operator, early_interval
+from tidegate.windowing.compute import Compute, Windows
+from tidegate.windowing.epochs.arrays import ParallelArrays
+from tidegate.windowing.facts import is_ours
+from tidegate.windowing.operators.window.snapshot import contents_columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts(ParallelArrays):
+    """Parts, in the order of key code, commit and slot.
+
+    Args:
+        rows: index of an element of each part; of its only element if that may be late.
+        timestamps: smallest time of each part's elements, int64 epoch milliseconds.
+        counts: number of elements of each part.
+        columns: contents columns by name, as in state rows.
+    """
+
+    rows: Int64s
+    timestamps: Int64s
+    counts: Int64s
+    columns: Mapping[str, pa.Array]
+
+
+@dataclass(frozen=True)
+class Combining:
+    """How the elements of windows are combined into parts."""
+
+    windows: Windows
+    contents: ColumnarContents
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, compute: Compute, *, in_event_order: bool = False) -> Combining | str:
+        """Return how the elements of a computation are combined, or the reason why they are not.
+
+        Args:
+            compute: the computation, with aggregates bound to the types of their columns.
+            in_event_order: True if the watermark follows the elements.
+        """
+        if not isinstance(compute, Windows) or not choose_operator(compute).columnar:
+            return "the row operator takes elements one by one"
+        if not compute.may_split_commits:
+            return "the order of the elements of a commit matters"
+        if in_event_order and early_interval(compute) is not None:
+            return "in event order, windows fire early between any two elements"
+        grid = compute.assigner.window_grid
+        if grid is not None and grid.slide > grid.size:
+            return "an element may be in no window"
+        bound = compute.bound_aggregate
+        assert isinstance(bound, AggregateColumns)
+        for name, function in zip(bound.names, bound.functions, strict=True):
+            if not function.merges_exactly:
+                return f"aggregate {name!r} might differ in its last digits if parts of a window were merged"
+            if not is_ours(type(function)):
+                return f"aggregate {name!r} is your own code, whose errors name an element"
+        contents = ColumnarContents.of(compute)
+        if contents is None:
+            return "the type of an aggregate is unknown"
+        return cls(compute, contents, tuple(name for name, _ in contents_columns(compute, None)))
+
+    def run(
+        self, codes: Int64s, timestamps: Int64s, commits: Int64s, columns: Mapping[str, pa.Array], alone: Bools | None
+    ) -> Parts:
+        """Combine elements, and return the parts.
+
+        Args:
+            codes: code of each element's key.
+            timestamps: int64 epoch milliseconds.
+            commits: number of each element's source commit.
+            columns: value columns by name.
+            alone: true for each element that gets a part of its own; None if no element does.
+        """
+        by = [codes, commits, self._slots(timestamps)]
+        if alone is not None and alone.any():
+            by.append(np.where(alone, np.arange(1, len(alone) + 1), 0))
+        order, firsts = sort_groups(*by)
+        groups = Groups.of_firsts(firsts)
+        try:
+            contents = self.contents.accumulate(columns, timestamps[order], order, groups)
+        except SumOutOfRange:
+            # The sum of a window may fit although that of a part does not.
+            order, groups = np.arange(len(codes)), Groups.of_sizes(np.ones(len(codes), np.int64))
+            contents = self.contents.accumulate(columns, timestamps, order, groups)
+        return Parts(
+            rows=order[groups.starts],
+            timestamps=groups.min(rearranged(timestamps, order)),
+            counts=groups.sizes,
+            columns=dict(zip(self.names, self.contents.columns(contents), strict=True)),
+        )
+
+    def _slots(self, timestamps: Int64s) -> Int64s:
+        """Return a number for each time; times with equal numbers are in the same windows."""
+        assigner = self.windows.assigner
+        grid, assign = assigner.window_grid, assigner.array_assignment
+        assert assign is not None
+        if isinstance(grid, WindowGrid) and getattr(assign, "__self__", None) == grid:
+            return (timestamps - grid.offset) // grid.slot
+        assigned = assign(timestamps)
+        if is_every_row(assigned.rows, len(timestamps)):
+            return assigned.ends
+        return np.arange(len(timestamps))
