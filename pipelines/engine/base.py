@@ -66,6 +66,10 @@ class Engine(Protocol):
         """Number of tasks that run at the same time."""
 
     @property
+    def threads(self) -> int:
+        """Number of threads in which a task may read and combine events: 1 if there is a task for each core."""
+
+    @property
     def is_on_one_machine(self) -> bool:
         """True if all tasks can access the folders of this machine."""
 

@@ -82,6 +82,11 @@ class LocalEngine:
         """Return the engine of a project, for the run of a pipeline. Nothing starts yet."""
         return cls(work=config.work_folder, setting=settings_of(config), processes=config.processes, pipeline=pipeline)
 
+    @property
+    def threads(self) -> int:
+        """Number of threads for a task of the driver, which has all cores."""
+        return self.cores
+
     def start(self) -> None:
         """Do nothing: the first epoch decides whether processes are worth starting."""
 

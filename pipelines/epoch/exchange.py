@@ -262,7 +262,7 @@ def shared_reading(files: FileSlice | None, tasks: int) -> Iterator[SharedReadin
 
     All tasks run on this machine.
     """
-    bundles = () if files is None else _bundles([part.rows or 0 for part in files.parts], tasks)
+    bundles = () if files is None else bundles_of([part.rows or 0 for part in files.parts], tasks)
     if tasks < 2 or len(bundles) < 2 * tasks:
         yield None
         return
@@ -270,7 +270,7 @@ def shared_reading(files: FileSlice | None, tasks: int) -> Iterator[SharedReadin
         yield SharedReading(folder, bundles)
 
 
-def _bundles(rows: Sequence[int], tasks: int) -> tuple[tuple[int, ...], ...]:
+def bundles_of(rows: Sequence[int], tasks: int) -> tuple[tuple[int, ...], ...]:
     """Divide the numbers of parts, in order, into bundles with about equal numbers of rows."""
     size = min(max(sum(rows) // (_BUNDLES_PER_TASK * tasks), _ROWS_OF_A_BUNDLE.start), _ROWS_OF_A_BUNDLE.stop)
     bundles: dict[int, list[int]] = {}

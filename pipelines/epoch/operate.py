@@ -9,6 +9,7 @@ due.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from time import perf_counter
@@ -20,7 +21,14 @@ from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import LAST_TIME
 from tidegate.pipelines.engine.base import Engine, Pack, split
 from tidegate.pipelines.epoch.combine import combined
-from tidegate.pipelines.epoch.exchange import Placing, SharedReading, is_exchange_cheaper, shared_reading, unpacked
+from tidegate.pipelines.epoch.exchange import (
+    Placing,
+    SharedReading,
+    bundles_of,
+    is_exchange_cheaper,
+    shared_reading,
+    unpacked,
+)
 from tidegate.pipelines.epoch.job import ShardJob
 from tidegate.pipelines.epoch.plan import EpochPlan, files_of
 from tidegate.pipelines.epoch.shard import RESULT_SCHEMA, Marker, Receive, ShardOutcome, outcomes_of, run_shard
@@ -37,6 +45,11 @@ from tidegate.windowing.time import MIN_TIMESTAMP
 _BYTES_OF_REJECTS = 2**28
 """Number of bytes of rejected rows after which a task writes a file."""
 
+_COMBINED = 32
+"""Number of events that threads of one process read and combine in about the time that a row takes in an operator.
+Neither Arrow nor NumPy holds Python's lock meanwhile, so processes would gain nothing.
+"""
+
 
 def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
     """Run the epoch's tasks, and return the outcome of each shard; shard -1 stands for the rejected rows."""
@@ -52,9 +65,12 @@ def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
     usable = plan.counts.usable
     state_rows = 0 if plan.parent is None else sum(shard.rows for shard in plan.parent.manifest.shards)
     state_rows -= sum(marker.rows_left(job, usable) for marker in found)
-    reads = Reads(job.placing, events, partial(_events, job))
     must_exchange = is_exchange_cheaper(usable, len(plan.shards), cores)
-    reports = run_shards(engine, reads, markers, run, must_exchange, engine.tasks(len(markers), usable + state_rows))
+    threads = 1 if job.combining is None or must_exchange else engine.threads
+    read = usable if threads == 1 else -(-usable // _COMBINED)
+    tasks = engine.tasks(len(markers), read + state_rows)
+    reads = Reads(job.placing, events, partial(_events, job), threads if tasks == 1 else 1)
+    reports = run_shards(engine, reads, markers, run, must_exchange, tasks)
     outcomes = outcomes_of(reports)
     seen = sum(outcome.counters.get(name, 0) for outcome in outcomes for name in ("elements", "rejected"))
     if (unusable := plan.rows.unusable) is not None:
@@ -76,15 +92,34 @@ def _events(job: ShardJob, judged: Iterator[EvaluatedRows]) -> Iterator[pa.Table
 
 @dataclass(frozen=True)
 class Reads:
-    """What the shards of a job read: a slice, None if it has no rows, and the events of its checked rows."""
+    """What the shards of a job read: a slice, None if it has no rows, and the events of its checked rows.
+
+    With several threads, a task keeps the events of all files in memory.
+    """
 
     placing: Placing
     files: FileSlice | None
     events: Callable[[Iterator[EvaluatedRows]], Iterator[pa.Table]]
+    threads: int = 1
 
     def of_parts(self, numbers: Iterable[int] | None = None) -> Iterator[pa.Table]:
         """Return the events of parts of the slice; None for all."""
-        return iter(()) if self.files is None else self.events(self.files.evaluated(numbers))
+        if self.files is None:
+            return
+        if self.threads == 1 or numbers is not None:
+            yield from self.events(self.files.evaluated(numbers))
+            return
+        rows = [part.rows or 0 for part in self.files.parts]
+        with ThreadPoolExecutor(self.threads) as pool:
+            try:
+                for tables in pool.map(self._of_bundle, bundles_of(rows, self.threads)):
+                    yield from tables
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _of_bundle(self, numbers: Sequence[int]) -> list[pa.Table]:
+        assert self.files is not None
+        return list(self.events(self.files.evaluated(numbers)))
 
     def packed(self, judged: Iterator[EvaluatedRows]) -> Iterator[pa.RecordBatch]:
         """Return the events of checked rows, packed by shard."""

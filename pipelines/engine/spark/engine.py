@@ -53,6 +53,7 @@ class SparkEngine:
     """
 
     name = "spark"
+    threads = 1
 
     def __init__(self, session: SparkSession | None = None) -> None:
         self._session = session

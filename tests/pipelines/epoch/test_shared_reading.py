@@ -173,7 +173,7 @@ def test_few_files_and_single_tasks_share_nothing(files: Files, number: int, tas
 
 
 def test_bundles_hold_all_files_in_order_with_about_equal_numbers_of_rows() -> None:
-    bundles = module._bundles([400_000, 100_000, 100_000, 0, 3_000_000, 50_000, 60_000, *[250_000] * 20], 2)
+    bundles = module.bundles_of([400_000, 100_000, 100_000, 0, 3_000_000, 50_000, 60_000, *[250_000] * 20], 2)
     assert [number for bundle in bundles for number in bundle] == list(range(27))
     assert bundles[:3] == ((0, 1, 2, 3), (4,), (5, 6, 7, 8, 9))
 
