@@ -27,7 +27,7 @@ from tidegate.pipelines.epoch.job import ShardJob, elements_of
 from tidegate.windowing.aggregates.vectorised import Bools
 from tidegate.windowing.columnar import Combining
 from tidegate.windowing.columnar.key_codes import KeyCodes
-from tidegate.windowing.time import MIN_TIMESTAMP
+from tidegate.windowing.time import LAST_TIME, MIN_TIMESTAMP
 
 
 def combined(job: ShardJob, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -44,7 +44,7 @@ def _parts(job: ShardJob, combining: Combining, events: pa.Table) -> pa.Table:
     elements, keys = elements_of(job, events), job.placing.keys_of(events)
     commits = np.asarray(events[COMMIT].to_numpy())
     (codes,) = keys.codes
-    parts = combining.run(codes, elements.timestamps, commits, elements.columns, _may_be_late(job, events))
+    parts = combining.run(codes, elements.timestamps, commits, elements.columns, _are_late(job, combining, events))
     places = pa.array(parts.rows)
     return pa.table(
         {
@@ -58,15 +58,16 @@ def _parts(job: ShardJob, combining: Combining, events: pa.Table) -> pa.Table:
     )
 
 
-def _may_be_late(job: ShardJob, events: pa.Table) -> Bools | None:
+def _are_late(job: ShardJob, combining: Combining, events: pa.Table) -> Bools | None:
     """Return a flag for each event: whether it may be late. Return None if none may be."""
     late = {} if job.files is None else job.files.late
     if not late:
         return None
     bounds = np.full(len(job.steps), MIN_TIMESTAMP)
     bounds[list(late)] = list(late.values())
-    may_be_late: Bools = events[TIME].to_numpy() <= bounds[events[COMMIT].to_numpy()]
-    return may_be_late
+    # At the end of input, windows are cleaned up before their lateness ends.
+    bounds[bounds >= LAST_TIME - 1 - job.windows.lateness] = LAST_TIME
+    return combining.are_late(events[TIME].to_numpy(), bounds[events[COMMIT].to_numpy()])
 
 
 def _keys(job: ShardJob, keys: KeyCodes, codes: np.ndarray[tuple[int], np.dtype[np.int64]]) -> dict[str, pa.Array]:

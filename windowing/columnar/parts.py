@@ -115,13 +115,39 @@ class Combining:
             columns=dict(zip(self.names, self.contents.columns(contents), strict=True)),
         )
 
+    def are_late(self, timestamps: Int64s, bounds: Int64s) -> Bools:
+        """Return a flag for each element: whether all of its windows may be late.
+
+        Args:
+            timestamps: int64 epoch milliseconds.
+            bounds: time up to which elements and last milliseconds of windows may be late, for each element.
+        """
+        late: Bools = timestamps <= bounds
+        rows = np.flatnonzero(late)
+        if len(rows):
+            late[rows] = self._lasts(timestamps[rows]) <= bounds[rows]
+        return late
+
+    def _lasts(self, timestamps: Int64s) -> Int64s:
+        """Return the last millisecond of the latest window of each time; the time itself if windows form no grid."""
+        grid = self._grid
+        if grid is None:
+            return timestamps
+        return timestamps - (timestamps - grid.offset) % grid.slide + (grid.size - 1)
+
+    @property
+    def _grid(self) -> WindowGrid | None:
+        """The grid, if the windows are exactly those of a grid."""
+        assigner = self.windows.assigner
+        grid = assigner.window_grid
+        return grid if getattr(assigner.array_assignment, "__self__", None) == grid else None
+
     def _slots(self, timestamps: Int64s) -> Int64s:
         """Return a number for each time; times with equal numbers are in the same windows."""
-        assigner = self.windows.assigner
-        grid, assign = assigner.window_grid, assigner.array_assignment
-        assert assign is not None
-        if isinstance(grid, WindowGrid) and getattr(assign, "__self__", None) == grid:
+        if (grid := self._grid) is not None:
             return (timestamps - grid.offset) // grid.slot
+        assign = self.windows.assigner.array_assignment
+        assert assign is not None
         assigned = assign(timestamps)
         if is_every_row(assigned.rows, len(timestamps)):
             return assigned.ends
