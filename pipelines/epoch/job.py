@@ -97,9 +97,9 @@ def naming(pipeline: str) -> Iterator[None]:
 def elements_of(job: ShardJob, events: pa.Table) -> Elements:
     """Return the events of a shard, or parts of windows made of them, as elements."""
     keys = zip(job.key.names, job.key.types, strict=True)
-    used = zip(job.used, job.value_types, strict=True)
+    used = list(zip(job.used, job.value_types, strict=True))
     if are_parts := COUNT in events.column_names:
-        used = ((name, kind) for name, kind in job.state.contents if kind is not None)
+        used = [(name, kind) for name, kind in job.state.contents if kind is not None]
     return Elements(
         timestamps=_integers(events, TIME),
         commits=places_in_time(job)[_integers(events, COMMIT)],
