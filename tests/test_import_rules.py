@@ -123,11 +123,11 @@ NEEDS_NO = {
 """Packages that importing a module must not load: Airflow parses DAGs, and people wait for help."""
 
 AT_MOST = {
-    "tidegate.pipelines.ask.why": 122,
-    "tidegate.pipelines.project.listing": 82,
-    "tidegate.pipelines.project.cli": 19,
-    "tidegate.pipelines.project.project": 23,
-    "tidegate.windowing.columnar.operator": 78,
+    "tidegate.pipelines.ask.why": 125,
+    "tidegate.pipelines.project.listing": 85,
+    "tidegate.pipelines.project.cli": 20,
+    "tidegate.pipelines.project.project": 25,
+    "tidegate.windowing.columnar.operator": 80,
     "tidegate.windowing": 3,
 }
 """Largest number of our own modules that importing a module loads: the start of a command, task or worker."""

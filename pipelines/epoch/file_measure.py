@@ -2,8 +2,10 @@
 
 The statistics in a Parquet footer bound the values of a row group. If they show that every row of the group is usable
 and within the interval, none of its rows are read. Deleted rows are subtracted. If `where` may drop rows, only its
-columns are read, unless the plan needs event times, because statistics include the times of dropped rows. Rows that go
-through Spark are counted by its tasks.
+columns are read, unless the plan needs event times, because statistics include the times of dropped rows.
+
+The driver reads footers, and at most a few rows. If more rows have to be read, or if they go through Spark, tasks of
+the engine count them.
 
 Statistics don't bound the length of a key. So rows whose keys are too long count as usable here, and the tasks find
 them (`operate`).
@@ -12,9 +14,7 @@ them (`operate`).
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
@@ -24,14 +24,14 @@ from tidegate.pipelines.definition import rejects
 from tidegate.pipelines.definition.event_columns import DROPPED, FIRST_TIME, LAST_TIME, OK, ONLY_PARTITION
 from tidegate.pipelines.definition.far_times import MICROS
 from tidegate.pipelines.definition.names import count_of
-from tidegate.pipelines.engine.base import Engine
+from tidegate.pipelines.engine.base import Engine, balanced_groups
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.sources.base import OpenPart
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.sources.rules import Int64s, are_times_usable
 from tidegate.pipelines.sources.source_columns import ColumnsToRead
-from tidegate.pipelines.sources.source_table import EvaluatedRows, SourceTable
+from tidegate.pipelines.sources.source_table import EvaluatedRows
 from tidegate.windowing.time import Millis
 
 _COUNTED = pa.schema([("counted", pa.string())])
@@ -52,57 +52,140 @@ class Counted:
 def measure_files(
     files: FileSlice, with_rejects: bool = True, engine: Engine | None = None, with_times: bool = True
 ) -> Measures:
-    """Count the rows of a slice: in threads of this process, or in tasks if rows go through Spark.
+    """Count the rows of a slice. If many rows have to be read, tasks of the engine read them.
 
     Rejected rows belong to no interval. Without `with_times`, fewer columns are read, and the event times of commits
     may be those of deleted or dropped rows.
+
+    Args:
+        files: the slice.
+        with_rejects: True also counts rejected rows.
+        engine: the engine; None reads all rows here, and the slice then has no rows that go through Spark.
+        with_times: True if the event times of rows that count must be exact.
     """
-    measures = Measures()
-
-    def measure(number: int) -> list[Counted]:
-        part, table = files.parts[number], files.table_of(number)
-        with table.open(part) as file:
-            return list(_measure(number, table, part, file, with_rejects, with_times))
-
-    numbers = [number for number in range(len(files.parts)) if not files.table_of(number).needs_spark]
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as threads:
-        for number, counts in zip(numbers, threads.map(measure, numbers), strict=True):
-            measures.add_all(files.parts[number], number, counts)
+    measures, count = Measures(), _Counting(files, with_rejects, with_times)
+    here = [number for number in range(len(files.parts)) if not files.table_of(number).needs_spark]
+    found = dict(count.by_statistics(number for number in here if not count.always_reads(number)))
+    found |= count.by_rows([number for number in here if found.get(number) is None], engine)
+    for number in here:
+        measures.add_all(files.parts[number], number, found[number] or ())
     if files.needs_spark:
         assert engine is not None
         _measure_by_spark(engine, files, with_rejects, measures)
     return measures
 
 
-def _measure(
-    number: int, table: SourceTable, part: FilePart, file: OpenPart, with_rejects: bool, with_times: bool
-) -> Iterator[Counted]:
-    columns = table.columns
-    interval = (FIRST_TIME, LAST_TIME) if with_rejects else (part.since, part.until)
+_FEW_ROWS = 300_000
+"""Largest number of rows that the driver reads itself: sending them to tasks, even running ones, saves no time."""
 
-    def sized(counted: Counted, group: int) -> Counted:
-        share = counted.rows / max(1, file.rows_of(group))
-        return replace(counted, size=round(share * file.size_of(group, columns.reads(columns.names))))
 
-    for first, group in file.groups(columns.time_in_files, *interval):
-        nullable = [name for name in columns.rules.key if columns.is_derived(name) or file.may_be_null(group, name)]
-        limited = [name for name in columns.limited if columns.is_derived(name) or not _is_within(file, group, name)]
-        if not nullable and not limited and columns.partition_by is None and not part.again:
-            bounds = _usable_bounds(columns, part, file, group)
-            if bounds is not None and (bounds[1] < part.since or bounds[0] >= part.until):
-                continue
-            if bounds is not None and bounds[0] >= part.since and bounds[1] < part.until:
-                is_whole = not columns.drops_rows and file.kept(first, group) is None
-                if is_whole or not with_times:
-                    kept, dropped = table.count_kept(file, (first, group))
-                    yield sized(Counted(OK, kept, smallest=bounds[0], largest=bounds[1]), group)
-                    yield Counted(DROPPED, dropped, largest=None)
-                    continue
+@dataclass(frozen=True)
+class _Counting:
+    """Counts the rows of parts that tasks read and evaluate; this value is sent to the tasks."""
+
+    files: FileSlice
+    with_rejects: bool
+    with_times: bool
+
+    def always_reads(self, number: int) -> bool:
+        """Return True if statistics never suffice for a part, so that its footer need not be read first."""
+        part, columns = self.files.parts[number], self.files.table_of(number).columns
+        return (
+            columns.drops_rows
+            or columns.partition_by is not None
+            or columns.time_in_files is None
+            or bool(part.again)
+            or any(map(columns.is_derived, (*columns.rules.key, *columns.limited)))
+        )
+
+    def by_statistics(self, numbers: Iterable[int]) -> Iterator[tuple[int, list[Counted] | None]]:
+        """Yield the counts of each part, or None if its rows have to be read. Only footers are read here."""
+        asked = list(numbers)
+        for number, (file, closing) in zip(asked, self.files.opened(asked), strict=True):
+            with closing:
+                of_groups = [self._group_by_statistics(number, file, place) for place in self._groups(number, file)]
+                known = [counts for counts in of_groups if counts is not None]
+                yield number, [each for counts in known for each in counts] if len(known) == len(of_groups) else None
+
+    def by_rows(self, numbers: Sequence[int], engine: Engine | None) -> dict[int, list[Counted]]:
+        """Return the counts of parts whose rows are read if statistics don't suffice, in tasks if they are many."""
+        asked = self.files.of([self.files.parts[number] for number in numbers])
+        count = replace(self, files=asked)
+
+        def run(places: Sequence[int]) -> Iterator[pa.RecordBatch]:
+            for place, counts in count.of_parts(places):
+                described = [asdict(counted) for counted in counts]
+                yield pa.RecordBatch.from_pydict({"counted": [json.dumps([place, described])]})
+
+        rows, places = asked.expected_rows, range(len(numbers))
+        if engine is None or rows <= _FEW_ROWS:
+            return {numbers[place]: counts for place, counts in count.of_parts(places)}
+        groups = balanced_groups(asked.parts, places, engine.tasks(len(places), rows))
+        batches = engine.in_place(groups, run, _COUNTED)
+        texts = [text for batch in batches for text in batch.column(0).to_pylist()]
+        return {numbers[place]: [Counted(**counted) for counted in counts] for place, counts in map(json.loads, texts)}
+
+    def of_parts(self, numbers: Iterable[int]) -> Iterator[tuple[int, list[Counted]]]:
+        """Yield the counts of each part, from statistics or rows."""
+        asked = list(numbers)
+        for number, (file, closing) in zip(asked, self.files.opened(asked), strict=True):
+            found: list[Counted] = []
+            with closing:
+                for place in self._groups(number, file):
+                    counts = self._group_by_statistics(number, file, place)
+                    found += self._group_by_rows(number, file, place) if counts is None else counts
+            yield number, found
+
+    def _groups(self, number: int, file: OpenPart) -> Iterator[tuple[int, int]]:
+        part, columns = self.files.parts[number], self.files.table_of(number).columns
+        interval = (FIRST_TIME, LAST_TIME) if self.with_rejects else (part.since, part.until)
+        return file.groups(columns.time_in_files, *interval)
+
+    def _group_by_statistics(self, number: int, file: OpenPart, place: tuple[int, int]) -> list[Counted] | None:
+        """Return the counts of a row group, or None if its rows have to be checked.
+
+        If `where` may drop rows, this reads the columns of `where`.
+        """
+        (first, group), part, table = place, self.files.parts[number], self.files.table_of(number)
+        columns = table.columns
+        nullable, limited = _to_check(columns, file, group)
+        if nullable or limited or columns.partition_by is not None or part.again:
+            return None
+        bounds = _usable_bounds(columns, part, file, group)
+        if bounds is None:
+            return None
+        if bounds[1] < part.since or bounds[0] >= part.until:
+            return []
+        if bounds[0] < part.since or bounds[1] >= part.until:
+            return None
+        if self.with_times and (columns.drops_rows or file.kept(first, group) is not None):
+            return None
+        kept, dropped = table.count_kept(file, place)
+        usable = Counted(OK, kept, smallest=bounds[0], largest=bounds[1])
+        return [_sized(usable, columns, file, group), Counted(DROPPED, dropped, largest=None)]
+
+    def _group_by_rows(self, number: int, file: OpenPart, place: tuple[int, int]) -> Iterator[Counted]:
+        part, table, group = self.files.parts[number], self.files.table_of(number), place[1]
+        columns = table.columns
+        nullable, limited = _to_check(columns, file, group)
         by = [] if columns.partition_by is None else [columns.partition_by]
         names = list(dict.fromkeys([columns.timestamp, *nullable, *limited, *by]))
-        for judged in table.evaluated_group(number, part, file, (first, group), names):
-            for counted in count_all(columns, judged, part, with_rejects):
-                yield sized(counted, group) if counted.status == OK else counted
+        for judged in table.evaluated_group(number, part, file, place, names):
+            for counted in count_all(columns, judged, part, self.with_rejects):
+                yield _sized(counted, columns, file, group) if counted.status == OK else counted
+
+
+def _to_check(columns: ColumnsToRead, file: OpenPart, group: int) -> tuple[list[str], list[str]]:
+    """Return the key columns of a row group that may be null, and the columns whose times may be out of bounds."""
+    nullable = [name for name in columns.rules.key if columns.is_derived(name) or file.may_be_null(group, name)]
+    limited = [name for name in columns.limited if columns.is_derived(name) or not _is_within(file, group, name)]
+    return nullable, limited
+
+
+def _sized(counted: Counted, columns: ColumnsToRead, file: OpenPart, group: int) -> Counted:
+    """Return counted rows with their share of the size of a row group."""
+    share = counted.rows / max(1, file.rows_of(group))
+    return replace(counted, size=round(share * file.size_of(group, columns.reads(columns.names))))
 
 
 def _measure_by_spark(engine: Engine, files: FileSlice, with_rejects: bool, measures: Measures) -> None:

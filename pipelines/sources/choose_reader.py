@@ -37,6 +37,7 @@ from tidegate.pipelines.sources.sql.expression import (
 from tidegate.pipelines.sources.sql.program import Node
 from tidegate.pipelines.sources.sql.reading import Unproven
 from tidegate.pipelines.sources.sql.words import changing_call, changing_value, check_expressions, columns_in
+from tidegate.pipelines.storage.warehouse import is_local
 from tidegate.windowing.type_names import name_of
 
 Setting: TypeAlias = Callable[[str], str | None]
@@ -242,7 +243,7 @@ def slice_of(
         by_spark = None
         if choice.files_by_spark is not None and isinstance(source, SparkSource):
             by_spark = source.spark_reader(in_files if is_instant else None)
-        tables.append(SourceTable(reader, read, part.side, by_spark, source.path))
+        tables.append(SourceTable(reader, read, part.side, by_spark, source.path, not is_local(source.path)))
     return slice_of_tables(bound, tables)
 
 

@@ -7,7 +7,9 @@ and only for these rows. Rows that Spark reads carry these columns instead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +26,11 @@ from tidegate.pipelines.definition.event_columns import (
     VALUE_PREFIX,
     plain,
 )
+from tidegate.pipelines.sources.base import OpenPart
 from tidegate.pipelines.sources.commits import FilePart
 from tidegate.pipelines.sources.rules import Bools, Int64s
 from tidegate.pipelines.sources.source_table import EvaluatedRows, SourceTable
+from tidegate.pipelines.storage.ahead import AT_ONCE, ahead
 from tidegate.windowing.sides import value_column
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 
@@ -69,9 +73,27 @@ class FileSlice:
         Raises:
             Refused: a file is missing or can't be read as Spark would read it; the message names the file.
         """
-        for number in range(len(self.parts)) if numbers is None else numbers:
+        asked = list(range(len(self.parts)) if numbers is None else numbers)
+        for number, (file, closing) in zip(asked, self.opened(asked), strict=True):
             part, table = self.parts[number], self.table_of(number)
-            yield from table.evaluated(number, part, table.columns.names if names is None else names[part.input])
+            of_part = table.columns.names if names is None else names[part.input]
+            with closing:
+                yield from table.evaluated(number, part, file, of_part)
+
+    def opened(self, numbers: Iterable[int]) -> Iterator[tuple[OpenPart, ExitStack]]:
+        """Yield open files of parts in order, each with what closes it. Files are opened ahead.
+
+        Errors within the block that closes a file become errors that name the file.
+        """
+
+        def entered(number: int) -> tuple[OpenPart, ExitStack]:
+            closing = ExitStack()
+            return closing.enter_context(self.table_of(number).open(self.parts[number])), closing
+
+        at_once = AT_ONCE if any(table.is_far for table in self.tables) else 1
+        calls = (partial(entered, number) for number in numbers)
+        for opened in ahead(calls, at_once=at_once, leave=lambda each: each[1].close()):
+            yield opened()
 
     def events(self, numbers: Iterable[int] | None = None) -> Iterator[pa.Table]:
         """Yield the usable rows of parts that the tasks evaluate: event time, commit, origin, key and used columns.

@@ -85,7 +85,7 @@ class SourceTable:
     """A table of a slice; this value is sent to the tasks.
 
     `files` opens its files, and is None if Spark reads them; otherwise, `for_spark` is None. The side is `left`,
-    `right`, or None for the only input.
+    `right`, or None for the only input. `is_far` is True if a store has the files, which are then opened ahead.
     """
 
     files: PartReader | None
@@ -93,6 +93,7 @@ class SourceTable:
     side: str | None = None
     for_spark: SparkTable | None = None
     name: str = ""
+    is_far: bool = False
 
     @property
     def needs_spark(self) -> bool:
@@ -103,11 +104,10 @@ class SourceTable:
         assert self.files is not None, self.name
         return self.files.open(part)
 
-    def evaluated(self, number: int, part: FilePart, names: Sequence[str]) -> Iterator[EvaluatedRows]:
-        """Yield the rows of a file that tasks read and evaluate, at most one row group at a time."""
-        with self.open(part) as file:
-            for place in file.groups(self.columns.time_in_files, part.since, part.until):
-                yield from self.evaluated_group(number, part, file, place, names)
+    def evaluated(self, number: int, part: FilePart, file: OpenPart, names: Sequence[str]) -> Iterator[EvaluatedRows]:
+        """Yield the rows of an open file that tasks read and evaluate, at most one row group at a time."""
+        for place in file.groups(self.columns.time_in_files, part.since, part.until):
+            yield from self.evaluated_group(number, part, file, place, names)
 
     def evaluated_group(
         self, number: int, part: FilePart, file: OpenPart, place: tuple[int, int], names: Sequence[str]

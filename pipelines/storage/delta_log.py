@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import tee
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -17,6 +19,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tidegate.pipelines.failures import in_words, may_be_intact
+from tidegate.pipelines.storage.ahead import AT_ONCE, ahead
 
 FOLDER = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
@@ -159,6 +162,20 @@ class DeltaLog:
         """
         return actions_in(self.read(entry_name(version)))
 
+    def entries(self, versions: Iterable[int]) -> Iterator[tuple[int, Callable[[], list[Action]]]]:
+        """Yield each version with a function that returns its actions, or raises the error of `actions`.
+
+        Entries are read ahead, because a store takes long to answer each request.
+        """
+        asked, read = tee(versions)
+        calls = (partial(self.actions, version) for version in read)
+        yield from zip(asked, ahead(calls, weigh=len, at_once=self.at_once), strict=False)
+
+    @property
+    def at_once(self) -> int:
+        """Number of entries to read at the same time: one from a local disk, which answers before a thread starts."""
+        return 1 if isinstance(self.filesystem, fs.LocalFileSystem) else AT_ONCE
+
     def checkpoint(self, version: int, columns: list[str] | None = None) -> pa.Table:
         """Return the rows of a single-file checkpoint.
 
@@ -191,8 +208,8 @@ class DeltaLog:
         adds: dict[str, Action] = {}
         for file in files:
             adds |= {add["path"]: add for add in self._added_in(file, fields)}
-        for entry in range(newest + 1, version + 1):
-            adds |= {action["add"]["path"]: action["add"] for action in self.actions(entry) if "add" in action}
+        for _, actions in self.entries(range(newest + 1, version + 1)):
+            adds |= {action["add"]["path"]: action["add"] for action in actions() if "add" in action}
         return adds
 
     def metadata(self, version: int, names: Sequence[str]) -> Action:

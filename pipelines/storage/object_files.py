@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from pyarrow import fs
 from tidegate.extras import require
 from tidegate.pipelines.errors import BucketMissing, StoreFailed
 from tidegate.pipelines.failures import with_remedy
+from tidegate.pipelines.storage.ahead import AT_ONCE, ahead
 from tidegate.pipelines.storage.credentials import masked, other_variables
 from tidegate.pipelines.storage.options import settings_of
 
@@ -182,7 +183,8 @@ class ObjectFiles(fs.FileSystemHandler):  # type: ignore[misc]
         return path
 
     def get_file_info(self, paths: Sequence[str]) -> list[fs.FileInfo]:
-        return [self._info(path) for path in paths]
+        # The store describes one file per request.
+        return [described() for described in ahead((partial(self._info, path) for path in paths), at_first=AT_ONCE)]
 
     def _info(self, path: str) -> fs.FileInfo:
         """Describe a file. A folder counts as missing, because no object represents it."""

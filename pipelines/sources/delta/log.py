@@ -8,11 +8,12 @@ previous version.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from itertools import count, tee
 from typing import Any
 from urllib.parse import unquote
 
@@ -38,6 +39,7 @@ from tidegate.pipelines.sources.delta.changes import (
 from tidegate.pipelines.sources.delta.opening import OPENING, open_table, why_closed
 from tidegate.pipelines.sources.delta.reader import AS_IT_IS_NOW, DETAILS, DeltaReader
 from tidegate.pipelines.sources.delta.table_facts import TABLE_ID, TableFacts, details_of, unusual_columns
+from tidegate.pipelines.storage.ahead import ahead
 from tidegate.pipelines.storage.delta_log import FOLDER, Action, entry_versions
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.time import Millis
@@ -86,15 +88,18 @@ class SourceLog:
         """Return the newest version, reading entry by entry, or None if the table has to be reopened."""
         if self._newest_entry is None or self._log.info(self.head) != self._newest_entry:
             return None
-        version = self.head
-        while self._log.info(version + 1) is not None:
-            version += 1
+        # Most polls of a stream find no new version.
+        if self._log.info(self.head + 1) is None:
+            return self.head
+        for version, actions in self._log.entries(count(self.head + 1)):
             try:
-                if any("metaData" in action or "protocol" in action for action in self._actions(version)):
+                if any("metaData" in action or "protocol" in action for action in actions()):
                     return None
-            except (Refused, ValueError):
+            except FileNotFoundError:
+                return version - 1
+            except ValueError:
                 return None
-        return version
+        return None
 
     @property
     def identity(self) -> str:
@@ -202,35 +207,42 @@ class SourceLog:
 
     def _ids_after(self, version: int) -> Iterator[str]:
         """Yield the ids that the table got after a version, except in entries that can't be read."""
-        for later in range(version + 1, self.head + 1):
+        for _, actions in self._log.entries(range(version + 1, self.head + 1)):
             with suppress(FileNotFoundError, ValueError):
-                yield from (str(each["metaData"].get("id")) for each in self._log.actions(later) if "metaData" in each)
+                yield from (str(each["metaData"].get("id")) for each in actions() if "metaData" in each)
 
     def unread(self, after: int, until: int | None = None) -> Iterator[SourceCommit]:
-        for version in range(after + 1, (self.head if until is None else until) + 1):
-            actions = self._actions(version)
-            if not actions:
-                # Writers always describe their commit. deltalake treats an empty entry as a commit without rows.
-                raise _unreadable_entry(self.path, version, ValueError("it is empty"))
-            if self._is_passed_over(actions):
-                continue
-            if removes_data(actions) and self._changes != "correct":
-                raise refusal_of(self.path, version, actions)
-            files = tuple(
-                added_file(self._path_of(add["path"]), add, add["modificationTime"])
-                for action in actions
-                if (add := action.get("add")) and add.get("dataChange", True)
-            )
-            if files or removes_data(actions):
-                self._check_present(
-                    version,
-                    files,
-                    f"they were compacted and vacuumed before this pipeline read them. {AS_IT_IS_NOW}",
-                )
-                yield SourceCommit(version, commit_time(actions), files, removes_data(actions))
+        versions = range(after + 1, (self.head if until is None else until) + 1)
+        calls = (partial(self._commit_of, version) for version in versions)
+        for read in ahead(calls, weigh=_number_of_files, at_once=self._log.at_once):
+            if (commit := read()) is not None:
+                yield commit
+
+    def _commit_of(self, version: int) -> SourceCommit | None:
+        """Return a version as a commit whose files are present, or None if it has no data or is skipped."""
+        actions = self._actions(version)
+        if not actions:
+            # Writers always describe their commit. deltalake treats an empty entry as a commit without rows.
+            raise _unreadable_entry(self.path, version, ValueError("it is empty"))
+        if self._is_passed_over(actions):
+            return None
+        if removes_data(actions) and self._changes != "correct":
+            raise refusal_of(self.path, version, actions)
+        files = tuple(
+            added_file(self._path_of(add["path"]), add, add["modificationTime"])
+            for action in actions
+            if (add := action.get("add")) and add.get("dataChange", True)
+        )
+        if not files and not removes_data(actions):
+            return None
+        self._check_present(
+            version, files, f"they were compacted and vacuumed before this pipeline read them. {AS_IT_IS_NOW}"
+        )
+        return SourceCommit(version, commit_time(actions), files, removes_data(actions))
 
     def changing(self, after: int) -> Iterator[int]:
-        return (version for version in range(after + 1, self.head + 1) if removes_data(self._actions(version)))
+        entries = self._entries(range(after + 1, self.head + 1))
+        return (version for version, actions in entries if removes_data(actions()))
 
     def changed(self, after: int, until: int) -> ChangedFiles:
         changed = self._changes_of(after, until).cheapest(partial(self.warehouse.sizes, self.path))
@@ -259,7 +271,7 @@ class SourceLog:
         return tuple(replace(file, oldest=oldest.get(file.path), newest=newest.get(file.path)) for file in files)
 
     def _changes_of(self, after: int, until: int) -> Changes:
-        commits = [self._actions(version) for version in range(after + 1, until + 1)]
+        commits = [actions() for _, actions in self._entries(range(after + 1, until + 1))]
         return Changes(commits, self._path_of, lambda: self._adds(after))
 
     def settled(self, version: int) -> int:
@@ -267,10 +279,9 @@ class SourceLog:
 
         A position at the returned version depends neither on earlier log entries nor on files that were compacted.
         """
-        for following in range(version + 1, self.head + 1):
+        for following, actions in self._entries(range(version + 1, self.head + 1)):
             try:
-                actions = self._actions(following)
-                if any(changes_data(action) for action in actions):
+                if any(changes_data(action) for action in actions()):
                     break
             except Refused:
                 break
@@ -340,11 +351,9 @@ class SourceLog:
         wanted = {file.path for file in files}
         added_by: dict[str, int | None] = dict.fromkeys(wanted)
         logged = [version for version in self._logged() if after < version <= until]
-        for version in reversed(logged):
-            if not wanted:
-                break
+        for version, read in self._entries(reversed(logged) if wanted else ()):
             try:
-                actions = list(self._actions(version))
+                actions = read()
             except Refused:
                 # The entry was cleaned up after the log was listed.
                 continue
@@ -354,6 +363,8 @@ class SourceLog:
                 if path in wanted and (adds_rows or is_compaction):
                     wanted.discard(path)
                     added_by[path] = version if adds_rows and not has_older else None
+            if not wanted:
+                break
         if after >= 0 and len(logged) == until - after:
             added_by |= dict.fromkeys(wanted, after)
         return added_by
@@ -380,7 +391,7 @@ class SourceLog:
         if self._changes != "ignore":
             return 0
         logged = [version for version in self._logged() if after < version <= until]
-        return sum(self._is_passed_over(self._actions(version)) for version in logged)
+        return sum(self._is_passed_over(actions()) for _, actions in self._entries(logged))
 
     def _is_passed_over(self, actions: list[Action]) -> bool:
         return self._changes == "ignore" and removes_data(actions)
@@ -401,6 +412,12 @@ class SourceLog:
         except (FileNotFoundError, ValueError) as error:
             raise _unreadable_entry(self.path, version, error) from error
 
+    def _entries(self, versions: Iterable[int]) -> Iterator[tuple[int, Callable[[], list[Action]]]]:
+        """Yield each version with a function that returns its actions; entries are read ahead."""
+        asked, read = tee(versions)
+        calls = (partial(self._actions, version) for version in read)
+        yield from zip(asked, ahead(calls, weigh=len, at_once=self._log.at_once), strict=False)
+
 
 def _recorded_millis(files: pa.Table, name: str) -> list[Millis | None]:
     """Return a bound of times from the statistics of files, rounded down, or None where it is not recorded.
@@ -413,6 +430,10 @@ def _recorded_millis(files: pa.Table, name: str) -> list[Millis | None]:
     zone = files.schema.field(name).type.tz
     micros = files[name].cast(pa.timestamp("us", tz=zone)).cast(pa.int64()).to_pylist()
     return [None if value is None else int(value) // 1000 for value in micros]
+
+
+def _number_of_files(commit: SourceCommit | None) -> int:
+    return 1 if commit is None else 1 + len(commit.files)
 
 
 def _unreadable_entry(path: str, version: int, error: FileNotFoundError | ValueError) -> Refused:

@@ -100,7 +100,7 @@ def test_the_log_is_read_as_far_back_as_watermarks_differ(lake: Lake, monkeypatc
     assert marks(lake, JudgedAt(epochs(4), newest)) == {
         **{version: max(mark, millis(4)) for version, mark in whole.items()}
     }
-    assert opened == [11, 10]
+    assert {10, 11} <= {*opened} <= {*range(8, 12)}, "some are read ahead"
 
 
 def test_only_files_with_rows_in_the_interval_are_looked_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_only_files_with_rows_in_the_interval_are_looked_for(lake: Lake, monkeyp
     whole = marks(lake, judged_at)
     opened = opened_versions(monkeypatch)
     found = marks(lake, judged_at, Interval(start=to_millis(at("10:09")), end=to_millis(at("10:11"))))
-    assert opened == [11, 10, 9]
+    assert {9, 10, 11} <= {*opened} <= {*range(6, 12)}, "some are read ahead"
     assert {version: found[version] for version in (9, 10)} == {version: whole[version] for version in (9, 10)}
     assert all(found[version] == newest for version in range(9)), "the most that it can be"
 

@@ -219,16 +219,16 @@ def test_of_a_long_log_only_the_entries_are_opened_that_tell_the_versions_of_fil
     files = sorted(source.active("at"), key=lambda file: file.newest or 0)
     opened = opened_versions(source, monkeypatch)
     assert list(source.versions_of(files[-2:], 11).values()).count(None) == 0
-    assert opened == [11, 10], "the newest first, until all are found"
+    assert {10, 11} <= {*opened} <= {8, 9, 10, 11}, "the newest first, until all are found, and some read ahead"
     opened.clear()
     found = source.versions_of(files, 11, after=8)
-    assert opened == [11, 10, 9]
+    assert sorted(opened) == [9, 10, 11]
     assert sorted(version for version in found.values() if version is not None) == [*[8] * 9, 9, 10, 11]
     opened.clear()
     for version in (*range(5), 9):
         entry(tmp_path, version).unlink()
     versions = source.versions_of(files, 11)
-    assert opened == [11, 10, 8, 7, 6, 5], "what was cleaned up is not asked for"
+    assert sorted(opened) == [5, 6, 7, 8, 10, 11], "what was cleaned up is not asked for"
     assert [versions[file.path] for file in files] == [*[None] * 5, 5, 6, 7, 8, None, 10, 11]
     assert set(source.versions_of(files, 11, after=8).values()) == {None, 10, 11}, "an entry is gone: it may tell"
 
@@ -244,7 +244,7 @@ def test_what_a_compaction_wrote_is_of_no_version_and_ends_the_search(
     opened = opened_versions(source, monkeypatch)
     found = source.versions_of(source.active("at"), 7)
     assert sorted(found.values(), key=str) == [7, None]
-    assert opened == [7, 6]
+    assert {6, 7} <= {*opened} <= {4, 5, 6, 7}, "some are read ahead"
 
 
 def test_a_version_that_can_not_be_opened_any_more_is_told_with_the_way_on(tmp_path: Path) -> None:
