@@ -7,8 +7,8 @@ Therefore each is checked once, by the first check after its epoch, whether the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
@@ -35,7 +35,19 @@ from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables import quality as outcomes
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import (
+    COUNT,
+    DATE_TIME,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    WATERMARK,
+    YES_NO,
+    Column,
+    Columns,
+    Table,
+)
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.run.work_folder import DAY, clean
@@ -61,8 +73,48 @@ _ROWS_OF = {"rejects": "rejected"}
 """Name of a suite's rows if it differs from the suite's name."""
 
 
+_OF_SNAPSHOT = {
+    "pipeline": TEXT,
+    "timeline": NUMBER,
+    "epoch": NUMBER,
+    "snapshot_version": NUMBER,
+    "versions": OBJECT,
+    "since": NUMBER,
+    "interval": OBJECT,
+    "watermark": WATERMARK,
+    "counters": OBJECT,
+}
+_OF_CHECK = {
+    "check_id": TEXT,
+    "checked_at": DATE_TIME,
+    "timeline": NUMBER,
+    "epoch": NUMBER,
+    "about": TEXT,
+    "rows": COUNT,
+    "results_version": NUMBER,
+    "state_version": NUMBER,
+    "expectation_id": TEXT,
+    "columns": TEXT,
+    "limits": TEXT,
+    "description": TEXT,
+    "failing": COUNT,
+    "observed_number": OBJECT,
+    "examples": OBJECT,
+}
+
+
+def _of_snapshot(name: str) -> Callable[[Quality], object]:
+    def value(answer: Quality) -> object:
+        pinned = answer.pinned
+        own = {"snapshot_version": pinned.versions["state"], "versions": dict(pinned.versions), "since": pinned.since}
+        own |= {"interval": pinned.interval}
+        return own[name] if name in own else getattr(pinned.manifest, name)
+
+    return value
+
+
 @dataclass(frozen=True, slots=True)
-class Quality(Answer):
+class Quality(Facts):
     """The outcome of a check. The changed partitions are None if they were not requested or all are held back."""
 
     pinned: Pinned
@@ -70,7 +122,37 @@ class Quality(Answer):
     changed: Changed | None
     report: str | None
 
-    main: ClassVar[str] = "checks"
+    facts: ClassVar[Columns] = (
+        *(Column(name, unit, value=_of_snapshot(name)) for name, unit in _OF_SNAPSHOT.items()),
+        Column("windows", COUNT, value=lambda it: it.pinned.fresh_windows),
+        Column("looked_from", NUMBER, value=lambda it: it.pinned.scope.proof and it.pinned.scope.proof.epoch),
+        Column("check_id", TEXT, value=lambda it: it.run.checks[0].check_id if it.run.checks else None),
+        Column("quality", TEXT, value=lambda it: it.run.state),
+        Column("expectations", OBJECT, value=lambda it: it.counts),
+        Column("success", YES_NO),
+        Column("partitions", OBJECT, value=lambda it: None if it.changed is None else it.changed.to_dict()),
+        Column("docs", TEXT, value=lambda it: it.run.docs),
+        Column("validation_result", TEXT, value=lambda it: it.run.validation_result),
+        Column("report", TEXT),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "checks": (
+            Column("success", YES_NO, text=lambda check: "holds" if check.success else "FAILS"),
+            Column("severity", TEXT),
+            Column("suite", TEXT, "rows of", text=lambda check: check.suite),
+            Column("expectation", TEXT, text=lambda check: f"{check.expectation}{check.subject}"),
+            Column("observed", TEXT),
+            *(Column(name, unit, "") for name, unit in _OF_CHECK.items()),
+            Column("proof", YES_NO, "", value=lambda check: check.proof is not None),
+        ),
+        "acknowledged": (Column("epoch", NUMBER), Column("where", TEXT), Column("reason", TEXT)),
+    }
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The numbers of expectations that were checked and that hold."""
+        checks, failed = len(self.run.checks), len(self.run.failed)
+        return {"checked": checks, "hold": checks - failed}
 
     @property
     def success(self) -> bool:
@@ -85,43 +167,30 @@ class Quality(Answer):
         run = self.run
         raise QualityFailed(f"{run.pipeline}, epoch {run.epoch}: {run.failures}; see {run.docs}{held}")
 
-    def to_dict(self) -> dict[str, Any]:
-        run, pinned = self.run, self.pinned
-        return {
-            **_of_snapshot(pinned),
-            "windows": pinned.fresh_windows,
-            "looked_from": None if pinned.scope.proof is None else pinned.scope.proof.epoch,
-            "check_id": run.checks[0].check_id if run.checks else None,
-            "quality": run.state,
-            "expectations": {"checked": len(run.checks), "hold": len(run.checks) - len(run.failed)},
-            "success": self.success,
-            "checks": [{**asdict(check), "proof": check.proof is not None} for check in run.checks],
-            "partitions": None if self.changed is None else self.changed.to_dict(),
-            "acknowledged": [
-                {"epoch": number, "where": where, "reason": reason} for number, where, reason in pinned.acknowledged
-            ],
-            "docs": run.docs,
-            "validation_result": run.validation_result,
-            "report": self.report,
-        }
+    def tables(self) -> Iterator[Table]:
+        run = self.run
+        # The failed ones come first, and only these are shown.
+        checks, failed = sorted(run.checks, key=lambda check: check.success), len(run.failed)
+        yield Table("checks", self.holds["checks"], checks, "expectations that fail", failed, is_shown=failed > 0)
+        acknowledged = [
+            {"epoch": number, "where": where, "reason": reason} for number, where, reason in self.pinned.acknowledged
+        ]
+        yield Table("acknowledged", self.holds["acknowledged"], acknowledged, is_shown=False)
 
-    def shown(self) -> Iterator[Shown]:
+    def lines(self) -> Iterator[str]:
         run, pinned = self.run, self.pinned
         since = "" if pinned.since is None else f" since epoch {pinned.since}"
-        shape, what = pinned.shape, "results" if pinned.shape is None else "windows"
+        what = "results" if pinned.shape is None else "windows"
         yield (
             f"{run.pipeline}, epoch {run.epoch}: {pinned.fresh_windows} {what} became final{since}, {run.state}; "
-            f"{len(run.checks) - len(run.failed)} of {len(run.checks)} expectations hold"
+            f"{self.counts['hold']} of {self.counts['checked']} expectations hold"
         )
-        if run.failed:
-            failed = [
-                ("FAILS", check.severity, check.suite, f"{check.expectation}{check.subject}", check.observed)
-                for check in run.failed
-            ]
-            yield Grid("", ("", "severity", "rows", "expectation", "observed"), failed)
-            if shape is not None and shape.is_event_time:
-                trace = Remedy(Act.TRACE_WINDOW, run.pipeline, key=None if pinned.key else ())
-                yield f"{spelt(trace)} shows how a window was computed"
+
+    def remarks(self) -> Iterator[str]:
+        run, pinned = self.run, self.pinned
+        if run.failed and pinned.shape is not None and pinned.shape.is_event_time:
+            trace = Remedy(Act.TRACE_WINDOW, run.pipeline, key=None if pinned.key else ())
+            yield f"{spelt(trace)} shows how a window was computed"
         if self.changed is not None:
             yield f"changed partitions: {self.changed}"
         yield f"Data Docs: {run.docs}"
@@ -130,7 +199,7 @@ class Quality(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledged(Answer):
+class Acknowledged(Facts):
     """Windows that are exempt from the pipeline's own suite."""
 
     pipeline: str
@@ -139,6 +208,13 @@ class Acknowledged(Answer):
     reason: str
     windows: int
 
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT),
+        Column("epoch", NUMBER),
+        Column("where", TEXT),
+        Column("reason", TEXT),
+        Column("windows", COUNT),
+    )
     says: ClassVar[str] = "{windows} windows of {pipeline} are acknowledged as of epoch {epoch}: checks skip them"
 
 
@@ -255,21 +331,6 @@ def _changed(
     changed = changed_partitions(pinned, unit, readers_know, run.failing, entry.timezone)
     # If there are too many partitions to name, they can't be held back individually.
     return changed if changed.are_few or not run.is_critical else None
-
-
-def _of_snapshot(pinned: Pinned) -> dict[str, Any]:
-    manifest = pinned.manifest
-    return {
-        "pipeline": manifest.pipeline,
-        "timeline": manifest.timeline,
-        "epoch": manifest.epoch,
-        "snapshot_version": pinned.versions["state"],
-        "versions": dict(pinned.versions),
-        "since": pinned.since,
-        "interval": pinned.interval,
-        "watermark": manifest.watermark,
-        "counters": dict(manifest.counters),
-    }
 
 
 FINAL = "final"

@@ -27,7 +27,7 @@ from tidegate.pipelines.definition.config import (
 from tidegate.pipelines.definition.pipeline import Pipeline
 from tidegate.pipelines.examples import starter
 from tidegate.pipelines.examples.starter import clicks
-from tidegate.pipelines.observe.report.answer import span
+from tidegate.pipelines.observe.report.values import span
 from tidegate.pipelines.project.cli import cli
 from tidegate.pipelines.project.cli.init import STARTER
 from tidegate.pipelines.testing import PipelineHarness

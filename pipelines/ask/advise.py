@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import floor
@@ -19,7 +19,8 @@ from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.errors import UsageError
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import COUNT, DURATION, OBJECT, PERCENT, TEXT, Column, Columns, Table
 from tidegate.pipelines.storage.artifacts import page_name
 from tidegate.windowing.time import Millis, show_duration
 
@@ -91,8 +92,23 @@ class PartitionAdvice:
     bounds: dict[str, Millis]
 
 
+_TITLES = {
+    "bound": "bound on out-of-orderness",
+    "lateness": "allowed lateness",
+    "idleness": "idle timeout of a source partition",
+    "gap": "gap of sessions",
+}
+
+
+def _length(name: str) -> Callable[[Advised], str]:
+    return lambda point: show_duration(getattr(point, name))
+
+
+_SETTINGS = tuple(Column(name, DURATION, text=_length(name)) for name in _TITLES)
+
+
 @dataclass(frozen=True, slots=True)
-class Advice(Answer):
+class Advice(Facts):
     """What other time settings would have done to the rows of a pipeline's source.
 
     Args:
@@ -115,7 +131,38 @@ class Advice(Answer):
     partitions: tuple[PartitionAdvice, ...]
     file: str | None = None
 
-    main: ClassVar[str] = "curve"
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT),
+        Column("commits", COUNT),
+        Column("changed", COUNT),
+        Column("rows", COUNT),
+        Column("bounds", OBJECT),
+        Column("file", TEXT),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "curve": (
+            Column("varied", TEXT, text=lambda point: "(now)" if point.varied == "present" else _TITLES[point.varied]),
+            *_SETTINGS,
+            Column("late", COUNT),
+            Column("share", PERCENT),
+            Column("late_by_partition", OBJECT, ""),
+            Column("windows", COUNT, ""),
+            Column("wrong", COUNT, "wrong at first", text=lambda point: f"{point.wrong} of {point.windows}"),
+            Column("wait", DURATION, "waits", text=_length("wait")),
+            Column("wait_99", DURATION, "waits (99 %)", text=_length("wait_99")),
+            Column("wait_by_clock", DURATION, "by the clock", text=_length("wait_by_clock")),
+            Column("wait_by_clock_99", DURATION, ""),
+            Column("open_most", COUNT, "open at most"),
+            Column("open_now", COUNT, "open now"),
+        ),
+        "partitions": (
+            Column("name", TEXT, "partition"),
+            Column("late", COUNT),
+            Column("held_back", COUNT, "held back (commits)"),
+            Column("behind", DURATION, "behind by"),
+            Column("bounds", DURATION, is_spread=True),
+        ),
+    }
 
     @property
     def present(self) -> Advised:
@@ -128,67 +175,35 @@ class Advice(Answer):
         names = [varied, *(name for name in _TITLES if name != varied)]
         return sorted(points, key=lambda advised: [_ordered(getattr(advised, name)) for name in names])
 
-    def shown(self) -> Iterator[Shown]:
+    def tables(self) -> Iterator[Table]:
+        varying = _varying(self.curve)
+        columns = (each for each in self.holds["curve"] if each.name not in _TITLES or each.name in varying)
+        shares = {"share": lambda point: point.late / self.rows if self.rows else None}
+        columns = (replace(each, value=shares.get(each.name)) for each in columns)
+        points = [
+            self.present,
+            *(point for varied in _TITLES for point in self.points(varied) if point is not self.present),
+        ]
+        yield Table("curve", tuple(columns), points, "settings, and what they would have done")
+        yield Table(
+            "partitions",
+            self.holds["partitions"],
+            self.partitions,
+            "source partitions, the one that held the watermark back most first",
+            is_shown=len(self.partitions) > 1,
+        )
+
+    def lines(self) -> Iterator[str]:
         yield f"{self.rows:,} rows of {self.commits:,} commits, read without a run"
         if self.changed:
             yield f"{count_of(self.changed, 'commit')} with changed rows left out"
-        for varied in dict.fromkeys(advised.varied for advised in self.curve[1:]):
-            points = self.points(varied)
-            names = _varying(points)
-            cells = [self._cells(names, point) for point in points]
-            yield Grid(", ".join(_TITLES[name] for name in names), ("", *names, *_COLUMNS), cells, _RIGHT)
         if self.bounds:
             bounds = ", ".join(f"{show_duration(bound)} for {share} %" for share, bound in self.bounds.items())
             yield f"bound on out-of-orderness that keeps rows on time: {bounds}"
-        if len(self.partitions) > 1:
-            yield Grid(
-                "source partitions, the one that held the watermark back most first",
-                (
-                    "partition",
-                    "late",
-                    "held back (commits)",
-                    "behind by",
-                    *(f"bound for {share} %" for share in _SHARES),
-                ),
-                [
-                    (
-                        part.name,
-                        part.late,
-                        part.held_back,
-                        show_duration(part.behind),
-                        *(show_duration(part.bounds[share]) if part.bounds else "-" for share in _SHARES),
-                    )
-                    for part in self.partitions
-                ],
-                ("late", "held back (commits)"),
-            )
+
+    def remarks(self) -> Iterator[str]:
         if self.file is not None:
             yield f"page: {self.file}"
-
-    def _cells(self, names: Sequence[str], point: Advised) -> tuple[object, ...]:
-        share = f"{100 * point.late / self.rows:.3g} %" if self.rows else "-"
-        return (
-            "now" if point is self.present else "",
-            *(show_duration(getattr(point, name)) for name in names),
-            point.late,
-            share,
-            f"{point.wrong} of {point.windows}",
-            show_duration(point.wait),
-            show_duration(point.wait_99),
-            show_duration(point.wait_by_clock),
-            point.open_most,
-            point.open_now,
-        )
-
-
-_TITLES = {
-    "bound": "bound on out-of-orderness",
-    "lateness": "allowed lateness",
-    "idleness": "idle timeout of a source partition",
-    "gap": "gap of sessions",
-}
-_COLUMNS = ("late", "share", "wrong at first", "waits", "waits (99 %)", "by the clock", "open at most", "open now")
-_RIGHT = ("late", "share", "wrong at first", "open at most", "open now")
 
 
 def _varying(points: Sequence[Advised]) -> list[str]:

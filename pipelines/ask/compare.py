@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -27,7 +27,9 @@ from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.published import require_settled
 from tidegate.pipelines.ledger.tables.keys import key_columns, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, cells_apart, rows_of, span
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import COUNT, KEY, NUMBER, OBJECT, TEXT, VALUE, Column, Columns, Table
+from tidegate.pipelines.observe.report.values import cell, cells_apart, rows_of, span
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
@@ -65,7 +67,7 @@ class DifferentWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(Answer):
+class Comparison(Facts):
     """The current windows of two pipelines, compared since the newest epoch that both share.
 
     Args:
@@ -95,10 +97,40 @@ class Comparison(Answer):
     windows: tuple[DifferentWindow, ...]
     of_rows: bool = False
 
-    main: ClassVar[str] = "windows"
-    for_people = ("of_rows",)
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT),
+        Column("other", TEXT),
+        Column("since", NUMBER),
+        Column("settings", OBJECT),
+        Column("equal", COUNT),
+        Column("changed", COUNT),
+        Column("added", COUNT),
+        Column("missing", COUNT),
+        Column("read", OBJECT),
+        Column("watermarks", OBJECT),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "windows": (
+            Column("key", KEY, is_spread=True),
+            Column("window_start", VALUE, "window", text=lambda window: span(_bounds(window))),
+            Column("window_end", VALUE, ""),
+            Column("results", TEXT, value=lambda window: _changes(window), is_spread=True),
+            Column("before", OBJECT, ""),
+            Column("after", OBJECT, ""),
+            Column("by", OBJECT, ""),
+            Column("late", COUNT, ""),
+            Column("why", TEXT),
+        )
+    }
 
-    def shown(self) -> Iterator[Shown]:
+    def tables(self) -> Iterator[Table]:
+        total = self.changed + self.added + self.missing
+        title = f"{_noun(self)} that differ ({len(self.windows)} of {total})"
+        start = "event time" if self.of_rows else "window"
+        columns = (replace(each, head=start) if each.name == "window_start" else each for each in self.holds["windows"])
+        yield Table("windows", tuple(columns), self.windows, title, is_shown=bool(self.windows))
+
+    def lines(self) -> Iterator[str]:
         total = self.changed + self.added + self.missing
         ours, theirs = (show_watermark(watermark) for watermark in self.watermarks)
         since = f" since epoch {self.since}, which both share" if self.since else ""
@@ -117,8 +149,6 @@ class Comparison(Answer):
                     f"{self.pipeline} has read version {read} of {table}, and {self.other} version {read_by_other}: "
                     f"{spelt(Remedy(Act.CATCH_UP, behind))} makes them comparable"
                 )
-        if self.windows:
-            yield _grid(self)
 
 
 def compare(config: Config, pipeline: str, other: str, rows: int | None) -> Comparison:
@@ -434,23 +464,13 @@ def _by(before: Row, after: Row) -> dict[str, float | Decimal]:
     }
 
 
-def _grid(comparison: Comparison) -> Grid:
-    windows = comparison.windows
-    key = list(windows[0].key)
-    values = list(windows[0].before or windows[0].after or {})
-    rows = [
-        [
-            *(text_of_value(each.key[name]) for name in key),
-            span({"window_start": each.window_start, "window_end": each.window_end}),
-            *(_change(each, name) for name in values),
-            each.why,
-        ]
-        for each in windows
-    ]
-    total = comparison.changed + comparison.added + comparison.missing
-    title = f"{_noun(comparison)} that differ ({len(windows)} of {total})"
-    times = "event time" if comparison.of_rows else "window"
-    return Grid(title, [*key, times, *values, "why"], rows)
+def _bounds(window: DifferentWindow) -> Row:
+    return {"window_start": window.window_start, "window_end": window.window_end}
+
+
+def _changes(window: DifferentWindow) -> dict[str, str]:
+    """Return each result column of a window as text: its value, or both values if they differ."""
+    return {name: _change(window, name) for name in window.before or window.after or {}}
 
 
 def _change(window: DifferentWindow, name: str) -> str:

@@ -106,11 +106,11 @@ class Change:
 class Difference:
     """The difference from one snapshot to another. Rows have the columns of table `state`."""
 
-    came: list[dict[str, Any]] = field(default_factory=list)
-    went: list[dict[str, Any]] = field(default_factory=list)
+    added: list[dict[str, Any]] = field(default_factory=list)
+    removed: list[dict[str, Any]] = field(default_factory=list)
     changed: list[Change] = field(default_factory=list)
-    timers_came: list[Timer] = field(default_factory=list)
-    timers_went: list[Timer] = field(default_factory=list)
+    timers_added: list[Timer] = field(default_factory=list)
+    timers_removed: list[Timer] = field(default_factory=list)
 
 
 def compare(warehouse: Warehouse, first: Snapshot, second: Snapshot) -> Difference:
@@ -123,14 +123,14 @@ def compare(warehouse: Warehouse, first: Snapshot, second: Snapshot) -> Differen
     difference = Difference()
     for place in before.keys() & after.keys():
         _note_change(difference, before[place], after[place])
-    went, came = (
+    removed, added = (
         {place: rows[place] for place in rows.keys() - others} for rows, others in ((before, after), (after, before))
     )
-    _match_grown(difference, went, came, len(key))
-    difference.went, difference.came = list(went.values()), list(came.values())
-    for rows, timers in ((went, difference.timers_went), (came, difference.timers_came)):
+    _match_grown(difference, removed, added, len(key))
+    difference.removed, difference.added = list(removed.values()), list(added.values())
+    for rows, timers in ((removed, difference.timers_removed), (added, difference.timers_added)):
         timers += [Timer(row, *timer) for row in rows.values() for timer in _timers_of(row)]
-    for part in (difference.came, difference.went):
+    for part in (difference.added, difference.removed):
         part.sort(key=lambda row: (row["window_end"] is None, row["window_end"], str([row[name] for name in key])))
     return difference
 
@@ -141,30 +141,30 @@ def _note_change(difference: Difference, before: dict[str, Any], after: dict[str
     if columns:
         difference.changed.append(Change(before, after, columns))
     old, new = set(_timers_of(before)), set(_timers_of(after))
-    difference.timers_went += [Timer(before, *timer) for timer in sorted(old - new)]
-    difference.timers_came += [Timer(after, *timer) for timer in sorted(new - old)]
+    difference.timers_removed += [Timer(before, *timer) for timer in sorted(old - new)]
+    difference.timers_added += [Timer(after, *timer) for timer in sorted(new - old)]
 
 
 def _match_grown(
-    difference: Difference, went: dict[tuple[Any, ...], Any], came: dict[tuple[Any, ...], Any], key_columns: int
+    difference: Difference, removed: dict[tuple[Any, ...], Any], added: dict[tuple[Any, ...], Any], key_columns: int
 ) -> None:
     """Record a removed window as a change of the added window that contains it: a session that grew.
 
     Windows of a fixed size never contain each other.
     """
     by_key: defaultdict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
-    for place in came:
+    for place in added:
         by_key[place[: key_columns + 2]].append(place)
-    for place in sorted(went, key=lambda place: str(place[-2])):
+    for place in sorted(removed, key=lambda place: str(place[-2])):
         start, end = place[-2:]
         grown = [
             candidate
             for candidate in by_key[place[: key_columns + 2]]
-            if candidate in came and start is not None and candidate[-2] is not None
+            if candidate in added and start is not None and candidate[-2] is not None
             if candidate[-2] <= start and end <= candidate[-1]
         ]
         if grown:
-            _note_change(difference, went.pop(place), came.pop(grown[0]))
+            _note_change(difference, removed.pop(place), added.pop(grown[0]))
 
 
 def _timers_of(row: dict[str, Any]) -> list[tuple[str, int]]:

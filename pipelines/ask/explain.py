@@ -6,8 +6,9 @@ It is derived from the pipeline and its source's log, without Spark.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, fields
+from enum import StrEnum, auto
+from typing import ClassVar, Self
 
 from tidegate.pipelines.definition.binding import check_windows, no_windows
 from tidegate.pipelines.definition.config import Config, EngineName
@@ -20,7 +21,9 @@ from tidegate.pipelines.epoch.plan import BYTES_PER_SHARD, ROWS_PER_SHARD
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import NAMES, NUMBER, OBJECT, TEXT, Column, Columns, Table
+from tidegate.pipelines.remedy import Remedy
 from tidegate.pipelines.rendering import sentence
 from tidegate.pipelines.run.backfill import ways_to_backfill
 from tidegate.pipelines.sources.base import MissingSource
@@ -34,33 +37,67 @@ from tidegate.windowing.columnar.slices import Slicing
 from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, KeyedProcess, WindowJoin, Windows
 from tidegate.windowing.time import show_length
 
-_CATCHUP = (
-    "catchup = true lets Airflow backfill every interval since start. A stream takes over for good: from the first run "
-    "of {name}__stream on, each later backfill run is refused (exit code 3). Use one of the two, or set catchup = "
-    "false"
-)
-_BY_BACKFILL = (
-    "a backfill has run, up to epoch {epoch}. The first run of a stream continues after that epoch and takes over "
-    "for good: pause {name}__backfill before you unpause {name}__stream"
-)
-_BY_STREAM = (
-    "a stream has taken over, at epoch {epoch}: intervals of a backfill are refused, so pause {name}__backfill. To "
-    "backfill again, {ways}"
-)
-_DERIVED_TIME = (
-    "each slice of a backfill, and each reopening, reads every file of {table}: event time {timestamp} is derived in "
-    "columns=, and files have statistics only of stored columns. Store the time in a column of the table (Delta can "
-    "generate it) and name that column in the source's timestamp=, or use fewer, longer slices (--slice)"
-)
-_TIME_WITHOUT_STATISTICS = (
-    "each slice of a backfill, and each reopening, reads {without} of the {files} files of {table}, whatever their "
-    "times: the log has no statistics of column {timestamp} for them. Let the writer collect them: move the column "
-    "among the first 32, or name it in the table property delta.dataSkippingStatsColumns"
-)
+
+class NoteKind(StrEnum):
+    """What a note of an explanation is about."""
+
+    BACKFILL_HAS_RUN = auto()
+    STREAM_HAS_TAKEN_OVER = auto()
+    CATCHUP = auto()
+    DERIVED_TIME = auto()
+    NO_STATISTICS = auto()
+
+
+_NOTES: Mapping[NoteKind, str] = {
+    NoteKind.BACKFILL_HAS_RUN: "a backfill has run, up to epoch {epoch}. The first run of a stream continues after "
+    "that epoch and takes over for good: pause {pipeline}__backfill before you unpause {pipeline}__stream",
+    NoteKind.STREAM_HAS_TAKEN_OVER: "a stream has taken over, at epoch {epoch}: intervals of a backfill are refused, "
+    "so pause {pipeline}__backfill. To backfill again, {ways}",
+    NoteKind.CATCHUP: "catchup = true lets Airflow backfill every interval since start. A stream takes over for good: "
+    "from the first run of {pipeline}__stream on, each later backfill run is refused (exit code 3). Use one of the "
+    "two, or set catchup = false",
+    NoteKind.DERIVED_TIME: "each slice of a backfill, and each reopening, reads every file of {source}: event time "
+    "{timestamp} is derived in columns=, and files have statistics only of stored columns. Store the time in a column "
+    "of the table (Delta can generate it) and name that column in the source's timestamp=, or use fewer, longer "
+    "slices (--slice)",
+    NoteKind.NO_STATISTICS: "each slice of a backfill, and each reopening, reads {without} of the {files} files of "
+    "{source}, whatever their times: the log has no statistics of column {timestamp} for them. Let the writer collect "
+    "them: move the column among the first 32, or name it in the table property delta.dataSkippingStatsColumns",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Explained(Answer):
+class Note:
+    """A remark on the settings of a pipeline. `str` puts it into words.
+
+    Args:
+        kind: what it is about.
+        pipeline: name of the pipeline.
+        epoch: newest epoch; None if the note is not about the runs.
+        source: the source table; None if the note is not about a source.
+        timestamp: its column of event times; None where `source` is.
+        files: number of its files; None if all are read.
+        without: number of its files without statistics of that column; None if all are read.
+        remedies: what the user can do.
+    """
+
+    kind: NoteKind
+    pipeline: str
+    epoch: int | None = None
+    source: str | None = None
+    timestamp: str | None = None
+    files: int | None = None
+    without: int | None = None
+    remedies: tuple[Remedy, ...] = ()
+
+    def __str__(self) -> str:
+        ways = sentence(self.remedies)
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return _NOTES[self.kind].format(**given, ways=f"{ways[:1].lower()}{ways[1:]}")
+
+
+@dataclass(frozen=True, slots=True)
+class Explained(Facts):
     """How a pipeline runs.
 
     Args:
@@ -73,9 +110,27 @@ class Explained(Answer):
     explanation: Explanation
     missing: dict[str, str]
     of_panes: tuple[str, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
-    main: ClassVar[str] = "steps"
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT, value=lambda it: it.explanation.pipeline),
+        Column("engine", TEXT, value=lambda it: it.explanation.engine),
+        Column("operator", OBJECT, value=lambda it: _operator(it.explanation.operator)),
+        Column("order", TEXT, value=lambda it: it.explanation.order),
+        Column("missing_tables", NAMES, value=lambda it: [*it.missing]),
+        Column("tables_of_panes", NAMES, value=lambda it: it.of_panes),
+        Column("notes", OBJECT),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "steps": (Column("number", NUMBER, "step"), Column("where", TEXT), Column("does", TEXT, "what"))
+    }
+
+    def tables(self) -> Iterator[Table]:
+        steps = [
+            {"number": number, "where": step.where, "does": step.does}
+            for number, step in enumerate(self.explanation.steps, 1)
+        ]
+        yield Table("steps", self.holds["steps"], steps, "an epoch")
 
     def require(self) -> Self:
         """Return this explanation, provided that its columns were checked.
@@ -89,17 +144,7 @@ class Explained(Answer):
             )
         return self
 
-    def to_dict(self) -> dict[str, Any]:
-        operator = self.explanation.operator
-        return {
-            **as_plain(self.explanation),
-            "operator": {"name": operator.name, "reason": operator.reason},
-            "missing_tables": list(self.missing),
-            "tables_of_panes": list(self.of_panes),
-            "notes": list(self.notes),
-        }
-
-    def shown(self) -> Iterator[Shown]:
+    def lines(self) -> Iterator[str]:
         explanation = self.explanation
         for message in self.missing.values():
             yield f"no column could be checked: {message}"
@@ -112,9 +157,13 @@ class Explained(Answer):
         yield f"{explanation.pipeline} uses the {operator.name} operator: {operator.reason}"
         yield f"engine: {explanation.engine}"
         yield f"order: {explanation.order}"
-        steps = [(number, step.where, step.does) for number, step in enumerate(explanation.steps, 1)]
-        yield Grid("an epoch", ("", "where", "what"), steps)
-        yield from self.notes
+
+    def remarks(self) -> Iterator[str]:
+        yield from map(str, self.notes)
+
+
+def _operator(choice: OperatorChoice) -> dict[str, str]:
+    return {"name": choice.name, "reason": choice.reason}
 
 
 def explain(config: Config, pipeline: str) -> Explained:
@@ -122,21 +171,21 @@ def explain(config: Config, pipeline: str) -> Explained:
     check_windows(value, config.entry(pipeline).windows)
     explanation = explanation_of(value, choices_of_source(config, value), config.engine)
     warehouse = warehouse_of(config)
-    notes = [*_unskippable(value, warehouse)]
-    notes += [_CATCHUP.format(name=pipeline)] if config.entry(pipeline).catchup and not config.values else []
-    if (driver := _driven_by(config, pipeline)) is not None:
-        notes.insert(0, driver)
+    notes = [*_of_runs(config, pipeline), *_unskippable(value, warehouse)]
+    if config.entry(pipeline).catchup and not config.values:
+        notes.append(Note(NoteKind.CATCHUP, pipeline))
     return Explained(
         explanation, dict(missing_sources(value, warehouse)), tuple(sources_of_panes(value, warehouse)), tuple(notes)
     )
 
 
-def _unskippable(pipeline: Pipeline, warehouse: Warehouse) -> Iterator[str]:
-    """Yield, for each source, whether files can't be skipped by the bounds of their event times, and what to do."""
+def _unskippable(pipeline: Pipeline, warehouse: Warehouse) -> Iterator[Note]:
+    """Yield a note for each source whose files can't be skipped by the bounds of their event times."""
     for part in pipeline.inputs:
         described = part.source
+        of_source = {"source": described.table, "timestamp": described.timestamp}
         if described.timestamp in part.columns:
-            yield _DERIVED_TIME.format(table=described.table, timestamp=described.timestamp)
+            yield Note(NoteKind.DERIVED_TIME, pipeline.name, **of_source)
             continue
         try:
             files = open_source(described, warehouse).active(described.timestamp)
@@ -144,21 +193,19 @@ def _unskippable(pipeline: Pipeline, warehouse: Warehouse) -> Iterator[str]:
             continue
         without = sum(1 for file in files if file.rows != 0 and (file.oldest is None or file.newest is None))
         if without:
-            yield _TIME_WITHOUT_STATISTICS.format(
-                table=described.table, timestamp=described.timestamp, without=without, files=len(files)
-            )
+            yield Note(NoteKind.NO_STATISTICS, pipeline.name, **of_source, files=len(files), without=without)
 
 
-def _driven_by(config: Config, pipeline: str) -> str | None:
-    """Return whether a backfill or a stream drives a pipeline, and how to switch, or None before the first epoch."""
+def _of_runs(config: Config, pipeline: str) -> Iterator[Note]:
+    """Yield a note about whether a backfill or a stream drives a pipeline; none before the first epoch."""
     tables = PipelineTables.of(config, pipeline)
-    head = read_snapshot(tables)
-    if head is None:
-        return None
-    if head.manifest.driven_by == "backfill":
-        return _BY_BACKFILL.format(name=pipeline, epoch=head.manifest.epoch)
-    ways = sentence(ways_to_backfill(tables, head))
-    return _BY_STREAM.format(name=pipeline, epoch=head.manifest.epoch, ways=f"{ways[0].lower()}{ways[1:]}")
+    if (head := read_snapshot(tables)) is not None:
+        epoch = head.manifest.epoch
+        if head.manifest.driven_by == "backfill":
+            yield Note(NoteKind.BACKFILL_HAS_RUN, pipeline, epoch)
+        else:
+            ways = tuple(ways_to_backfill(tables, head))
+            yield Note(NoteKind.STREAM_HAS_TAKEN_OVER, pipeline, epoch, remedies=ways)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
@@ -22,7 +22,9 @@ from tidegate.pipelines.definition.names import count_of
 from tidegate.pipelines.errors import UsageError
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot, state_rows
 from tidegate.pipelines.ledger.tables.keys import are_in, key_columns, key_of_texts, named_key, rows_of_key
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import INSTANT, NUMBER, OBJECT, TEXT, YES_NO, Column, Columns, Table
+from tidegate.pipelines.observe.report.values import cell
 from tidegate.pipelines.storage.artifacts import page_name
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.aggregates.bound import AggregateColumns
@@ -114,8 +116,19 @@ class TracedPane:
     rows: tuple[int, ...] | None
 
 
+_OF_PANE = {"epoch": NUMBER, "timing": TEXT, "op": TEXT}
+
+
+def _of_pane(name: str) -> Callable[[TracedPane], object]:
+    return lambda traced: traced.pane[name]
+
+
+def _result(hidden: set[str]) -> Callable[[TracedPane], object]:
+    return lambda traced: cell({name: value for name, value in traced.pane.items() if name not in hidden})
+
+
 @dataclass(frozen=True, slots=True)
-class Trace(Answer):
+class Trace(Facts):
     """The history of a key.
 
     Args:
@@ -142,72 +155,80 @@ class Trace(Answer):
     begins: int | None = None
     limit: int = LAST
 
-    main: ClassVar[str] = "events"
-    for_people: ClassVar[tuple[str, ...]] = ("limit",)
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT),
+        Column("key", OBJECT),
+        Column("epoch", NUMBER),
+        Column("begins", NUMBER),
+        Column("remark", TEXT),
+        Column("file", TEXT),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "events": (
+            Column("epoch", NUMBER),
+            Column("version", NUMBER),
+            Column("watermark", INSTANT),
+            Column("what", TEXT),
+            Column("start", INSTANT, "window", text=lambda event: _span(event.start, event.end)),
+            Column("rows", OBJECT, text=lambda event: _numbers(event.rows)),
+            Column("why", TEXT),
+            Column("kind", TEXT, ""),
+            Column("clock", INSTANT, ""),
+            Column("end", INSTANT, ""),
+            Column("merged", OBJECT, ""),
+            Column("timers", OBJECT, ""),
+        ),
+        "elements": (
+            Column("row", NUMBER),
+            Column("time", INSTANT, "event time"),
+            Column("version", NUMBER),
+            Column("file", TEXT),
+            Column("place", NUMBER),
+            Column("value", OBJECT, text=lambda element: cell(element.value)),
+            Column("epoch", NUMBER, ""),
+            Column("watermark", INSTANT, ""),
+            Column("late", YES_NO, ""),
+            Column("reopened", NUMBER, ""),
+        ),
+        "panes": (
+            *(Column(name, unit, value=_of_pane(name)) for name, unit in _OF_PANE.items()),
+            Column("number", NUMBER, "pane", value=_of_pane("pane")),
+            Column("rows", OBJECT, text=lambda traced: "-" if traced.rows is None else _numbers(traced.rows)),
+            Column("pane", OBJECT, "result"),
+        ),
+    }
 
-    def shown(self) -> Iterator[Shown]:
+    def tables(self) -> Iterator[Table]:
         """Yield the tables. Of a long history, only the newest lines of each table are shown."""
-        is_cut = False
-        for table in self._tables():
-            newest = _newest(table, self.limit)
-            is_cut |= newest is not table
-            yield newest
-        if is_cut:
-            yield "`--limit 0` shows all lines"
-        if self.file is not None:
-            yield f"page: {self.file}"
-
-    def _tables(self) -> Iterator[Shown]:
         named = ", ".join(filter(None, (self.pipeline, named_key(self.key))))
+        titles = {
+            "events": f"{named}: what happened up to epoch {self.epoch}",
+            "elements": "rows",
+            "panes": "panes",
+        }
+        for name, columns in self.holds.items():
+            rows, title = getattr(self, name), titles[name]
+            result = _result({*results.RESERVED, *self.key})
+            columns = tuple(replace(each, text=result) if each.head == "result" else each for each in columns)
+            if 0 < self.limit < len(rows):
+                title = f"{title}, the last {self.limit} of {len(rows)}"
+            most, is_shown = self.limit or None, self.remark is None
+            yield Table(name, columns, rows, title, most, is_newest=True, is_shown=is_shown)
+
+    def lines(self) -> Iterator[str]:
         if self.remark is not None:
             yield self.remark
-            return
-        yield Grid(
-            f"{named}: what happened up to epoch {self.epoch}",
-            ("epoch", "version", "watermark", "what", "window", "rows", "why"),
-            [
-                (
-                    event.epoch,
-                    event.version,
-                    show_millis(event.watermark),
-                    event.what,
-                    _span(event.start, event.end),
-                    _numbers(event.rows),
-                    event.why,
-                )
-                for event in self.events
-            ],
-        )
         if self.begins is not None:
             yield (
                 f"the history begins with epoch {self.begins}: it corrected changed rows of the source, or older "
                 f"files of the source no longer exist"
             )
-        yield Grid(
-            "rows",
-            ("row", "event time", "version", "file", "place", "value"),
-            [(e.row, show_millis(e.time), e.version, e.file, e.place, cell(e.value)) for e in self.elements],
-        )
-        hidden = {*results.RESERVED, *self.key}
-        yield Grid(
-            "panes",
-            ("epoch", "pane", "timing", "op", "rows", "result"),
-            [
-                (
-                    *(traced.pane[name] for name in ("epoch", "pane", "timing", "op")),
-                    "-" if traced.rows is None else _numbers(traced.rows),
-                    cell({name: value for name, value in traced.pane.items() if name not in hidden}),
-                )
-                for traced in self.panes
-            ],
-        )
 
-
-def _newest(shown: Shown, limit: int) -> Shown:
-    """Return the newest lines of a long table; other tables and lines are returned unchanged."""
-    if not isinstance(shown, Grid) or not limit or len(shown.rows) <= limit:
-        return shown
-    return replace(shown, title=f"{shown.title}, the last {limit} of {len(shown.rows)}", rows=shown.rows[-limit:])
+    def remarks(self) -> Iterator[str]:
+        if 0 < self.limit < max(map(len, (self.events, self.elements, self.panes))):
+            yield "`--limit 0` shows all lines"
+        if self.file is not None:
+            yield f"page: {self.file}"
 
 
 def _numbers(rows: Sequence[int]) -> str:

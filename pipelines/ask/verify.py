@@ -7,10 +7,10 @@ the operators. No published row is changed, and no JVM starts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from time import process_time
-from typing import Any, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,21 @@ from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.damaged_footers import check_footers
 from tidegate.pipelines.ledger.tables.keys import named_key
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cells_apart
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import (
+    COUNT,
+    INSTANT,
+    NUMBER,
+    OBJECT,
+    SECONDS,
+    SHARE,
+    TEXT,
+    YES_NO,
+    Column,
+    Columns,
+    Table,
+)
+from tidegate.pipelines.observe.report.values import cells_apart
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.storage.warehouse import read_table
@@ -55,7 +69,7 @@ _READS = frozenset({"stream", "clock"})
 
 
 @dataclass(frozen=True, slots=True)
-class Verified(Answer):
+class Verified(Facts):
     """The outcome of a verification.
 
     Args:
@@ -90,6 +104,33 @@ class Verified(Answer):
     after: int | None = None
     due_in: float | None = None
 
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT),
+        Column("epoch", NUMBER),
+        Column("sample", SHARE),
+        Column("seed", NUMBER),
+        Column("keys", COUNT),
+        Column("windows", COUNT),
+        Column("unverifiable", COUNT),
+        Column("why_unverifiable", TEXT),
+        Column("late_rows", COUNT),
+        Column("epochs", COUNT),
+        Column("manifests", COUNT),
+        Column("after", NUMBER),
+        Column("due_in", SECONDS),
+        Column("success", YES_NO),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "faults": (
+            Column("kind", TEXT, "what"),
+            Column("epoch", NUMBER),
+            Column("key", OBJECT, text=lambda fault: named_key(fault.key)),
+            Column("start", INSTANT, "window", text=lambda fault: show_millis(fault.start)),
+            Column("expected", OBJECT, text=lambda fault: cells_apart(fault.expected, fault.found)[0]),
+            Column("found", OBJECT, text=lambda fault: cells_apart(fault.expected, fault.found)[1]),
+        )
+    }
+
     @property
     def success(self) -> bool:
         """True if there is no difference."""
@@ -106,11 +147,11 @@ class Verified(Answer):
         kinds = ", ".join(sorted({fault.kind for fault in self.faults}))
         raise QualityFailed(f"{self.pipeline}, epoch {self.epoch}: {count_of(len(self.faults), 'difference')}: {kinds}")
 
-    def to_dict(self) -> dict[str, Any]:
-        # In a class with slots, this is the only way to call the base class's method.
-        return {**Answer.to_dict(self), "success": self.success}
+    def tables(self) -> Iterator[Table]:
+        title = f"differences ({min(len(self.faults), _MOST_SHOWN)} of {len(self.faults)})"
+        yield Table("faults", self.holds["faults"], self.faults, title, _MOST_SHOWN, is_shown=bool(self.faults))
 
-    def shown(self) -> Iterator[Shown]:
+    def lines(self) -> Iterator[str]:
         if self.due_in is not None:
             yield f"{self.pipeline}: nothing verified yet: due after {self.due_in:.1f} more seconds of epochs"
             return
@@ -122,25 +163,12 @@ class Verified(Answer):
         )
         if self.unverifiable:
             yield f"{self.unverifiable} results of sampled keys are unverifiable: {self.why_unverifiable}"
-        if self.faults:
-            yield Grid(
-                f"differences ({min(len(self.faults), _MOST_SHOWN)} of {len(self.faults)})",
-                ("what", "epoch", "key", "window", "expected", "found"),
-                [
-                    (
-                        fault.kind,
-                        fault.epoch,
-                        named_key(fault.key),
-                        show_millis(fault.start),
-                        *cells_apart(fault.expected, fault.found),
-                    )
-                    for fault in self.faults[:_MOST_SHOWN]
-                ],
-            )
+
+    def remarks(self) -> Iterator[str]:
         if of_windows := [fault for fault in self.faults if fault.kind in ("value", "missing", "unexpected")]:
             trace = Remedy(Act.TRACE_WINDOW, self.pipeline, key=None if of_windows[0].key else ())
             yield f"{spelt(trace)} shows how a window was computed"
-        if self.sample < 1:
+        if self.sample < 1 and self.due_in is None:
             yield (
                 f"each key was sampled with probability {self.sample:g} (seed {self.seed}): wrong windows of k keys "
                 f"are found with probability 1 - (1 - {self.sample:g})^k; --sample all finds them all"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import ClassVar
 
 import pyarrow.compute as pc
 
@@ -28,9 +29,25 @@ from tidegate.pipelines.ledger.host import system_clock
 from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
 from tidegate.pipelines.ledger.snapshots.published import published_epoch
-from tidegate.pipelines.ledger.tables.keys import NULL, key_columns, rows_of_key, text_of_value
+from tidegate.pipelines.ledger.tables.keys import NULL, key_columns, rows_of_key
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, span
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import (
+    COUNT,
+    DURATION,
+    INSTANT,
+    KEY,
+    NAMES,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    WATERMARK,
+    YES_NO,
+    Column,
+    Columns,
+    Table,
+)
+from tidegate.pipelines.observe.report.values import span
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.run.intervals import interval_after
@@ -42,11 +59,38 @@ from tidegate.windowing.sides import SIDES
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis, show_duration, show_millis, show_watermark, to_millis
 
 _DAY = 86_400_000
-_PARTITIONS = ("source partition", "watermark", "last commit", "no rows for", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Why(Answer):
+class LastFired:
+    """The result of a key that was emitted last.
+
+    Args:
+        epoch: the epoch that emitted it.
+        window_start: start of its window; None for the global window, a function or a join.
+        window_end: end of its window, exclusive; None where `window_start` is.
+        pane: number of the pane; None for a function or a join.
+        timing: `early`, `on_time` or `late`; None for a function or a join.
+        retracted: the epoch that retracted it; None if none did.
+    """
+
+    epoch: int
+    window_start: datetime | None = None
+    window_end: datetime | None = None
+    pane: int | None = None
+    timing: str | None = None
+    retracted: int | None = None
+
+    def __str__(self) -> str:
+        if self.pane is None:
+            return f"a result, in epoch {self.epoch}"
+        window = span({"window_start": self.window_start, "window_end": self.window_end})
+        since = "" if self.retracted is None else f", retracted in epoch {self.retracted}"
+        return f"{window}, pane {self.pane} ({self.timing}), in epoch {self.epoch}{since}"
+
+
+@dataclass(frozen=True, slots=True)
+class Why(Facts):
     """Open windows, and what each one waits for. Times are int64 epoch milliseconds.
 
     Args:
@@ -59,7 +103,7 @@ class Why(Answer):
         unread_versions: number of versions not yet read, by source.
         partitions: event time of each partition of the source.
         open_windows: number of open windows.
-        last_fired: the window of the key that fired last, as text; None if none did, or no key was given.
+        last_fired: the result of the key that was emitted last; None if there is none, or no key was given.
         late_rows: number of late rows of the key that are in no window; None if it is unknown, or no key was given.
         windows: the open windows that end first.
         waits_for: what the watermark is waiting for.
@@ -68,7 +112,6 @@ class Why(Answer):
         published: newest epoch whose rows are published.
         remedies: what to do about the late rows of the key, and how to see what happened to it.
         ends_by_clock: True if the clock ends the windows.
-        key: names of the key columns.
         of_key: texts of the values of the given key; None for all keys.
         unit: what is open: `windows`, the `elements` of a join, or the `keys` of a process function.
     """
@@ -83,7 +126,7 @@ class Why(Answer):
     unread_versions: dict[str, int]
     partitions: tuple[PartitionStatus, ...]
     open_windows: int
-    last_fired: str | None
+    last_fired: LastFired | None
     late_rows: int | None
     windows: tuple[Waiting, ...]
     waits_for: Reason
@@ -92,81 +135,128 @@ class Why(Answer):
     published: int
     remedies: tuple[Remedy, ...]
     ends_by_clock: bool = field(repr=False)
-    key: tuple[str, ...] = field(repr=False)
     of_key: tuple[str, ...] | None = field(repr=False)
-    unit: str = field(repr=False)
-    main: ClassVar[str] = "windows"
-    for_people = ("ends_by_clock", "key", "of_key", "unit")
+    unit: str
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT, ""),
+        Column("epoch", NUMBER, ""),
+        Column("published", NUMBER, text=lambda it: _shown_published(it), is_optional=True),
+        Column("watermark", WATERMARK, text=lambda it: _shown_watermark(it)),
+        Column("watermark_lag_ms", DURATION, ""),
+        Column("processing_time", INSTANT),
+        Column("final_through", INSTANT, text=lambda it: _shown_final(it), is_optional=True),
+        Column("next_timers", OBJECT, text=lambda it: _shown_timers(it), is_optional=True),
+        Column("unread_versions", OBJECT, text=lambda it: _shown_unread(it), is_optional=True),
+        Column("waits_for", OBJECT, "what advances the watermark", text=lambda it: _shown_wait(it), is_optional=True),
+        Column("unit", TEXT, ""),
+        Column("open_windows", COUNT, "open", text=lambda it: f"{it.open_windows} {it.unit}"),
+        Column("dropping", NAMES, "rows that `where` drops", text=lambda it: _shown_dropping(it), is_optional=True),
+        Column("last_fired", OBJECT, text=lambda it: _shown_last_fired(it), is_optional=True),
+        Column("rejected_rows", COUNT, text=lambda it: _shown_rejected(it), is_optional=True),
+        Column("late_rows", COUNT, "late rows in no window", text=lambda it: _shown_late(it), is_optional=True),
+        Column("remedies", OBJECT, "what happened to the key", text=lambda it: _shown_trace(it), is_optional=True),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "windows": (
+            Column("key", KEY, is_spread=True),
+            Column("start", INSTANT, "window", text=lambda window: _span(window)),
+            Column("end", INSTANT, ""),
+            Column("fired", COUNT, "panes"),
+            Column("next_event_time_timer", INSTANT, ""),
+            Column("next_processing_time_timer", INSTANT, ""),
+            Column("missing", DURATION, ""),
+            Column("lateness_left", DURATION, is_optional=True),
+            Column("reason", OBJECT, "it waits because", text=lambda window: window.reason.words),
+        ),
+        "partitions": (
+            Column("name", TEXT, "source partition", text=lambda status: status.name or "(all)"),
+            Column("watermark", WATERMARK),
+            Column("last_commit", INSTANT, text=lambda status: show_millis(status.last_commit)),
+            Column("quiet", DURATION, "no rows for", text=lambda status: show_duration(status.quiet)),
+            Column("idle", YES_NO, ""),
+            Column("aligned", YES_NO, ""),
+            Column("holds", YES_NO, "role", text=lambda status: _role(status)),
+            Column("behind", DURATION, ""),
+            Column("idle_from", INSTANT, ""),
+        ),
+    }
 
-    def shown(self) -> Iterator[Shown]:
-        remarks = [*self._of_time(), *self._of_inputs(), *(self._of_key() if self.of_key else ()), *self._of_rows()]
-        yield Grid(f"{self.pipeline} at epoch {self.epoch}", ("", ""), remarks)
-        if self.partitions:
-            yield Grid("event time", _PARTITIONS, [_partition(status) for status in self.partitions])
-        closing = any(window.lateness_left is not None for window in self.windows)
-        of_windows = self.unit == "windows"
-        yield Grid(
-            f"{self.unit} ({len(self.windows)} of {self.open_windows}, those that end first)",
-            [
-                *self.key,
-                *(("window", "panes") if of_windows else ()),
-                *(["lateness left"] if closing else []),
-                "it waits because",
-            ],
-            [
-                [
-                    *map(text_of_value, window.key.values()),
-                    *([_span(window), window.fired] if of_windows else []),
-                    *([show_duration(window.lateness_left)] if closing else []),
-                    window.reason.words,
-                ]
-                for window in self.windows
-            ],
-        )
+    @property
+    def title(self) -> str:
+        return f"{self.pipeline} at epoch {self.epoch}"
 
-    def _of_time(self) -> Iterator[tuple[str, object]]:
-        if self.published < self.epoch:
-            yield "published", f"up to epoch {self.published}: the next run publishes epoch {self.epoch}"
-        lag = self.watermark_lag_ms
-        behind = "" if lag is None else f", {show_duration(lag)} behind the clock"
-        yield "watermark", show_watermark(self.watermark) + behind
-        yield "processing time", show_millis(self.processing_time)
-        if self.ends_by_clock:
-            yield "windows are final through", show_millis(self.final_through)
-        for domain, time in self.next_timers.items():
-            if time is not None:
-                yield f"next timer in {domain} time", show_millis(time)
+    def tables(self) -> Iterator[Table]:
+        title = f"{self.unit} ({len(self.windows)} of {self.open_windows}, those that end first)"
+        columns = self.holds["windows"]
+        if self.unit != "windows":
+            columns = tuple(replace(each, head="") if each.name in ("start", "fired") else each for each in columns)
+        yield Table("windows", columns, self.windows, title)
+        is_shown = bool(self.partitions)
+        yield Table("partitions", self.holds["partitions"], self.partitions, "event time", is_shown=is_shown)
 
-    def _of_inputs(self) -> Iterator[tuple[str, object]]:
-        for source, versions in self.unread_versions.items():
-            if versions:
-                yield f"versions of {source} not yet read", versions
-        if any(window.reason.because is not None for window in self.windows):
-            yield "what advances the watermark", str(self.waits_for)
-        yield f"open {self.unit}", self.open_windows
-        for source in self.dropping:
-            yield f"rows of {source} that `where` drops", "don't move the watermark, unless watermark_from='all'"
 
-    def _of_key(self) -> Iterator[tuple[str, object]]:
-        if not (self.open_windows or self.last_fired or self.late_rows or self.rejected_rows):
-            unseen = (
-                f"no table has a row of it: check that it is spelt as in the data (a null is {NULL}). Events that "
-                "`where` drops, that give no result, or that were pruned or forgotten leave no row"
-            )
-            yield "the key", unseen
-        yield "last fired", self.last_fired or "never"
-        for remedy in self.remedies:
-            if remedy.act is Act.TRACE:
-                yield "what happened to the key", f"see {spelt(remedy)}"
+def _shown_published(why: Why) -> str:
+    if why.published == why.epoch:
+        return ""
+    return f"up to epoch {why.published}: the next run publishes epoch {why.epoch}"
 
-    def _of_rows(self) -> Iterator[tuple[str, object]]:
-        if self.rejected_rows:
-            whose = " of the key" if self.of_key else ""
-            yield f"rejected rows{whose}", f"{self.rejected_rows}, in table {rejects.NAME} with their reasons"
-        if self.late_rows:
-            reopen = next((remedy for remedy in self.remedies if remedy.act is Act.REOPEN), None)
-            ways = "; they can't be reopened" if reopen is None else f": {spelt(reopen)} adds them to their windows"
-            yield "late rows that are in no window", f"{self.late_rows}{ways}"
+
+def _shown_watermark(why: Why) -> str:
+    lag = why.watermark_lag_ms
+    return show_watermark(why.watermark) + ("" if lag is None else f", {show_duration(lag)} behind the clock")
+
+
+def _shown_final(why: Why) -> str:
+    return f"windows that end by {show_millis(why.final_through)}" if why.ends_by_clock else ""
+
+
+def _shown_timers(why: Why) -> str:
+    timers = [(domain, time) for domain, time in why.next_timers.items() if time is not None]
+    return ", ".join(f"{show_millis(time)} in {domain} time" for domain, time in timers)
+
+
+def _shown_unread(why: Why) -> str:
+    return ", ".join(f"{versions} of {source}" for source, versions in why.unread_versions.items() if versions)
+
+
+def _shown_wait(why: Why) -> str:
+    return str(why.waits_for) if any(window.reason.because is not None for window in why.windows) else ""
+
+
+def _shown_dropping(why: Why) -> str:
+    if not why.dropping:
+        return ""
+    return f"of {', '.join(why.dropping)}: they don't move the watermark, unless watermark_from='all'"
+
+
+def _shown_last_fired(why: Why) -> str:
+    if not why.of_key:
+        return ""
+    if why.last_fired is not None:
+        return str(why.last_fired)
+    if why.open_windows or why.late_rows or why.rejected_rows:
+        return "never"
+    return (
+        f"never; no table has a row of the key: check that it is spelled as in the data (a null is {NULL}). Events "
+        "that `where` drops, that give no result, or that were pruned or forgotten leave no row"
+    )
+
+
+def _shown_rejected(why: Why) -> str:
+    whose = " of the key" if why.of_key else ""
+    return f"{why.rejected_rows}{whose}, in table {rejects.NAME} with their reasons" if why.rejected_rows else ""
+
+
+def _shown_late(why: Why) -> str:
+    if not why.late_rows:
+        return ""
+    reopen = next((remedy for remedy in why.remedies if remedy.act is Act.REOPEN), None)
+    ways = "; they can't be reopened" if reopen is None else f": {spelt(reopen)} adds them to their windows"
+    return f"{why.late_rows}{ways}"
+
+
+def _shown_trace(why: Why) -> str:
+    return ", ".join(f"see {spelt(remedy)}" for remedy in why.remedies if remedy.act is Act.TRACE)
 
 
 def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int | None) -> Why:
@@ -206,7 +296,6 @@ def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int |
         published=published_epoch(tables),
         remedies=tuple(_remedies(value, manifest, key, late_rows)),
         ends_by_clock=manifest.ends_by_clock,
-        key=names,
         of_key=key,
         unit=unit_of(manifest),
     )
@@ -291,13 +380,13 @@ def _unread(tables: PipelineTables, manifest: Manifest, pipeline: Pipeline) -> d
     return counts
 
 
-def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> str | None:
-    """Describe the window of a key that fired last, or return None if none has fired."""
+def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, ...]) -> LastFired | None:
+    """Return the result of a key that was emitted last, or None if there is none."""
     rows = read_table(tables.warehouse, tables.open(results.NAME), where=~pc.field("stale"))
     rows = rows_of_key(rows, names, key)
     if not results.has_panes(rows.schema):
         last = pc.max(rows["epoch"]).as_py()
-        return None if last is None else f"a result, in epoch {last}"
+        return None if last is None else LastFired(last)
     order = [(name, "descending") for name in ("epoch", "window_end", "pane")]
     for row in rows.filter(pc.equal(rows["op"], "+")).sort_by(order).slice(0, 1).to_pylist():
         retractions = rows.filter(
@@ -308,20 +397,9 @@ def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, 
             for each in retractions.to_pylist()
             if (each["epoch"], each["pane"]) >= (row["epoch"], row["pane"])
         ]
-        retracted = min(since_then, default=None)
-        since = "" if retracted is None else f", retracted in epoch {retracted}"
-        return f"{span(row)}, pane {row['pane']} ({row['timing']}), in epoch {row['epoch']}{since}"
+        window = {name: row[name] for name in ("window_start", "window_end", "pane", "timing")}
+        return LastFired(row["epoch"], **window, retracted=min(since_then, default=None))
     return None
-
-
-def _partition(status: PartitionStatus) -> tuple[Any, ...]:
-    return (
-        status.name or "(all)",
-        show_watermark(status.watermark),
-        show_millis(status.last_commit),
-        show_duration(status.quiet),
-        _role(status),
-    )
 
 
 def _role(status: PartitionStatus) -> str:

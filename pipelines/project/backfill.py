@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from time import perf_counter
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from dateutil.relativedelta import relativedelta
 
@@ -32,7 +32,20 @@ from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.ledger.snapshots.head import Snapshot, read_snapshot
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.metrics.open import measured
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import (
+    COUNT,
+    NUMBER,
+    OBJECT,
+    SECONDS,
+    TEXT,
+    WATERMARK,
+    YES_NO,
+    Column,
+    Columns,
+    Table,
+    count_columns,
+)
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.rendering import spelt
@@ -55,8 +68,6 @@ _SHOWN = 20
 
 _AGAIN = "would run again"
 _UNCHANGED = "unchanged: would not run again"
-
-_COLUMNS = ("interval", "state", "epoch", "in", "on time", "late", "filtered", "fired", "rows out", "open", "seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +133,16 @@ class BackfillRun:
         return f"not run again; epoch {self.corrected} corrected windows"
 
 
+def _by_calendar(columns: Columns, zone: tzinfo) -> Columns:
+    """Return the columns with one that prints intervals by the calendar of a pipeline."""
+    return tuple(
+        replace(column, text=lambda row: describe(row.interval, zone)) if column.name == "interval" else column
+        for column in columns
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class Backfilled(Answer):
+class Backfilled(Facts):
     """The outcome of a backfill.
 
     Args:
@@ -137,28 +156,21 @@ class Backfilled(Answer):
     runs: tuple[BackfillRun, ...]
     zone: tzinfo = UTC
 
-    main: ClassVar[str] = "runs"
-    for_people: ClassVar[tuple[str, ...]] = ("zone",)
+    facts: ClassVar[Columns] = (Column("pipeline", TEXT), Column("epoch", NUMBER))
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "runs": (
+            Column("interval", OBJECT),
+            Column("state", TEXT, text=lambda run: run.shown_state),
+            Column("epoch", NUMBER),
+            Column("corrected", NUMBER, ""),
+            *count_columns(lambda run: run.counters),
+            Column("seconds", SECONDS),
+            Column("counters", OBJECT, ""),
+        )
+    }
 
-    def shown(self) -> Iterator[Shown]:
-        yield ""
-        rows = [
-            (
-                describe(each.interval, self.zone),
-                each.shown_state,
-                each.epoch,
-                each.counters["events_in"],
-                each.counters["on_time"],
-                each.counters["late"],
-                filtered(each.counters),
-                fired(each.counters),
-                each.counters.get(ROWS_OUT, "-"),
-                each.counters["open_windows"],
-                f"{each.seconds:.1f}",
-            )
-            for each in self.runs
-        ]
-        yield Grid(self.pipeline, _COLUMNS, rows, _COLUMNS[2:])
+    def tables(self) -> Iterator[Table]:
+        yield Table("runs", _by_calendar(self.holds["runs"], self.zone), self.runs, self.pipeline)
 
 
 def backfill(
@@ -331,7 +343,7 @@ class ReplayedEpoch:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed(Answer):
+class Replayed(Facts):
     """The outcome of a replay.
 
     Args:
@@ -341,7 +353,15 @@ class Replayed(Answer):
     pipeline: str
     epochs: tuple[ReplayedEpoch, ...]
 
-    main: ClassVar[str] = "epochs"
+    facts: ClassVar[Columns] = (Column("pipeline", TEXT),)
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "epochs": (
+            Column("epoch", NUMBER),
+            Column("watermark", WATERMARK),
+            *count_columns(lambda epoch: epoch.counters),
+            Column("counters", OBJECT, ""),
+        )
+    }
     says: ClassVar[str] = "{pipeline}: every source commit is replayed"
 
 
@@ -363,7 +383,15 @@ def replay(config: Config, pipeline: str, commits_per_epoch: int | None, teller:
 
 
 @dataclass(frozen=True, slots=True)
-class BackfillPlan(Answer):
+class PlannedInterval:
+    """An interval of a backfill, and what a run would do with it."""
+
+    interval: Interval
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillPlan(Facts):
     """The plan of a backfill.
 
     Args:
@@ -373,25 +401,28 @@ class BackfillPlan(Answer):
     """
 
     pipeline: str
-    planned: tuple[tuple[Interval, str], ...]
+    planned: tuple[PlannedInterval, ...]
     changes: Preview | None
     zone: tzinfo = UTC
 
-    main: ClassVar[str] = "planned"
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT),
+        Column("versions", OBJECT, value=lambda plan: () if plan.changes is None else plan.changes.versions),
+        Column("by_change_feed", YES_NO, value=lambda plan: plan.changes is not None and plan.changes.by_feed),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "planned": (Column("interval", OBJECT), Column("state", TEXT)),
+        "changed": (Column("interval", OBJECT), Column("deleted", COUNT), Column("added", COUNT)),
+    }
 
-    def to_dict(self) -> dict[str, Any]:
+    def tables(self) -> Iterator[Table]:
+        yield Table("planned", _by_calendar(self.holds["planned"], self.zone), self.planned, self.pipeline)
         changed = () if self.changes is None else self.changes.intervals
-        return {
-            "pipeline": self.pipeline,
-            "planned": [{"interval": interval.model_dump(), "state": state} for interval, state in self.planned],
-            "changed": [
-                {"interval": each.interval.model_dump(), "deleted": each.deleted, "added": each.added}
-                for each in changed
-            ],
-            "by_change_feed": self.changes is not None and self.changes.by_feed,
-        }
+        title = f"would be corrected first ({min(len(changed), _SHOWN)} of {len(changed)} intervals)"
+        columns = _by_calendar(self.holds["changed"], self.zone)
+        yield Table("changed", columns, changed, title, _SHOWN, is_shown=self.changes is not None)
 
-    def shown(self) -> Iterator[Shown]:
+    def lines(self) -> Iterator[str]:
         if (changes := self.changes) is not None:
             versions = ", ".join(map(str, changes.versions))
             yield (
@@ -399,13 +430,6 @@ class BackfillPlan(Answer):
                 "epoch"
             )
             yield f"the changes are read from {'the change feed' if changes.by_feed else 'a comparison of files'}"
-            for each in changes.intervals[:_SHOWN]:
-                counts = f"{each.deleted} deleted, {each.added} added"
-                yield f"{describe(each.interval, self.zone)}  would be corrected: {counts}"
-            if (more := len(changes.intervals) - _SHOWN) > 0:
-                yield f"and {more} more intervals; --json lists all"
-        rows = [(describe(interval, self.zone), state) for interval, state in self.planned]
-        yield Grid(self.pipeline, ("interval", "state"), rows)
 
 
 @dataclass(frozen=True)
@@ -451,7 +475,7 @@ def plan_backfill(config: Config, pipeline: str, span: Span, again: bool) -> Bac
     head = read_snapshot(PipelineTables.of(config, pipeline))
     position = None if head is None else next(iter(head.manifest.positions.values()))
     stands = None if position is None else position.frontier
-    planned: list[tuple[Interval, str]] = []
+    planned: list[PlannedInterval] = []
     ran_before = None if head is None or again else _RanBefore.of(config, value, head)
     for interval in intervals:
         if position is not None and position.frontier is None:
@@ -463,7 +487,7 @@ def plan_backfill(config: Config, pipeline: str, span: Span, again: bool) -> Bac
         else:
             state = _AGAIN if ran_before is None else ran_before.state(interval)
             # A run makes all later intervals stale.
-            if planned and planned[-1][1].startswith(_AGAIN) and state == _UNCHANGED:
+            if planned and planned[-1].state.startswith(_AGAIN) and state == _UNCHANGED:
                 state = f"{_AGAIN}: an interval before it would"
-        planned.append((interval, state))
+        planned.append(PlannedInterval(interval, state))
     return BackfillPlan(pipeline, tuple(planned), preview_change(config, value), config.entry(pipeline).clock)

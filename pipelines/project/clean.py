@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tidegate.pipelines.definition import windows
 from tidegate.pipelines.definition.binding import check_windows, no_windows
@@ -21,7 +21,8 @@ from tidegate.pipelines.ledger.snapshots.retention import vacuum as run
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import BYTES, COUNT, NUMBER, OBJECT, TEXT, YES_NO, Column, Columns, Table
 from tidegate.pipelines.run.work_folder import clean
 
 _SPANS = 10
@@ -29,7 +30,7 @@ _SPANS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Vacuumed(Answer):
+class Vacuumed(Facts):
     """Files that were removed, or would be.
 
     Args:
@@ -41,19 +42,25 @@ class Vacuumed(Answer):
     dry_run: bool
     clearing: Clearing
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "pipeline": self.pipeline,
-            "dry_run": self.dry_run,
-            "snapshots": self.clearing.snapshots,
-            "files": {name: len(files) for name, files in self.clearing.files.items()},
-            "size": self.clearing.size,
-        }
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT),
+        Column("dry_run", YES_NO),
+        Column("size", BYTES, value=lambda answer: answer.clearing.size),
+        Column("snapshots", OBJECT, value=lambda answer: answer.clearing.snapshots),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "files": (Column("table", TEXT), Column("files", COUNT), Column("bytes", BYTES))
+    }
 
-    def shown(self) -> Iterator[Shown]:
-        rows = [(name, len(files), sum(files.values())) for name, files in self.clearing.files.items()]
-        title = f"{self.pipeline}: {self.clearing.size} bytes {'would be removed' if self.dry_run else 'removed'}"
-        yield Grid(title, ("table", "files", "bytes"), rows, ("files", "bytes"))
+    def tables(self) -> Iterator[Table]:
+        rows = [
+            {"table": name, "files": len(files), "bytes": sum(files.values())}
+            for name, files in self.clearing.files.items()
+        ]
+        done = "would be removed" if self.dry_run else "removed"
+        yield Table("files", self.holds["files"], rows, f"{self.pipeline}: {self.clearing.size} bytes {done}")
+
+    def remarks(self) -> Iterator[str]:
         yield f"snapshots that can no longer be restored: {spans(self.clearing.snapshots)}"
 
 
@@ -83,40 +90,49 @@ def spans(epochs: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Optimized(Answer):
+class FilesMerged:
+    """The numbers of files of a table before and after its small files were merged."""
+
+    table: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized(Facts):
     """Files that were merged.
 
     Args:
-        files: by table, the numbers of files before and after.
+        files: for each table, the numbers of files before and after.
         never_run: a note if the pipeline has never run; otherwise None.
     """
 
     pipeline: str
-    files: dict[str, tuple[int, int]]
+    files: tuple[FilesMerged, ...]
     never_run: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        files = {name: {"before": before, "after": after} for name, (before, after) in self.files.items()}
-        return {"pipeline": self.pipeline, "files": files}
+    facts: ClassVar[Columns] = (Column("pipeline", TEXT),)
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "files": (Column("table", TEXT), Column("before", COUNT), Column("after", COUNT))
+    }
 
-    def shown(self) -> Iterator[Shown]:
-        if self.never_run is not None:
-            return
-        rows = [(name, before, after) for name, (before, after) in self.files.items()]
-        yield Grid(f"files of {self.pipeline}", ("table", "before", "after"), rows, ("before", "after"))
+    def tables(self) -> Iterator[Table]:
+        title, is_shown = f"files of {self.pipeline}", self.never_run is None
+        yield Table("files", self.holds["files"], self.files, title, is_shown=is_shown)
 
 
 def optimize(config: Config, pipeline: str) -> Optimized:
     tables = PipelineTables.of(config, pipeline)
     if not tables.exist:
-        return Optimized(pipeline, {}, str(no_snapshot_yet(tables)))
+        return Optimized(pipeline, (), str(no_snapshot_yet(tables)))
     with Lease(tables, "optimize", system_clock):
         trusted_head(tables)
-        return Optimized(pipeline, {name: compact(tables, name) for name in tables.with_windows(PUBLISHED)})
+        counts = {name: compact(tables, name) for name in tables.with_windows(PUBLISHED)}
+    return Optimized(pipeline, tuple(FilesMerged(name, *of_table) for name, of_table in counts.items()))
 
 
 @dataclass(frozen=True, slots=True)
-class WindowsBuilt(Answer):
+class WindowsBuilt(Facts):
     """Table `windows` after a rebuild.
 
     Args:
@@ -130,7 +146,12 @@ class WindowsBuilt(Answer):
     epoch: int
     windows: int
 
-    for_people = ("table",)
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT),
+        Column("table", TEXT),
+        Column("epoch", NUMBER),
+        Column("windows", COUNT),
+    )
     says: ClassVar[str] = "{table} has {windows} windows, as of epoch {epoch}"
 
 

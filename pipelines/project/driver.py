@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.host import Heartbeat
-from tidegate.pipelines.observe.report.answer import Answer
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import OBJECT, SECONDS, TEXT, Column, Columns
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.run.stopping import stop_driver
 
 
 @dataclass(frozen=True, slots=True)
-class Alive(Answer):
+class Alive(Facts):
     """A stream that is alive.
 
     Args:
@@ -25,11 +26,12 @@ class Alive(Answer):
     pipeline: str
     age: float
 
+    facts: ClassVar[Columns] = (Column("pipeline", TEXT), Column("age", SECONDS))
     says: ClassVar[str] = "the stream of {pipeline} is alive: last heartbeat {age:.0f} s ago"
 
 
 @dataclass(frozen=True, slots=True)
-class StoppedDriver(Answer):
+class StoppedDriver(Facts):
     """A driver that was stopped.
 
     Args:
@@ -39,11 +41,12 @@ class StoppedDriver(Answer):
     pipeline: str
     stopped: str
 
+    facts: ClassVar[Columns] = (Column("pipeline", TEXT), Column("stopped", TEXT))
     says: ClassVar[str] = "{pipeline} is stopped"
 
 
 @dataclass(frozen=True, slots=True)
-class Unlocked(Answer):
+class Unlocked(Facts):
     """A lease that was removed from a driver.
 
     Args:
@@ -53,6 +56,7 @@ class Unlocked(Answer):
     pipeline: str
     taken_from: Any
 
+    facts: ClassVar[Columns] = (Column("pipeline", TEXT), Column("taken_from", OBJECT))
     says: ClassVar[str] = "{pipeline} is free; the lease was held by {taken_from}"
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
@@ -20,7 +21,8 @@ from tidegate.pipelines.ledger.snapshots.recovery import trusted_head
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.keys import NULL, key_of_texts, texts_of_key
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import COUNT, NAMES, NUMBER, OBJECT, TEXT, Column, Columns, Table
 from tidegate.pipelines.project.keys_where import SelectedKeys, keys_where
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.rendering import spelt
@@ -32,7 +34,7 @@ _SAVEPOINT = "savepoint "
 
 
 @dataclass(frozen=True, slots=True)
-class Erased(Answer):
+class Erased(Facts):
     """Keys that were erased, in one epoch.
 
     Args:
@@ -56,26 +58,51 @@ class Erased(Answer):
     searched: tuple[str, ...] = ()
     not_searched: dict[str, str] = field(default_factory=dict)
 
-    def shown(self) -> Iterator[Shown]:
-        held = self.epoch is not None
-        title = (
-            f"erased by epoch {self.epoch} of {self.pipeline}" if held else f"nothing in {self.pipeline} was changed"
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT),
+        Column("epoch", NUMBER),
+        Column("files", COUNT),
+        Column("savepoints", NAMES),
+        Column("searched", NAMES),
+        Column("not_searched", OBJECT),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "rows": (Column("table", TEXT, "in"), Column("rows", COUNT)),
+        "keys": (Column("key", NAMES, value=tuple),),
+        "shared": (Column("key", NAMES, value=tuple),),
+    }
+
+    def tables(self) -> Iterator[Table]:
+        rows = [{"table": name, "rows": count} for name, count in self.rows.items()]
+        yield Table(
+            "rows",
+            self.holds["rows"],
+            rows,
+            f"nothing in {self.pipeline} was changed"
+            if self.epoch is None
+            else f"erased by epoch {self.epoch} of {self.pipeline}",
         )
-        if self.searched:
-            yield Grid(
-                f"keys that meet the condition in {', '.join(self.searched)}",
-                ("key",),
-                [[", ".join(key)] for key in self.keys],
-            )
-        yield Grid(title, ("in", "rows"), list(self.rows.items()), ("rows",))
-        # A key without rows may be misspelt, or may remain only in older files.
+        chosen = f"keys that meet the condition in {', '.join(self.searched)}"
+        yield Table("keys", self.holds["keys"], self.keys, chosen, is_shown=bool(self.searched))
+        yield Table(
+            "shared",
+            self.holds["shared"],
+            self.shared,
+            "not erased: these keys also have rows that don't meet the condition, and their windows hold all of "
+            "them. Erase such a key by name; or delete the rows from the source, which corrects its windows with "
+            "changes='correct'",
+            is_shown=bool(self.shared),
+        )
+
+    def remarks(self) -> Iterator[str]:
+        # A key without rows may be misspelled, or may remain only in older files.
         if self.keys and self.rows and not any(self.rows.values()):
             key = "; ".join(map(", ".join, self.keys))
             yield (
-                f"no row has the key {key} any longer, but older snapshots or files, or an interrupted "
+                f"no row has the key {key}: check that it is spelled as in the data (a null is {NULL})"
+                if self.epoch is None
+                else f"no row has the key {key} any longer, but older snapshots or files, or an interrupted "
                 "erasure, may have left traces of it: these are removed"
-                if held
-                else f"no row has the key {key}: check that it is spelt as in the data (a null is {NULL})"
             )
         if self.files:
             yield f"{self.files} reports, pages, run logs and alarms were removed too"
@@ -86,14 +113,6 @@ class Erased(Answer):
             f"{spelt(Remedy(Act.DELETE_SAVEPOINT, self.pipeline))} with its place, and "
             f"{spelt(Remedy(Act.FORGET, key=None))}"
         )
-        if self.shared:
-            yield Grid(
-                "not erased: these keys also have rows that don't meet the condition, and their windows hold all of "
-                "them. Erase such a key by name; or delete the rows from the source, which corrects its windows with "
-                "changes='correct'",
-                ("key",),
-                [[", ".join(key)] for key in self.shared],
-            )
         for source, reason in self.not_searched.items():
             yield f"source {source} was not searched for keys: {reason}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,14 +30,26 @@ from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.keys import key_columns, key_of_texts, text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.metrics.open import measured
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, rows_of
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import (
+    COUNT,
+    DURATION,
+    INSTANT,
+    NUMBER,
+    TEXT,
+    VALUE,
+    Column,
+    Columns,
+    Table,
+)
+from tidegate.pipelines.observe.report.values import rows_of
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.run.drive import Patience, drive
 from tidegate.pipelines.run.stream import ENDS_BY_ITSELF
 from tidegate.pipelines.storage.warehouse import read_table
-from tidegate.windowing.time import MAX_TIMESTAMP, show_duration, show_millis
+from tidegate.windowing.time import MAX_TIMESTAMP, show_duration
 
 _DAY = 86_400_000
 _QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
@@ -45,8 +57,28 @@ _MEASURES = ("rows", "open", "windows", *_QUANTILES, "largest", "first epoch", "
 _AFTER_ALL = MAX_TIMESTAMP // 2
 
 
+def _of_group(name: str) -> Callable[[dict[str, Any]], object]:
+    """Return what prints a value by which rows are counted: a text as on the command line, so that a null differs."""
+
+    def text(group: dict[str, Any]) -> object:
+        value = group[name]
+        return text_of_value(value) if value is None or isinstance(value, str) else value
+
+    return text
+
+
+def _lateness(name: str) -> Callable[[dict[str, Any]], object]:
+    """Return what prints a lateness. After the end of input the watermark is not a time, so it is not a duration."""
+
+    def text(group: dict[str, Any]) -> object:
+        value = group[name]
+        return "after the end of input" if value is not None and value >= _AFTER_ALL else show_duration(value)
+
+    return text
+
+
 @dataclass(frozen=True, slots=True)
-class LateSummary(Answer):
+class LateSummary(Facts):
     """Counts of late rows.
 
     Args:
@@ -67,26 +99,31 @@ class LateSummary(Answer):
     keys: tuple[str, ...]
     trace: Remedy | None = None
     never_run: str | None = None
-    main: ClassVar[str] = "groups"
-    for_people = ("keys", "trace", "never_run")
 
-    def shown(self) -> Iterator[Shown]:
-        columns = [*self.keys, *_MEASURES]
-        yield Grid(
-            f"late rows of {self.pipeline}: {self.rows}, {self.rows - self.open} of them reopened",
-            columns,
-            [
-                [*(_of_group(group[key]) for key in self.keys), *(_shown(name, group[name]) for name in _MEASURES)]
-                for group in self.groups
-            ],
-            _MEASURES,
+    facts: ClassVar[Columns] = (Column("pipeline", TEXT), Column("rows", COUNT), Column("open", COUNT))
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "groups": (
+            Column("rows", COUNT),
+            Column("open", COUNT),
+            Column("windows", COUNT),
+            *(Column(name, DURATION, text=_lateness(name)) for name in (*_QUANTILES, "largest")),
+            Column("first epoch", NUMBER),
+            Column("last epoch", NUMBER),
         )
+    }
+
+    def tables(self) -> Iterator[Table]:
+        by = tuple(Column(name, VALUE, text=_of_group(name)) for name in self.keys)
+        title = f"late rows of {self.pipeline}: {self.rows}, {self.rows - self.open} of them reopened"
+        yield Table("groups", (*by, *self.holds["groups"]), self.groups, title)
+
+    def remarks(self) -> Iterator[str]:
         if self.trace is not None:
             yield f"{spelt(self.trace)} shows why rows are late"
 
 
 @dataclass(frozen=True, slots=True)
-class Reopened(Answer):
+class Reopened(Facts):
     """The outcome of a reopening.
 
     Args:
@@ -104,11 +141,23 @@ class Reopened(Answer):
     retracted: int = 0
     left: tuple[dict[str, Any], ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        fields = {"pipeline": self.pipeline, "epoch": self.epoch, "rows": self.rows, "left": list(self.left)}
-        return fields if self.epoch is None else {**fields, "panes": self.panes, "retracted": self.retracted}
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT),
+        Column("epoch", NUMBER),
+        Column("rows", COUNT),
+        Column("panes", COUNT),
+        Column("retracted", COUNT),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "left": (
+            Column("window_start", INSTANT),
+            Column("rows", COUNT),
+            Column("kind", TEXT),
+            Column("reason", TEXT, ""),
+        )
+    }
 
-    def shown(self) -> Iterator[Shown]:
+    def lines(self) -> Iterator[str]:
         if self.epoch is not None:
             yield (
                 f"{self.pipeline}: epoch {self.epoch} reopened late rows: {self.rows}; panes retracted: "
@@ -116,18 +165,19 @@ class Reopened(Answer):
             )
         elif not self.left:
             yield f"{self.pipeline} has no such late rows: nothing to do"
-        names = ("window_start", "rows", "kind")
-        if rows := [[each[name] for name in names] for each in self.left if each["rows"]]:
-            yield Grid(
-                f"late rows of {self.pipeline} that can't be reopened; they stay in table late", names, rows, ("rows",)
-            )
+
+    def tables(self) -> Iterator[Table]:
+        title = f"late rows of {self.pipeline} that can't be reopened; they stay in table late"
+        yield Table("left", self.holds["left"], self.left, title, is_shown=any(each["rows"] for each in self.left))
+
+    def remarks(self) -> Iterator[str]:
         if kinds := dict.fromkeys(each["kind"] for each in self.left if not each["rows"]):
             yield f"windows of {self.pipeline} that miss a row, and can't be corrected: {', '.join(kinds)}"
         yield from dict.fromkeys(each["reason"] for each in self.left)
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned(Answer):
+class Pruned(Facts):
     """Late and rejected rows that were removed.
 
     Args:
@@ -137,8 +187,14 @@ class Pruned(Answer):
     pipeline: str
     removed: dict[str, int]
 
-    def shown(self) -> Iterator[Shown]:
-        yield ", ".join(f"{count} rows of {name} removed" for name, count in self.removed.items())
+    facts: ClassVar[Columns] = (Column("pipeline", TEXT),)
+    holds: ClassVar[Mapping[str, Columns]] = {"removed": (Column("table", TEXT), Column("rows", COUNT))}
+
+    def tables(self) -> Iterator[Table]:
+        rows = [{"table": name, "rows": count} for name, count in self.removed.items()]
+        yield Table(
+            "removed", self.holds["removed"], rows, f"late and rejected rows of {self.pipeline} that were removed"
+        )
 
 
 def late_summary(config: Config, pipeline: str, by: str | None) -> LateSummary:
@@ -193,7 +249,7 @@ def late_reopen(
         {
             "kind": each.kind,
             "rows": each.rows,
-            "window_start": None if each.start is None else show_millis(each.start),
+            "window_start": each.start,
             "reason": each.reason,
         }
         for each in done.left
@@ -240,14 +296,3 @@ def _measured(
         "first epoch": pc.min(rows["epoch"]).as_py(),
         "last epoch": pc.max(rows["epoch"]).as_py(),
     }
-
-
-def _of_group(value: Any) -> object:
-    return text_of_value(value) if value is None or isinstance(value, str) else value
-
-
-def _shown(column: str, value: Any) -> object:
-    if column not in (*_QUANTILES, "largest") or value is None:
-        return value
-    # The watermark after the end of input is not a real time, so lateness relative to it is not a duration.
-    return show_duration(value) if value < _AFTER_ALL else "after the end of input"

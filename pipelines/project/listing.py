@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.extras import require
 from tidegate.pipelines.definition import epochs
+from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.definition.config import Config
-from tidegate.pipelines.definition.counters import ROWS_DELETED, ROWS_OUT, filtered, fired
 from tidegate.pipelines.errors import TidegateError, UsageError
 from tidegate.pipelines.failures import with_remedy
 from tidegate.pipelines.ledger.snapshots.head import no_snapshot_yet
@@ -21,7 +22,22 @@ from tidegate.pipelines.ledger.snapshots.published import newest_epoch_rows
 from tidegate.pipelines.ledger.tables import quality
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.observe.inspect.status import status_of
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, as_plain, cell, moment
+from tidegate.pipelines.observe.report.answer import Facts, Listing
+from tidegate.pipelines.observe.report.columns import (
+    COUNT,
+    DATE_TIME,
+    DURATION,
+    NUMBER,
+    OBJECT,
+    SECONDS,
+    TEXT,
+    YES_NO,
+    Column,
+    Columns,
+    Table,
+    count_columns,
+)
+from tidegate.pipelines.observe.report.values import cell, moment
 from tidegate.pipelines.storage.credentials import masked
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import (
@@ -33,13 +49,6 @@ from tidegate.windowing.time import (
     show_watermark,
     to_millis,
 )
-
-_COLUMNS = ("pipeline", "mode", "watermark", "lag", "last check")
-_COUNTS = ("in", "on time", "late", "filtered", "fired", "rows out", "open")
-_DELETED = "deleted"
-"""Column with the number of rows deleted from the source. It is shown only if a listed epoch has such rows."""
-_EPOCH_COLUMNS = ("epoch", "kind", "interval", *_COUNTS, "watermark", "lag", "seconds", "started")
-_AFTER_IN = _EPOCH_COLUMNS.index("in") + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +89,28 @@ class Listed:
     error: str | None = None
 
 
+def _shown_mode(each: Listed) -> str:
+    return each.mode or ("can't be read" if each.error else "never run")
+
+
+def _shown_watermark(each: Listed) -> str:
+    return show_watermark(
+        MAX_TIMESTAMP if each.ended else None if each.watermark is None else to_millis(each.watermark)
+    )
+
+
+def _shown_lag(each: Listed) -> str:
+    return "-" if each.lag_seconds is None else show_duration(int(each.lag_seconds * 1000))
+
+
+def _shown_check(each: Listed) -> str:
+    if (check := each.last_check) is None:
+        return "-"
+    return f"{check.state}, epoch {check.epoch}, {moment(check.checked_at.replace(microsecond=0))}"
+
+
 @dataclass(frozen=True, slots=True)
-class Pipelines(Answer):
+class Pipelines(Listing):
     """The pipelines of a project by name.
 
     Args:
@@ -90,13 +119,20 @@ class Pipelines(Answer):
 
     pipelines: tuple[Listed, ...]
 
-    def to_dict(self) -> list[dict[str, Any]]:
-        # Pipelines that can be read have no field `error`.
-        rows = (as_plain(each) for each in self.pipelines)
-        return [{name: row[name] for name in row if name != "error" or row[name] is not None} for row in rows]
+    columns: ClassVar[Columns] = (
+        Column("pipeline", TEXT),
+        Column("mode", TEXT, text=_shown_mode),
+        Column("watermark", DATE_TIME, text=_shown_watermark),
+        Column("lag_seconds", SECONDS, "lag", text=_shown_lag),
+        Column("last_check", OBJECT, text=_shown_check),
+        Column("ended", YES_NO, ""),
+        Column("error", TEXT, ""),
+    )
 
-    def shown(self) -> Iterator[Shown]:
-        yield Grid("pipelines", _COLUMNS, [_cells(each) for each in self.pipelines], ("lag",))
+    def main(self) -> Table:
+        return Table("", self.columns, self.pipelines, "pipelines")
+
+    def remarks(self) -> Iterator[str]:
         yield from (f"{each.pipeline}: {each.error}" for each in self.pipelines if each.error is not None)
 
 
@@ -130,22 +166,41 @@ def _last_check(tables: PipelineTables) -> LastCheck | None:
     return LastCheck(first["epoch"], quality.state_of(rows), first["checked_at"].astimezone(UTC))
 
 
-def _cells(each: Listed) -> list[object]:
-    check = each.last_check
-    return [
-        each.pipeline,
-        each.mode or ("can't be read" if each.error else "never run"),
-        show_watermark(MAX_TIMESTAMP if each.ended else None if each.watermark is None else to_millis(each.watermark)),
-        "-" if each.lag_seconds is None else show_duration(int(each.lag_seconds * 1000)),
-        "-"
-        if check is None
-        else f"{check.state}, epoch {check.epoch}, {moment(check.checked_at.replace(microsecond=0))}",
-    ]
+def _shown_kind(row: Mapping[str, Any]) -> str:
+    return f"{row['kind']}, stale" if row["stale"] else row["kind"]
+
+
+def _shown_interval(row: Mapping[str, Any]) -> str:
+    start, end = row["interval_start"], row["interval_end"]
+    return "" if start is None else f"{moment(start)} to {moment(end)}"
+
+
+def _lag(row: Mapping[str, Any]) -> str:
+    # The user chose the interval of a backfill, so its age does not indicate lag.
+    return show_duration(None if row["kind"] == "backfill" else row.get("watermark_lag_ms"))
+
+
+_COUNTED = count_columns(lambda row: row)
+_SHOWN = (
+    Column("epoch", NUMBER),
+    Column("kind", TEXT, text=_shown_kind),
+    Column("interval_start", DATE_TIME, "interval", text=_shown_interval),
+    *_COUNTED,
+    Column("watermark", DATE_TIME),
+    Column("watermark_lag_ms", DURATION, "lag", text=_lag),
+    Column("phases", OBJECT, "seconds", text=lambda row: cell(row["phases"].get("job"))),
+    Column("started_at", DATE_TIME, "started", text=lambda row: moment(row["started_at"].replace(microsecond=0))),
+)
+_NAMES = {column.name for column in _SHOWN}
+_UNITS = {pa.int64(): COUNT, pa.string(): TEXT, pa.bool_(): YES_NO, TIMESTAMP: DATE_TIME}
+_OTHERS = tuple(
+    Column(field.name, _UNITS.get(field.type, OBJECT), "") for field in epochs.SCHEMA if field.name not in _NAMES
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Runs(Answer):
-    """Rows of table `epochs`, newest first.
+class Runs(Listing):
+    """Rows of table `epochs`, newest first. `fired` and `filtered` are sums of its counters.
 
     Args:
         epochs: the rows; `phases` has the seconds of each step.
@@ -160,17 +215,15 @@ class Runs(Answer):
     began: int | None = None
     never_run: str | None = None
 
-    def to_dict(self) -> list[dict[str, Any]]:
-        return [as_plain(row) for row in self.epochs]
+    columns: ClassVar[Columns] = (*_SHOWN, *_OTHERS)
 
-    def shown(self) -> Iterator[Shown]:
-        cells, columns = [_epoch_cells(row, self.began) for row in self.epochs], list(_EPOCH_COLUMNS)
-        if any(row.get(ROWS_DELETED) for row in self.epochs):
-            columns.insert(_AFTER_IN, _DELETED)
-            for row, line in zip(self.epochs, cells, strict=True):
-                line.insert(_AFTER_IN, cell(row[ROWS_DELETED]))
+    def main(self) -> Table:
+        def reached(row: Mapping[str, Any]) -> str:
+            return "end of input" if epochs.has_ended(row, self.began) else moment(row["watermark"])
+
+        columns = [replace(each, text=reached) if each.name == "watermark" else each for each in self.columns]
         title = f"epochs of {self.pipeline} ({len(self.epochs)} of {self.total})"
-        yield Grid(title, columns, cells, (*_COUNTS, "lag", "seconds", _DELETED))
+        return Table("", tuple(columns), self.epochs, title)
 
 
 def runs(config: Config, pipeline: str, limit: int | None, stale: bool) -> Runs:
@@ -188,29 +241,8 @@ def runs(config: Config, pipeline: str, limit: int | None, stale: bool) -> Runs:
     )
 
 
-def _epoch_cells(row: dict[str, Any], began: int | None) -> list[object]:
-    start, end = row["interval_start"], row["interval_end"]
-    return [
-        row["epoch"],
-        f"{row['kind']}, stale" if row["stale"] else row["kind"],
-        "" if start is None else f"{moment(start)} to {moment(end)}",
-        row["events_in"],
-        row["on_time"],
-        row["late"],
-        filtered(row),
-        fired(row),
-        cell(row.get(ROWS_OUT)),
-        row["open_windows"],
-        "end of input" if epochs.has_ended(row, began) else moment(row["watermark"]),
-        # The user chose the interval of a backfill, so its age does not indicate lag.
-        show_duration(None if row["kind"] == "backfill" else row.get("watermark_lag_ms")),
-        cell(row["phases"].get("job")),
-        moment(row["started_at"].replace(microsecond=0)),
-    ]
-
-
 @dataclass(frozen=True, slots=True)
-class Report(Answer):
+class Report(Facts):
     """A page that was written.
 
     Args:
@@ -220,6 +252,7 @@ class Report(Answer):
     pipeline: str
     file: str
 
+    facts: ClassVar[Columns] = (Column("pipeline", TEXT), Column("file", TEXT))
     says: ClassVar[str] = "report of {pipeline}: {file}"
 
 

@@ -6,10 +6,10 @@ what will be rebuilt, and refuses if the source no longer has all the rows that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import pyarrow.compute as pc
 
@@ -25,7 +25,8 @@ from tidegate.pipelines.ledger.manifest import Interval, Manifest
 from tidegate.pipelines.ledger.snapshots.head import list_snapshots, no_snapshot_yet, read_snapshot
 from tidegate.pipelines.ledger.tables.damage import REMOVED, remove_tables
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.report.answer import Answer, Shown
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import NAMES, NUMBER, OBJECT, TEXT, YES_NO, Column, Columns, Table
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.rendering import spelt
@@ -54,11 +55,11 @@ class RestartedSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Restart(Answer):
+class Restart(Facts):
     """The restart of a pipeline.
 
     Args:
-        tables: the tables that are removed; the next run creates them again.
+        removed: the tables that are removed; the next run creates them again.
         epoch: newest epoch of the removed lineage; None if no table can tell.
         timeline: its timeline.
         sources: the sources that are read again.
@@ -68,7 +69,7 @@ class Restart(Answer):
     """
 
     pipeline: str
-    tables: tuple[str, ...]
+    removed: tuple[str, ...]
     epoch: int | None
     timeline: int | None
     sources: tuple[RestartedSource, ...]
@@ -76,10 +77,26 @@ class Restart(Answer):
     has_forgotten: bool
     dry_run: bool
 
-    def shown(self) -> Iterator[Shown]:
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT),
+        Column("removed", NAMES),
+        Column("epoch", NUMBER),
+        Column("timeline", NUMBER),
+        Column("runs", OBJECT),
+        Column("has_forgotten", YES_NO),
+        Column("dry_run", YES_NO),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "sources": (Column("source", TEXT), Column("read_up_to", NUMBER), Column("version", NUMBER))
+    }
+
+    def tables(self) -> Iterator[Table]:
+        yield Table("sources", self.holds["sources"], self.sources, is_shown=False)
+
+    def lines(self) -> Iterator[str]:
         lineage = "" if self.epoch is None else f" (epochs up to {self.epoch}, timeline {self.timeline})"
         done = "would be removed" if self.dry_run else "were removed"
-        yield f"{self.pipeline}: tables {', '.join(self.tables)}{lineage} {done}; savepoints stay"
+        yield f"{self.pipeline}: tables {', '.join(self.removed)}{lineage} {done}; savepoints stay"
         yield f"the next run reads {'; '.join(map(str, self.sources))}"
         if self.has_forgotten:
             yield "keys that were erased return if the source still has their rows: forget them again"
@@ -96,10 +113,10 @@ def restart(config: Config, pipeline: str, dry_run: bool, teller: Teller) -> Res
     with Lease(tables, "restart", system_clock) as lease:
         # A driver may have run until this process got the lease.
         planned = _planned(tables, value)
-        for line in planned.shown():
-            teller.say(str(line))
+        for line in planned.lines():
+            teller.say(line)
         remove_tables(tables, lease.check_document)
-    return Restart(**{name: getattr(planned, name) for name in Restart.__slots__} | {"dry_run": False})
+    return replace(planned, dry_run=False)
 
 
 def _planned(tables: PipelineTables, pipeline: Pipeline) -> Restart:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, get_args
@@ -30,7 +30,9 @@ from tidegate.pipelines.ledger.snapshots.head import Snapshot, require_snapshot
 from tidegate.pipelines.ledger.snapshots.published import final_through, require_published
 from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, json_text, rows_of, span
+from tidegate.pipelines.observe.report.answer import Facts, Listing
+from tidegate.pipelines.observe.report.columns import KEY, NUMERIC, TEXT, VALUE, Column, Columns, Table
+from tidegate.pipelines.observe.report.values import json_text, rows_of, span
 from tidegate.pipelines.project.given import Format, View
 from tidegate.pipelines.project.where import meets
 from tidegate.pipelines.storage.links import replacing
@@ -42,7 +44,7 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 @dataclass(frozen=True, slots=True)
-class Results(Answer):
+class Results(Listing):
     """Rows of a view of table `results`.
 
     Args:
@@ -66,9 +68,6 @@ class Results(Answer):
         """Return the rows as an Arrow table."""
         return self.rows
 
-    def to_dict(self) -> list[dict[str, Any]]:
-        return rows_of(self.rows)
-
     def write(self, to: str | Path | BinaryIO, format: Format) -> None:  # noqa: A002 - named like the option
         """Write the rows to a file, completely or not at all, or to a stream.
 
@@ -90,8 +89,9 @@ class Results(Answer):
         except OSError as error:
             raise UsageError(f"--to {to}: {error.strerror}") from error
 
-    def shown(self) -> Iterator[Shown]:
-        yield _grid(self)
+    def main(self) -> Table:
+        title = f"{_title(self.view, self.has_panes)} of {self.pipeline} ({len(self.rows)} of {self.total})"
+        return Table("", _columns(self), rows_of(self.rows), title)
 
 
 def results(
@@ -126,7 +126,7 @@ def results(
 
 
 @dataclass(frozen=True, slots=True)
-class Query(Answer):
+class Query(Facts):
     """A query for the final windows of a pipeline.
 
     Args:
@@ -136,6 +136,7 @@ class Query(Answer):
     pipeline: str
     sql: str
 
+    facts: ClassVar[Columns] = (Column("pipeline", TEXT), Column("sql", TEXT))
     says: ClassVar[str] = "{sql}"
     wraps: ClassVar[bool] = False
 
@@ -222,7 +223,8 @@ def _title(view: View, panes: bool) -> str:
     return "windows" if view == "windows" else f"{view} windows"
 
 
-def _grid(results: Results) -> Grid:
+def _columns(results: Results) -> Columns:
+    """Return the columns of rows: those of the table that the view shows first, the others only for programs."""
     panes, key, rows = results.has_panes, results.key, results.rows
     date = _date_of(panes)
     taken = results_table.RESERVED if panes else results_table.ELEMENT_RESERVED
@@ -235,19 +237,19 @@ def _grid(results: Results) -> Grid:
     if results.zone is not None:
         values.remove(date)
         about = [date, *about]
-    return Grid(
-        f"{_title(results.view, panes)} of {results.pipeline} ({len(rows)} of {results.total})",
-        [*key, *(["window"] if panes else []), *about, *values],
-        [
-            [
-                *(text_of_value(row[name]) for name in key),
-                *([span(row)] if panes else []),
-                *(cell(row[name]) for name in (*about, *values)),
-            ]
-            for row in rows_of(rows)
-        ],
-        [name for name in values if _is_number(rows.schema.field(name).type)],
-    )
+    shown = [
+        *(Column(name, KEY, name, text=_key_text(name)) for name in key),
+        *([Column("window_start", VALUE, "window", text=span)] if panes else []),
+        *(Column(name, VALUE, name) for name in about),
+        *(Column(name, NUMERIC if _is_number(rows.schema.field(name).type) else VALUE, name) for name in values),
+    ]
+    names = {column.name for column in shown}
+    return (*shown, *(Column(name, VALUE, "") for name in rows.column_names if name not in names))
+
+
+def _key_text(name: str) -> Callable[[dict[str, Any]], str]:
+    # A null in a key is shown as it is entered.
+    return lambda row: text_of_value(row[name])
 
 
 def _date_of(panes: bool) -> str:

@@ -5,8 +5,8 @@ No retention or VACUUM removes them. Starts no JVM.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -30,16 +30,49 @@ from tidegate.pipelines.ledger.snapshots.savepoint import (
 from tidegate.pipelines.ledger.snapshots.table_copies import TableContent
 from tidegate.pipelines.ledger.snapshots.tables_at import with_contents
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown
+from tidegate.pipelines.observe.report.answer import Facts, Listing
+from tidegate.pipelines.observe.report.columns import (
+    BYTES,
+    COUNT,
+    INSTANT,
+    NAMES,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    WATERMARK,
+    YES_NO,
+    Column,
+    Columns,
+    Table,
+)
 from tidegate.pipelines.sources.open_source import place as source_place
 from tidegate.pipelines.storage.warehouse import Warehouse
-from tidegate.windowing.time import show_millis, show_watermark
 
-_OF_SAVEPOINTS = ("name", "epoch", "timeline", "watermark", "windows", "tables", "bytes", "created")
+_ENTRY: Columns = (
+    Column("name", TEXT),
+    Column("epoch", NUMBER),
+    Column("timeline", NUMBER),
+    Column("watermark", WATERMARK),
+    Column("windows", COUNT),
+    Column("with_tables", YES_NO, "tables"),
+    Column("size", BYTES, "bytes"),
+    Column("created_at", INSTANT, "created"),
+    Column("path", TEXT, ""),
+    Column("pipeline", TEXT, ""),
+    Column("parent", NUMBER, ""),
+    Column("kind", TEXT, ""),
+    Column("interval", OBJECT, ""),
+    Column("fingerprint", TEXT, ""),
+    Column("run_id", TEXT, ""),
+)
+
+
+def _of_entry(name: str) -> Callable[[Savepoint], object]:
+    return lambda answer: _plain(answer.entry)[name]
 
 
 @dataclass(frozen=True, slots=True)
-class Savepoint(Answer):
+class Savepoint(Facts):
     """A savepoint that was created.
 
     Args:
@@ -50,10 +83,12 @@ class Savepoint(Answer):
     entry: SavepointEntry
     deleted: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**_plain(self.entry), "deleted": list(self.deleted)}
+    facts: ClassVar[Columns] = (
+        *(replace(column, value=_of_entry(column.name)) for column in _ENTRY),
+        Column("deleted", NAMES),
+    )
 
-    def shown(self) -> Iterator[Shown]:
+    def lines(self) -> Iterator[str]:
         manifest, what = self.entry.manifest, "state and tables" if self.entry.with_tables else "state"
         yield (
             f"savepoint {self.entry.name} of {manifest.pipeline}: {what} of epoch {manifest.epoch}, in "
@@ -64,8 +99,8 @@ class Savepoint(Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Savepoints(Answer):
-    """The savepoints of a pipeline, newest first.
+class Savepoints(Listing):
+    """The savepoints of a pipeline, newest first; last those that can't be read, with the reason in `broken`.
 
     Args:
         savepoints: the savepoints that can be read.
@@ -78,33 +113,15 @@ class Savepoints(Answer):
     broken: tuple[BrokenSavepoint, ...]
     never_run: str | None = None
 
-    def to_dict(self) -> list[dict[str, Any]]:
-        return [
-            *map(_plain, self.savepoints),
-            *({"name": each.name, "broken": each.reason} for each in self.broken),
-        ]
+    columns: ClassVar[Columns] = (*_ENTRY, Column("broken", TEXT, "can't be read", is_optional=True))
 
-    def shown(self) -> Iterator[Shown]:
-        rows = [
-            (
-                entry.name,
-                entry.manifest.epoch,
-                entry.manifest.timeline,
-                show_watermark(entry.manifest.watermark),
-                sum(shard.rows for shard in entry.manifest.shards),
-                "yes" if entry.with_tables else "no",
-                entry.size,
-                show_millis(entry.created_at),
-            )
-            for entry in self.savepoints
-        ]
-        yield Grid(f"savepoints of {self.pipeline}", _OF_SAVEPOINTS, rows, (*_OF_SAVEPOINTS[4:5], *_OF_SAVEPOINTS[6:7]))
-        if self.broken:
-            yield Grid("can't be read", ("name", "because"), [(each.name, each.reason) for each in self.broken])
+    def main(self) -> Table:
+        broken = ({"name": each.name, "path": each.path, "broken": each.reason} for each in self.broken)
+        return Table("", self.columns, [*map(_plain, self.savepoints), *broken], f"savepoints of {self.pipeline}")
 
 
 @dataclass(frozen=True, slots=True)
-class SavepointDeleted(Answer):
+class SavepointDeleted(Facts):
     """A savepoint that was removed.
 
     Args:
@@ -114,6 +131,7 @@ class SavepointDeleted(Answer):
     pipeline: str
     deleted: str
 
+    facts: ClassVar[Columns] = (Column("pipeline", TEXT), Column("deleted", TEXT))
     says: ClassVar[str] = "deleted savepoint {deleted} of {pipeline}"
 
 
@@ -198,5 +216,6 @@ def _plain(entry: SavepointEntry) -> dict[str, Any]:
         "created_at": entry.created_at,
         "size": entry.size,
         "with_tables": entry.with_tables,
+        "windows": sum(shard.rows for shard in entry.manifest.shards),
         **entry.manifest.short(),
     }

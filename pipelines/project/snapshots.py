@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -29,7 +29,23 @@ from tidegate.pipelines.ledger.snapshots.restore import restore as run
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.ledger.tables.keys import text_of_value
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.report.answer import Answer, Grid, Shown, cell, rows_of, span
+from tidegate.pipelines.observe.report.answer import Facts, Listing
+from tidegate.pipelines.observe.report.columns import (
+    COUNT,
+    INSTANT,
+    KEY,
+    NAMES,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    VALUE,
+    WATERMARK,
+    YES_NO,
+    Column,
+    Columns,
+    Table,
+)
+from tidegate.pipelines.observe.report.values import cell, rows_of, span
 from tidegate.pipelines.project.savepoints import place_of
 from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.operators.joins import WINDOW_JOIN
@@ -41,8 +57,26 @@ _WITHOUT_WINDOWS = ("user_state", "side", "left", "right")
 """Columns of the state that process functions and joins keep."""
 
 
+_MANIFEST: Columns = (
+    Column("epoch", NUMBER),
+    Column("parent", NUMBER),
+    Column("timeline", NUMBER),
+    Column("kind", TEXT),
+    Column("watermark", WATERMARK),
+    Column("pipeline", TEXT, ""),
+    Column("interval", OBJECT, ""),
+    Column("fingerprint", TEXT, ""),
+    Column("run_id", TEXT, ""),
+)
+"""What answers have of a snapshot's manifest."""
+
+
+def _of_manifest(name: str) -> Callable[[Any], object]:
+    return lambda row: row.manifest.short()[name]
+
+
 @dataclass(frozen=True, slots=True)
-class Snapshots(Answer):
+class Snapshots(Listing):
     """The snapshots that can be restored, newest first.
 
     Args:
@@ -55,21 +89,15 @@ class Snapshots(Answer):
     snapshots: tuple[dict[str, Any], ...]
     never_run: str | None = None
 
-    def to_dict(self) -> list[dict[str, Any]]:
-        return list(self.snapshots)
+    columns: ClassVar[Columns] = (
+        Column("version", NUMBER),
+        *_MANIFEST,
+        Column("committed_at", INSTANT, "committed"),
+        Column("restorable", YES_NO),
+    )
 
-    def shown(self) -> Iterator[Shown]:
-        columns = ("version", "epoch", "parent", "timeline", "kind", "watermark", "committed", "restorable")
-        rows = [
-            (
-                *(each[name] for name in columns[:5]),
-                show_watermark(each["watermark"]),
-                show_millis(each["committed_at"]),
-                "yes" if each["restorable"] else "no",
-            )
-            for each in self.snapshots
-        ]
-        yield Grid(f"snapshots of {self.pipeline}", columns, rows, columns[:4])
+    def main(self) -> Table:
+        return Table("", self.columns, self.snapshots, f"snapshots of {self.pipeline}")
 
 
 def snapshot_list(config: Config, pipeline: str) -> Snapshots:
@@ -92,7 +120,7 @@ def snapshot_list(config: Config, pipeline: str) -> Snapshots:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotContent(Answer):
+class SnapshotContent(Facts):
     """The content of a snapshot.
 
     Args:
@@ -102,7 +130,7 @@ class SnapshotContent(Answer):
             windows.
         total: number of all such rows.
         key_groups: for each key group, the numbers of windows and timers, and the checksum if requested.
-        rows: largest number of rows that tables show.
+        most: largest number of rows that tables show.
     """
 
     pipeline: str
@@ -111,46 +139,54 @@ class SnapshotContent(Answer):
     windows: pa.Table
     total: int
     key_groups: tuple[dict[str, Any], ...]
-    rows: int
+    most: int
+
+    facts: ClassVar[Columns] = (
+        Column("epoch", NUMBER, value=lambda it: it.manifest.epoch, text=lambda it: _lineage(it.manifest)),
+        Column("version", NUMBER, "table version"),
+        Column("kind", TEXT, "made by", value=lambda it: it.manifest.kind, text=lambda it: _made_by(it.manifest)),
+        Column("watermark", WATERMARK, value=lambda it: it.manifest.watermark),
+        Column("processing_time", INSTANT, value=lambda it: it.manifest.processing_time),
+        Column(
+            "positions",
+            OBJECT,
+            "position",
+            value=lambda it: it.manifest.positions,
+            text=lambda it: "; ".join(f"{name} {_position(at)}" for name, at in it.manifest.positions.items()),
+        ),
+        Column("shards", COUNT, value=lambda it: len(it.manifest.shards), text=lambda it: _shards(it.manifest)),
+        Column("rows", COUNT, "rows of the state", value=lambda it: sum(shard.rows for shard in it.manifest.shards)),
+        Column("open_windows", COUNT, value=lambda it: it.manifest.counters["open_windows"]),
+        Column("stale", COUNT, "stale intervals", value=lambda it: len(it.manifest.stale)),
+        Column("fingerprint", TEXT, value=lambda it: it.manifest.fingerprint),
+        Column("manifest", OBJECT, ""),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "windows": (),
+        "key_groups": (
+            Column("key_group", NUMBER),
+            Column("windows", COUNT),
+            Column("event_time_timers", COUNT, "event-time timers"),
+            Column("processing_time_timers", COUNT, "processing-time timers"),
+            Column("checksum", TEXT, is_optional=True),
+        ),
+    }
+
+    @property
+    def title(self) -> str:
+        return f"snapshot of {self.pipeline}"
 
     def to_arrow(self) -> pa.Table:
         """Return the windows as an Arrow table."""
         return self.windows
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "version": self.version,
-            "manifest": self.manifest.model_dump(),
-            "windows": rows_of(self.windows),
-            "key_groups": list(self.key_groups),
-        }
-
-    def shown(self) -> Iterator[Shown]:
-        manifest, shown = self.manifest, rows_of(self.windows)
-        counts = {_unit_of_rows(manifest): sum(shard.rows for shard in manifest.shards)}
-        if unit_of(manifest) == "windows":
-            counts["windows"] = manifest.counters["open_windows"]
-        facts = [
-            ("epoch", f"{manifest.epoch} (parent {manifest.parent}, timeline {manifest.timeline})"),
-            ("table version", self.version),
-            ("made by", f"{manifest.kind} in {manifest.order} order, tidegate {manifest.library_version}"),
-            ("watermark", show_watermark(manifest.watermark)),
-            ("processing time", show_millis(manifest.processing_time)),
-            *((f"position in {source}", _position(at)) for source, at in manifest.positions.items()),
-            ("shards", f"{len(manifest.shards)} over {manifest.max_parallelism} key groups"),
-            *counts.items(),
-            ("stale intervals", len(manifest.stale)),
-            ("fingerprint", manifest.fingerprint),
-        ]
-        yield Grid(f"snapshot of {self.pipeline}", ("", ""), facts)
-        yield ""
-        yield _windows(f"{_unit_of_rows(manifest)} ({len(shown)} of {self.total})", shown, tuple(manifest.schemas.key))
-        yield ""
-        has_sums = any("checksum" in group for group in self.key_groups)
-        groups = [tuple(group.values()) for group in self.key_groups[: self.rows]]
+    def tables(self) -> Iterator[Table]:
+        rows, manifest = rows_of(self.windows), self.manifest
+        title = f"{_unit_of_rows(manifest)} ({len(rows)} of {self.total})"
+        yield Table("windows", _state_columns(self.windows.column_names, tuple(manifest.schemas.key)), rows, title)
         unit = "windows" if unit_of(manifest) == "windows" else _unit_of_rows(manifest)
-        columns = ("key group", unit, "event-time timers", "processing-time timers")
-        yield Grid("key groups", (*columns, "checksum") if has_sums else columns, groups, columns)
+        columns = [replace(each, head=unit) if each.name == "windows" else each for each in self.holds["key_groups"]]
+        yield Table("key_groups", tuple(columns), self.key_groups, "key groups", self.most)
 
 
 def snapshot_show(
@@ -169,12 +205,12 @@ def snapshot_show(
     )
 
 
-_SHOWN = {"came": "added", "went": "removed", "changed": "changed"}
-"""Words for people; the keys are promised names in the JSON."""
+def _of_row(name: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda row: row["row"][name]
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotDiff(Answer):
+class SnapshotDiff(Facts):
     """The differences between two snapshots.
 
     Args:
@@ -190,69 +226,82 @@ class SnapshotDiff(Answer):
     difference: Difference
     limit: int | None
 
-    def to_dict(self) -> dict[str, Any]:
-        difference, limit, key = self.difference, self.limit, tuple(self.after.schemas.key)
-        return {
-            "pipeline": self.pipeline,
-            "from": self.before.short(),
-            "to": self.after.short(),
-            "counts": self._counts(),
-            "came": difference.came[:limit],
-            "went": difference.went[:limit],
-            "changed": [
-                {"before": change.before, "after": change.after, "columns": list(change.columns)}
-                for change in difference.changed[:limit]
-            ],
-            "timers": [
-                {"change": change, **{name: timer.row[name] for name in key}, "domain": timer.domain, "at": timer.at}
-                for change, timers in (("came", difference.timers_came), ("went", difference.timers_went))
-                for timer in timers[:limit]
-            ],
-        }
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT),
+        Column("from", OBJECT, value=lambda it: it.before.short()),
+        Column("to", OBJECT, value=lambda it: it.after.short()),
+        Column("counts", OBJECT, value=lambda it: it.counts()),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "windows": (
+            Column("change", TEXT),
+            Column("key", KEY, is_spread=True),
+            Column("window_start", VALUE, "window", text=lambda row: span(row["row"]), value=_of_row("window_start")),
+            Column("window_end", VALUE, "", value=_of_row("window_end")),
+            Column("columns", NAMES, "what", text=lambda row: row["what"]),
+            Column("before", OBJECT, ""),
+            Column("after", OBJECT, ""),
+        ),
+        "timers": (
+            Column("change", TEXT),
+            Column("key", KEY, is_spread=True),
+            Column("window_start", VALUE, "window", text=lambda row: span(row["row"]), value=_of_row("window_start")),
+            Column("window_end", VALUE, "", value=_of_row("window_end")),
+            Column("domain", TEXT, "in"),
+            Column("at", INSTANT),
+        ),
+    }
 
-    def shown(self) -> Iterator[Shown]:
+    def tables(self) -> Iterator[Table]:
         difference, limit, key = self.difference, self.limit, tuple(self.after.schemas.key)
         counts = {
-            kind: ", ".join(f"{n} {_SHOWN[change]}" for change, n in each.items())
-            for kind, each in self._counts().items()
+            kind: ", ".join(f"{number} {change}" for change, number in each.items())
+            for kind, each in self.counts().items()
         }
+
+        def placed(change: str, row: dict[str, Any]) -> dict[str, Any]:
+            return {"change": change, "key": {name: row[name] for name in key}, "row": row}
+
+        windows = [
+            *({**placed("added", row), "after": row, "columns": (), "what": ""} for row in difference.added[:limit]),
+            *(
+                {**placed("removed", row), "before": row, "columns": (), "what": ""}
+                for row in difference.removed[:limit]
+            ),
+            *(
+                {
+                    **placed("changed", change.after),
+                    "before": change.before,
+                    "after": change.after,
+                    "columns": change.columns,
+                    "what": _changes(change),
+                }
+                for change in difference.changed[:limit]
+            ),
+        ]
+        yield Table("windows", self.holds["windows"], windows, f"{_unit_of_rows(self.after)}: {counts['windows']}")
+        timers = [
+            {**placed(change, timer.row), "domain": timer.domain, "at": timer.at}
+            for change, of_change in (("added", difference.timers_added), ("removed", difference.timers_removed))
+            for timer in of_change[:limit]
+        ]
+        yield Table("timers", self.holds["timers"], timers, f"timers: {counts['timers']}")
+
+    def lines(self) -> Iterator[str]:
         yield " to ".join(
             f"epoch {each.epoch} (watermark {show_watermark(each.watermark)})" for each in (self.before, self.after)
         )
-        windows = [
-            *(("came", row, "") for row in difference.came[:limit]),
-            *(("went", row, "") for row in difference.went[:limit]),
-            *(("changed", change.after, _changes(change)) for change in difference.changed[:limit]),
-        ]
-        yield Grid(
-            f"{_unit_of_rows(self.after)}: {counts['windows']}",
-            ("", *key, "window", "what"),
-            [
-                (_SHOWN[change], *(text_of_value(row[name]) for name in key), span(row), what)
-                for change, row, what in windows
-            ],
-        )
-        yield Grid(
-            f"timers: {counts['timers']}",
-            ("", *key, "window", "in", "at"),
-            [
-                (
-                    _SHOWN[change],
-                    *(text_of_value(timer.row[name]) for name in key),
-                    span(timer.row),
-                    timer.domain,
-                    show_millis(timer.at),
-                )
-                for change, timers in (("came", difference.timers_came), ("went", difference.timers_went))
-                for timer in timers[:limit]
-            ],
-        )
 
-    def _counts(self) -> dict[str, dict[str, int]]:
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return the numbers of windows and timers by the kind of change."""
         difference = self.difference
         return {
-            "windows": {"came": len(difference.came), "went": len(difference.went), "changed": len(difference.changed)},
-            "timers": {"came": len(difference.timers_came), "went": len(difference.timers_went)},
+            "windows": {
+                "added": len(difference.added),
+                "removed": len(difference.removed),
+                "changed": len(difference.changed),
+            },
+            "timers": {"added": len(difference.timers_added), "removed": len(difference.timers_removed)},
         }
 
 
@@ -264,7 +313,7 @@ def snapshot_diff(config: Config, pipeline: str, first: str, second: str, limit:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotCheck(Answer):
+class SnapshotCheck(Facts):
     """The result of checking that the current code can continue from a snapshot.
 
     Args:
@@ -281,9 +330,17 @@ class SnapshotCheck(Answer):
     same_code: bool
     migrations: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    for_people = ("notes",)
 
-    def shown(self) -> Iterator[Shown]:
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT),
+        Column("epoch", NUMBER),
+        Column("compatible", YES_NO),
+        Column("same_code", YES_NO),
+        Column("migrations", NAMES),
+        Column("notes", NAMES),
+    )
+
+    def lines(self) -> Iterator[str]:
         if self.epoch is None:
             yield f"{self.pipeline} can start at the beginning of its source"
             return
@@ -340,29 +397,44 @@ def _shown(value: object) -> object:
     return "null" if value is None else cell(value)
 
 
-def _windows(title: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Grid:
+def _lineage(manifest: Manifest) -> str:
+    return f"{manifest.epoch} (parent {manifest.parent}, timeline {manifest.timeline})"
+
+
+def _made_by(manifest: Manifest) -> str:
+    return f"{manifest.kind} in {manifest.order} order, tidegate {manifest.library_version}"
+
+
+def _shards(manifest: Manifest) -> str:
+    return f"{len(manifest.shards)} over {manifest.max_parallelism} key groups"
+
+
+def _state_columns(names: Sequence[str], key: tuple[str, ...]) -> Columns:
+    """Return the columns of state rows: those of windows that users see first, the others only for programs."""
     # A key may be named like a state column of another kind of pipeline.
-    of_state = [name for name in (rows[0] if rows else {}) if name not in key]
+    of_state = [name for name in names if name not in key]
     contents = [name for name in of_state if name.startswith("acc_") or name in _WITHOUT_WINDOWS]
-    waits = [HELD] if HELD in of_state else []
-    shown = [name.removeprefix("acc_") for name in contents]
-    names = [*key, "window", "timers", *waits, *shown, "panes", "key group"]
-    return Grid(
-        title,
-        names,
-        [
-            [
-                *(text_of_value(row[name]) for name in key),
-                span(row),
-                ", ".join(show_millis(time) for name in _TIMERS for time in row.get(name) or ()),
-                *(_held(row[name]) for name in waits),
-                *(cell(row[name]) for name in contents),
-                row["pane"],
-                row["key_group"],
-            ]
-            for row in rows
-        ],
-    )
+    timers = [name for name in of_state if name in _TIMERS]
+
+    def shown_timers(row: dict[str, Any]) -> str:
+        return ", ".join(show_millis(time) for name in timers for time in row.get(name) or ())
+
+    columns = [
+        *(Column(name, KEY, name, text=_key_text(name)) for name in key if name in names),
+        *(Column(name, VALUE, "window", text=span) for name in of_state if name == "window_start"),
+        *(Column(name, INSTANT, "timers", text=shown_timers) for name in timers[:1]),
+        *(Column(name, INSTANT, name, text=lambda row: _held(row[HELD])) for name in of_state if name == HELD),
+        *(Column(name, VALUE, name.removeprefix("acc_")) for name in contents),
+        *(Column(name, COUNT, "panes") for name in of_state if name == "pane"),
+        *(Column(name, NUMBER) for name in of_state if name == "key_group"),
+    ]
+    told = {column.name for column in columns}
+    return (*columns, *(Column(name, VALUE, "") for name in of_state if name not in told))
+
+
+def _key_text(name: str) -> Callable[[dict[str, Any]], str]:
+    # A null in a key is shown as it is entered.
+    return lambda row: text_of_value(row[name])
 
 
 def _held(times: list[int] | None) -> str:
@@ -371,7 +443,7 @@ def _held(times: list[int] | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored(Answer):
+class Restored(Facts):
     """The outcome of a restore.
 
     Args:
@@ -382,10 +454,12 @@ class Restored(Answer):
     manifest: Manifest
     removed: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**self.manifest.short(), "removed": self.removed}
+    facts: ClassVar[Columns] = (
+        *(replace(column, value=_of_manifest(column.name)) for column in _MANIFEST),
+        Column("removed", COUNT),
+    )
 
-    def shown(self) -> Iterator[Shown]:
+    def lines(self) -> Iterator[str]:
         manifest = self.manifest
         if manifest.kind == "restore" and manifest.parent is not None:
             yield (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.load import load_pipeline
@@ -14,14 +14,15 @@ from tidegate.pipelines.ledger.lease import Lease
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot, required
 from tidegate.pipelines.ledger.snapshots.recovery import recover
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
-from tidegate.pipelines.observe.report.answer import Answer, Shown
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import NUMBER, OBJECT, TEXT, YES_NO, Column, Columns, Table
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.run.reset_source import Begin, NewPosition, new_positions
 from tidegate.pipelines.run.reset_source import reset_source as run
 
 
 @dataclass(frozen=True, slots=True)
-class SourceReset(Answer):
+class SourceReset(Facts):
     """New positions in the sources of a pipeline.
 
     Args:
@@ -35,14 +36,20 @@ class SourceReset(Answer):
     positions: tuple[NewPosition, ...]
     dry_run: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        positions = [
-            {"source": item.table, "before": item.before.model_dump(), "after": item.after.model_dump()}
-            for item in self.positions
-        ]
-        return {"pipeline": self.pipeline, "epoch": self.epoch, "positions": positions}
+    facts: ClassVar[Columns] = (Column("pipeline", TEXT), Column("epoch", NUMBER), Column("dry_run", YES_NO))
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "positions": (
+            Column("source", TEXT, value=lambda position: position.table),
+            Column("before", OBJECT),
+            Column("after", OBJECT),
+            Column("begin", TEXT),
+        )
+    }
 
-    def shown(self) -> Iterator[Shown]:
+    def tables(self) -> Iterator[Table]:
+        yield Table("positions", self.holds["positions"], self.positions, is_shown=False)
+
+    def lines(self) -> Iterator[str]:
         done = "would be reset" if self.dry_run else f"reset by epoch {self.epoch}"
         yield from (f"{self.pipeline}: {done}; {item}" for item in self.positions)
         if not self.positions:

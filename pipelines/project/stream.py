@@ -28,7 +28,20 @@ from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
 from tidegate.pipelines.observe.metrics.open import measured
-from tidegate.pipelines.observe.report.answer import Answer, Shown
+from tidegate.pipelines.observe.report.answer import Facts
+from tidegate.pipelines.observe.report.columns import (
+    COUNT,
+    DURATION,
+    ISO_TIME,
+    NAMES,
+    NUMBER,
+    OBJECT,
+    SECONDS,
+    TEXT,
+    Column,
+    Columns,
+    Table,
+)
 from tidegate.pipelines.project.backfill import check_first_run, corrected, emitted_text, read
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.run.drive import Patience, drive
@@ -50,7 +63,7 @@ _MAY_SUCCEED = (OTHER, LEASE_HELD)
 
 
 @dataclass(frozen=True, slots=True)
-class Streamed(Answer):
+class Streamed(Facts):
     """The outcome of a stream, or of several in one process.
 
     Args:
@@ -66,14 +79,35 @@ class Streamed(Answer):
     failed: Mapping[str, TidegateError] = field(default_factory=dict)
     without_rows: tuple[str, ...] = ()
 
-    main: ClassVar[str] = "epochs"
-    for_people = ("without_rows",)
+    facts: ClassVar[Columns] = (
+        Column("pipelines", NAMES),
+        Column("failed", OBJECT, value=lambda answer: {name: _failure(each) for name, each in answer.failed.items()}),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "epochs": (
+            Column("pipeline", TEXT),
+            Column("epoch", NUMBER),
+            Column("timeline", NUMBER),
+            Column("kind", TEXT),
+            *(Column(name, COUNT) for name in ("events", "on_time", "late", "filtered", "fired", "retracted")),
+            *(Column(name, COUNT) for name in ("rows_deleted", "rows_out", "open_windows")),
+            Column("watermark", ISO_TIME),
+            Column("watermark_lag_ms", DURATION),
+            Column("clock", ISO_TIME),
+            Column("source_versions", OBJECT),
+            Column("seconds", SECONDS),
+            Column("rows_per_second", COUNT),
+            Column("phases", OBJECT),
+            Column("run_id", TEXT),
+            Column("at", ISO_TIME),
+        )
+    }
 
-    def to_dict(self) -> dict[str, Any]:
-        errors = {name: {"message": str(error), "exit_code": error.exit_code} for name, error in self.failed.items()}
-        return {"pipelines": [*self.pipelines], "epochs": [*self.epochs], "failed": errors}
+    def tables(self) -> Iterator[Table]:
+        # The lines were shown when the epochs were published.
+        yield Table("epochs", self.holds["epochs"], self.epochs, is_shown=False)
 
-    def shown(self) -> Iterator[Shown]:
+    def lines(self) -> Iterator[str]:
         for name in self.pipelines:
             if name not in self.failed:
                 is_empty = name in self.without_rows
@@ -93,6 +127,10 @@ class Streamed(Answer):
         codes = {error.exit_code: type(error) for error in self.failed.values()}
         kind = next(iter(codes.values())) if len(codes) == 1 else TidegateError
         raise kind("; ".join(f"{name}: {error}" for name, error in self.failed.items()))
+
+
+def _failure(error: TidegateError) -> dict[str, str | int]:
+    return {"message": str(error), "exit_code": error.exit_code}
 
 
 @dataclass(frozen=True, slots=True)

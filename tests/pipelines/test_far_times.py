@@ -17,7 +17,7 @@ from tests.lake import LOCAL, Lake, at, hourly_pipeline, record_footer
 from tidegate.expectations.pinned import pin
 from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition.far_times import MICROS
-from tidegate.pipelines.observe.report.answer import rows_of
+from tidegate.pipelines.observe.report.values import rows_of
 from tidegate.pipelines.project.cli import run
 from tidegate.pipelines.storage.warehouse import path_of
 from tidegate.windowing import (

@@ -84,11 +84,11 @@ def test_a_restore_at_any_parallelism_goes_on_as_if_nothing_had_been(
 def test_a_difference_names_the_keys_whose_state_and_timers_changed(lake: ByHand) -> None:
     first = require_snapshot(lake.tables, 1)
     found = compare(lake.warehouse, first, lake.head())
-    assert (found.came, found.went) == ([], [])
+    assert (found.added, found.removed) == ([], [])
     (change,) = found.changed
     assert (change.after["user"], change.columns) == ("ann", ("user_state",))
-    assert [(timer.row["user"], timer.at) for timer in found.timers_went] == [("ann", to_millis(at("10:10")))]
-    assert [(timer.row["user"], timer.at) for timer in found.timers_came] == [("ann", to_millis(at("10:40")))]
+    assert [(timer.row["user"], timer.at) for timer in found.timers_removed] == [("ann", to_millis(at("10:10")))]
+    assert [(timer.row["user"], timer.at) for timer in found.timers_added] == [("ann", to_millis(at("10:40")))]
 
 
 def test_a_savepoint_holds_state_and_timers(lake: ByHand) -> None:

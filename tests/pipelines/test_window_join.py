@@ -17,7 +17,7 @@ from tidegate.pipelines import DeltaSource, Input
 from tidegate.pipelines.ask.reason import Cause
 from tidegate.pipelines.ask.waiting import open_windows
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.observe.report.answer import Grid
+from tidegate.pipelines.observe.report.columns import Grid
 from tidegate.windowing import IntervalJoin, TumblingEventTimeWindows, WatermarkStrategy, WindowJoin
 from tidegate.windowing.errors import IllegalArgument
 

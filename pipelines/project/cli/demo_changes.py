@@ -26,7 +26,7 @@ from tidegate.pipelines.definition.config.opened import artifacts_of, warehouse_
 from tidegate.pipelines.definition.counters import FATES, FIRED, ROWS_DELETED, fired
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.examples.flights.days import CORRECTED, HELD_BACK
-from tidegate.pipelines.observe.report.answer import moment
+from tidegate.pipelines.observe.report.values import moment
 from tidegate.pipelines.project.cli.screen import Screen, table
 from tidegate.pipelines.project.project import Project
 from tidegate.pipelines.storage.artifacts import docs_folder

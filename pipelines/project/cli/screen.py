@@ -23,8 +23,10 @@ from rich.text import Text
 from tidegate.pipelines.definition.config import Config, EngineName, load_config
 from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.failures import reported_as
-from tidegate.pipelines.observe.report.answer import Answer, Grid, as_plain, json_text, text_of
+from tidegate.pipelines.observe.report.answer import Answer, text_of
+from tidegate.pipelines.observe.report.columns import Grid
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
+from tidegate.pipelines.observe.report.values import as_plain, json_text
 from tidegate.pipelines.project.progress import OnProgress, Progress
 from tidegate.pipelines.project.project import Project
 from tidegate.pipelines.storage.links import replacing

@@ -22,7 +22,7 @@ from tidegate.pipelines import DeltaSource, Input, Pipeline
 from tidegate.pipelines.ask import arrivals as reading
 from tidegate.pipelines.ask.advise import Advice
 from tidegate.pipelines.errors import Refused, UsageError
-from tidegate.pipelines.observe.report.answer import Grid
+from tidegate.pipelines.observe.report.columns import Grid
 from tidegate.pipelines.run.stream import Stream
 from tidegate.windowing import (
     Count,

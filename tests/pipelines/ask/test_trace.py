@@ -25,7 +25,7 @@ from tidegate import EpochLimits
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.ask.trace import Trace
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.observe.report.answer import Grid
+from tidegate.pipelines.observe.report.columns import Grid
 from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.pipelines.rendering import spelt
 from tidegate.pipelines.sources.parquet_reader import SourceParquet

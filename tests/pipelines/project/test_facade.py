@@ -9,7 +9,6 @@ import json
 import pkgutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from operator import attrgetter
@@ -29,7 +28,9 @@ from tests.pipelines.project.cli.project import Project as CommandLine
 from tidegate import EpochLimits, Project
 from tidegate.pipelines.errors import Refused, TidegateError, UsageError
 from tidegate.pipelines.ledger.tables.keys import KeySchema, key_of_texts
-from tidegate.pipelines.observe.report.answer import Answer, json_text
+from tidegate.pipelines.observe.report.answer import Answer, Facts, Listing
+from tidegate.pipelines.observe.report.columns import OBJECT, Column, Table
+from tidegate.pipelines.observe.report.values import json_text
 from tidegate.pipelines.project.cli.declared import namespaces
 from tidegate.pipelines.project.given import KeyText, key_text, length_of, lengths_of, moment_of, slice_of
 from tidegate.pipelines.project.progress import Progress, ProgressLine
@@ -69,7 +70,7 @@ def project(lake: Lake) -> Project:
 
 def test_a_life_in_code(project: Project, lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     plan = project.plan("sessions", DAY, DAY + timedelta(days=1))
-    assert [state for _, state in plan.planned] == ["would run"]
+    assert [each.state for each in plan.planned] == ["would run"]
     done = project.backfill("sessions", DAY, DAY + timedelta(days=1), slice=timedelta(hours=12))
     assert [(run.state, run.epoch) for run in done.runs] == [("done", 1), ("done", 2)]
     assert done.epoch == 2
@@ -100,12 +101,18 @@ def test_a_life_in_code(project: Project, lake: Lake, capsys: pytest.CaptureFixt
     assert [entry.name for entry in project.savepoints.list("sessions").savepoints] == ["before"]
     restored = project.restore("sessions", 2)
     assert restored.manifest.parent == 2
-    assert project.why("sessions", key=("bob",)).key == ("user",)
+    assert project.why("sessions", key=("bob",)).of_key == ("bob",)
     assert project.explain("sessions").explanation.pipeline == "sessions"
     assert project.tables.lineage("sessions").inputs[0]["table"] == "events"
     assert project.forget("sessions", ("bob",)).rows["results"] >= 1
     assert project.tables.vacuum("sessions", snapshots=1, days=0, dry_run=True).dry_run
-    assert set(project.tables.optimize("sessions").files) == {"windows", "results", "late", "rejects", "epochs"}
+    assert {each.table for each in project.tables.optimize("sessions").files} == {
+        "windows",
+        "results",
+        "late",
+        "rejects",
+        "epochs",
+    }
     assert project.savepoints.delete("sessions", "before").deleted == "before"
     for name in ("by-hand", "nightly-1", "nightly-2", "nightly-3"):
         project.savepoints.create("sessions", name, keep=2 if name.startswith("nightly") else None)
@@ -150,9 +157,8 @@ def test_every_answer_has_a_table_and_a_frame(project: Project, lake: Lake) -> N
     }
     for name, answer in answers.items():
         content: Any = answer.to_dict()
-        rows = content if isinstance(content, list) else content[answer.main] if answer.main else [content]
-        if name == "snapshots.show":
-            rows = content["windows"]
+        main = answer.main()
+        rows = content if isinstance(content, list) else content[main.name] if main.name else [content]
         table = answer.to_arrow()
         assert len(table) == len(rows), name
         assert len(rows) or name in ("why", "snapshots.show"), name
@@ -164,12 +170,8 @@ def test_every_answer_has_a_table_and_a_frame(project: Project, lake: Lake) -> N
 
 
 def test_a_column_of_several_types_is_json() -> None:
-    @dataclass(frozen=True)
-    class Mixed(Answer):
-        rows: tuple[dict[str, Any], ...]
-        main: ClassVar[str] = "rows"
-
-    table = Mixed(({"value": 1, "key": {"a": 1}}, {"value": "x", "more": None})).to_arrow()
+    rows = ({"value": 1, "key": {"a": 1}}, {"value": "x", "more": None})
+    table = Table("rows", tuple(Column(name, OBJECT) for name in ("value", "key", "more")), rows).to_arrow()
     assert table.to_pylist() == [
         {"value": "1", "key": {"a": 1}, "more": None},
         {"value": '"x"', "key": None, "more": None},
@@ -464,7 +466,7 @@ def test_every_answer_is_frozen_and_typed() -> None:
     for package in ("ask", "project"):
         for module in pkgutil.iter_modules([str(ROOT / "pipelines" / package)]):
             importlib.import_module(f"tidegate.pipelines.{package}.{module.name}")
-    answers = Answer.__subclasses__()
+    answers = [*Facts.__subclasses__(), *Listing.__subclasses__()]
     assert len(answers) > 25
     assert [kind for kind in answers if not kind.__dataclass_params__.frozen] == []
     returned = {

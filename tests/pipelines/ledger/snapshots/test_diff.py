@@ -27,7 +27,7 @@ def test_tumbling_windows_that_follow_each_other_came_and_went(by_hand: ByHand) 
     by_hand.epoch(("ann", at("10:10"), 1), watermark=at("10:00"))
     by_hand.epoch(("ann", at("11:10"), 1), watermark=at("11:10"))
     found = between(by_hand, "1", "2")
-    assert (len(found.came), len(found.went), found.changed) == (1, 1, [])
+    assert (len(found.added), len(found.removed), found.changed) == (1, 1, [])
 
 
 def test_a_snapshot_differs_in_nothing_from_itself_and_from_its_savepoint(by_hand: ByHand) -> None:
@@ -65,4 +65,4 @@ def test_a_sum_that_is_nan_in_both_snapshots_has_not_changed(lake: Lake) -> None
     found = compare(
         lake.tables(pipeline).warehouse, *(find_snapshot(lake.tables(pipeline), name) for name in ("1", "2"))
     )
-    assert (found.came, found.went, [change.columns for change in found.changed]) == ([], [], [("acc_events",)])
+    assert (found.added, found.removed, [change.columns for change in found.changed]) == ([], [], [("acc_events",)])

@@ -101,7 +101,7 @@ def test_an_old_one_is_restored_and_the_line_goes_on(thinned: ByHand) -> None:
 
 def test_an_old_one_is_compared_and_copied(thinned: ByHand) -> None:
     before, after = find_snapshot(thinned.tables, "2"), find_snapshot(thinned.tables, "latest")
-    assert [row["acc_total"] for row in compare(thinned.warehouse, before, after).went] == [2]
+    assert [row["acc_total"] for row in compare(thinned.warehouse, before, after).removed] == [2]
     create_savepoint(thinned.tables, before, "of-old", 0)
     clean(thinned, Retention(1, timedelta(0)))
     assert listed(thinned) == [12]

@@ -105,7 +105,7 @@ def test_a_diff_shows_what_was_added_removed_and_changed(project: Project) -> No
     by_hand.epoch(("ann", at("10:00"), 1), ("bob", at("10:10"), 1), watermark=at("10:00"))
     by_hand.epoch(("bob", at("10:20"), 5), ("cem", at("10:40"), 1), watermark=at("10:35"))
     told = project.data("snapshots", "diff", "sessions", "1")
-    assert told["counts"] == {"windows": {"came": 1, "went": 1, "changed": 1}, "timers": {"came": 2, "went": 2}}
+    assert told["counts"] == {"windows": {"added": 1, "removed": 1, "changed": 1}, "timers": {"added": 2, "removed": 2}}
     assert told["changed"][0]["after"]["acc_total"] == 6
     text = project.says(0, "total 1 -> 6", "snapshots", "diff", "sessions", "1", "2")
     assert "1 added, 1 removed, 1 changed" in text

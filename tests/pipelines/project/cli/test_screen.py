@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.lake import at
 from tests.pipelines.project.cli.project import Project
-from tidegate.pipelines.observe.report.answer import Grid
+from tidegate.pipelines.observe.report.columns import Grid
 from tidegate.pipelines.project.clean import spans
 from tidegate.pipelines.project.cli.screen import Screen, as_table, command, plain_console
 from tidegate.windowing.time import show_duration
