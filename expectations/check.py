@@ -49,7 +49,7 @@ from tidegate.pipelines.observe.report.columns import (
     Table,
 )
 from tidegate.pipelines.remedy import Act, Remedy
-from tidegate.pipelines.rendering import spelt
+from tidegate.pipelines.rendering import spelled
 from tidegate.pipelines.run.work_folder import DAY, clean
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.pipelines.storage.artifacts import docs_folder
@@ -190,7 +190,7 @@ class Quality(Facts):
         run, pinned = self.run, self.pinned
         if run.failed and pinned.shape is not None and pinned.shape.is_event_time:
             trace = Remedy(Act.TRACE_WINDOW, run.pipeline, key=None if pinned.key else ())
-            yield f"{spelt(trace)} shows how a window was computed"
+            yield f"{spelled(trace)} shows how a window was computed"
         if self.changed is not None:
             yield f"changed partitions: {self.changed}"
         yield f"Data Docs: {run.docs}"

@@ -7,15 +7,20 @@ Java's error comes after a line that only names an object by its number.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from typing import NamedTuple
 
 import tidegate
 from tidegate.pipelines import errors
 from tidegate.pipelines.errors import TidegateError
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import with_remedies
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _CAUSE = "↳"
@@ -43,6 +48,8 @@ _CODE, _MESSAGE = re.compile(r"<Code>([^<]*)</Code>"), re.compile(r"<Message>([^
 _BENEATH = {"deltalake", "_internal", "obstore", "pyspark", "py4j", "grpc"}
 """Packages whose errors are system failures; `_internal` is the module of deltalake's errors."""
 _LONGEST = 500
+_SENT = " [remedies] "
+"""Precedes the remedies in the text of an error that a task of Spark raised."""
 
 _REMEDIES = (
     (
@@ -105,7 +112,7 @@ def in_words(error: BaseException) -> str:
     text = _ANSWER.sub(_in_short, str(error))
     raised = _raised_in_task(text)
     return (
-        raised[1].rstrip(".")[:_LONGEST]
+        with_remedies(raised.message[:_LONGEST], raised.remedies).rstrip(".")
         if raised
         else _raised_in_java(text) or _first_line(text) or type(error).__name__
     )
@@ -184,10 +191,10 @@ def reported_as(doing: str, then: str) -> Iterator[None]:
         if not is_system_failure(error):
             raise
         raised = _raised_in_task(str(error))
-        kind = getattr(errors, raised[0], None) if raised else None
+        kind = getattr(errors, raised.name, None) if raised else None
         if raised and isinstance(kind, type) and issubclass(kind, TidegateError):
             # As where tasks run in the driver: its message says what failed, and what to do.
-            raise kind(raised[1]) from error
+            raise kind(raised.message, *raised.remedies) from error
         told = ". ".join(filter(None, (f"{doing}: {in_words(error)}", remedy_for(error), then)))
         raise TidegateError(told) from error
 
@@ -198,8 +205,41 @@ def is_system_failure(error: Exception) -> bool:
     return isinstance(error, OSError) or package in _BENEATH
 
 
-def _raised_in_task(text: str) -> tuple[str, str] | None:
-    """Return the class and message of the error that a Python task raised; None if the text has no traceback."""
+class _Raised(NamedTuple):
+    """The error of a Python task: the name of its class, its message, and the remedies that it sent."""
+
+    name: str
+    message: str
+    remedies: tuple[Remedy, ...] = ()
+
+
+@contextmanager
+def remedies_as_data() -> Iterator[None]:
+    """Send the remedies of an error in the body along as data: Spark's driver gets only its text.
+
+    The driver, which knows whether a command or Python code shows the error, then spells them.
+    """
+    try:
+        yield
+    except TidegateError as error:
+        if error.remedies:
+            error.message += f"{_SENT}{json.dumps([asdict(remedy) for remedy in error.remedies])}"
+            error.remedies = ()
+        raise
+
+
+def _received(name: str, text: str) -> _Raised:
+    message, _, sent = text.partition(_SENT)
+    remedies = json.loads(sent) if sent else ()
+    given = (
+        {**each, "act": Act(each["act"]), "key": None if each["key"] is None else tuple(each["key"])}
+        for each in remedies
+    )
+    return _Raised(name, message, tuple(Remedy(**each) for each in given))
+
+
+def _raised_in_task(text: str) -> _Raised | None:
+    """Return the error that a Python task raised; None if the text has no traceback."""
     _, heading, trace = text.rpartition(_TRACEBACK)
     if not heading:
         return None
@@ -209,9 +249,9 @@ def _raised_in_task(text: str) -> tuple[str, str] | None:
             name = raised[1].rpartition(".")[2]
             message = (raised[2] or "").strip()
             if issubclass(getattr(errors, name, object), TidegateError):
-                return name, message
+                return _received(name, message)
             message = message.rstrip(".")[:_LONGEST]
-            return name, _with_line(f"{name}: {message}".rstrip(": "), trace)
+            return _Raised(name, _with_line(f"{name}: {message}".rstrip(": "), trace))
     return None
 
 

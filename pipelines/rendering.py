@@ -1,6 +1,6 @@
 """Remedies in words: as commands for the command line and Airflow, as calls for Python, as fields for JSON.
 
-Messages are spelt for the process that shows them: in Python unless the command line says otherwise (`spelt_as`).
+Messages are spelled for the process that shows them: in Python unless the command line says otherwise (`spelled_as`).
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ _spelling: Spelling = python
 
 
 @contextmanager
-def spelt_as(spelling: Spelling) -> Iterator[None]:
+def spelled_as(spelling: Spelling) -> Iterator[None]:
     """Spell the remedies in messages of this process in another way, while the body runs."""
     global _spelling
     before, _spelling = _spelling, spelling
@@ -201,7 +201,7 @@ def spelt_as(spelling: Spelling) -> Iterator[None]:
         _spelling = before
 
 
-def spelt(remedy: Remedy) -> str:
+def spelled(remedy: Remedy) -> str:
     """Return what a user enters, in backquotes, as this process spells it."""
     return f"`{_spelling(remedy)}`"
 
@@ -217,7 +217,7 @@ _SNAPSHOTS = {"latest": "the newest snapshot"}
 
 
 def sentence(remedies: Iterable[Remedy], spelling: Spelling | None = None) -> str:
-    """Return the remedies as one sentence without its full stop, spelt as this process does, or in another way."""
+    """Return the remedies as one sentence without its full stop, spelled as this process does, or in another way."""
     ways = [
         f"{purpose(each)}: `{(spelling or _spelling)(each)}`" if CALLS[each.act].verb else purpose(each)
         for each in dict.fromkeys(remedies)

@@ -11,7 +11,9 @@ import logging
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,7 @@ from tidegate.pipelines.definition.config import Config, Notifier, load_config
 from tidegate.pipelines.definition.config.opened import artifacts_of
 from tidegate.pipelines.errors import LEASE_HELD, OTHER, QUALITY, REFUSED, USAGE, TidegateError
 from tidegate.pipelines.remedy import Act, Remedy
-from tidegate.pipelines.rendering import command, with_remedies
+from tidegate.pipelines.rendering import command, fields, with_remedies
 from tidegate.pipelines.storage.artifacts import ALARMS
 from tidegate.pipelines.storage.credentials import masked
 
@@ -37,20 +39,63 @@ _SIGNALS = 128
 _WATERMARK = "watermark"
 """Task of the watch."""
 
-_TO_DO = {
-    OTHER: "Read the log, remove the cause, and clear the task.",
-    USAGE: "Correct the Param, option, setting or code that the reason names, and clear the task.",
-    REFUSED: "The tables or the source do not allow the run: do what the reason says, and clear the task.",
-    LEASE_HELD: "Another driver is running: wait for it or stop it, and clear the task.",
-    QUALITY: (
+
+class NextStep(StrEnum):
+    """What somebody should do about a failed task."""
+
+    READ_LOG = auto()
+    CORRECT_REQUEST = auto()
+    FOLLOW_REASON = auto()
+    WAIT_FOR_DRIVER = auto()
+    CORRECT_ROWS = auto()
+    GIVE_MEMORY = auto()
+    CHECK_STREAM = auto()
+
+
+_WORDS: Mapping[NextStep, str] = {
+    NextStep.READ_LOG: "Read the log, remove the cause, and clear the task.",
+    NextStep.CORRECT_REQUEST: "Correct the Param, option, setting or code that the reason names, and clear the task.",
+    NextStep.FOLLOW_REASON: (
+        "The tables or the source do not allow the run: do what the reason says, and clear the task."
+    ),
+    NextStep.WAIT_FOR_DRIVER: "Another driver is running: wait for it or stop it, and clear the task.",
+    NextStep.CORRECT_ROWS: (
         "Look at the failing rows in the run report or the Data Docs, and correct the source or the suite. The asset, "
         "or its partitions with failing windows, is held back until a check passes."
     ),
+    NextStep.GIVE_MEMORY: (
+        "{signal} ended the command: if memory ran out, give it more, or give the pool fewer slots. Clear the task."
+    ),
+    NextStep.CHECK_STREAM: "Check that the stream is running and that the source gets rows.",
 }
-_BY_SIGNAL = (
-    "{signal} ended the command: if memory ran out, give it more, or give the pool fewer slots. Clear the task."
-)
-_OF_WATERMARK = "Check that the stream is running and that the source gets rows."
+_BY_EXIT_CODE = {
+    OTHER: NextStep.READ_LOG,
+    USAGE: NextStep.CORRECT_REQUEST,
+    REFUSED: NextStep.FOLLOW_REASON,
+    LEASE_HELD: NextStep.WAIT_FOR_DRIVER,
+    QUALITY: NextStep.CORRECT_ROWS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ToDo:
+    """What somebody should do about a failed task.
+
+    Args:
+        step: the kind.
+        signal: name of the signal that ended the command; None if none did.
+        remedies: commands that help.
+    """
+
+    step: NextStep
+    signal: str | None = None
+    remedies: tuple[Remedy, ...] = ()
+
+    def words(self, file: str) -> str:
+        """Return it as text, with commands for a tidegate.toml."""
+        text = _WORDS[self.step].format(signal=self.signal)
+        return with_remedies(text, self.remedies, lambda remedy: f"{command(remedy)} --config {file}")
+
 
 _OF_CHECK = (
     *("suite", "expectation", "columns", "limits", "description", "severity"),
@@ -150,17 +195,15 @@ def _notify(config: Config, pipeline: str, notifier: Notifier, alarm: Mapping[st
     return None
 
 
-def what_to_do(task: str, exit_code: int | None, pipeline: str, file: str) -> str:
-    """Return what somebody should do about a failed task of a pipeline. `file` is its tidegate.toml."""
+def what_to_do(task: str, exit_code: int | None, pipeline: str) -> ToDo:
+    """Return what somebody should do about a failed task of a pipeline."""
     number = (exit_code or 0) - _SIGNALS
     if task == _WATERMARK:
-        text, remedies = _OF_WATERMARK, [Remedy(Act.WHY, pipeline)]
-    elif number in set(signal.Signals):
-        text, remedies = _BY_SIGNAL.format(signal=signal.Signals(number).name), []
-    else:
-        text = _TO_DO.get(OTHER if exit_code is None else exit_code, _TO_DO[OTHER])
-        remedies = [Remedy(Act.STOP, pipeline)] if exit_code == LEASE_HELD else []
-    return with_remedies(text, remedies, lambda remedy: f"{command(remedy)} --config {file}")
+        return ToDo(NextStep.CHECK_STREAM, remedies=(Remedy(Act.WHY, pipeline),))
+    if number in set(signal.Signals):
+        return ToDo(NextStep.GIVE_MEMORY, signal.Signals(number).name)
+    step = _BY_EXIT_CODE.get(OTHER if exit_code is None else exit_code, NextStep.READ_LOG)
+    return ToDo(step, remedies=(Remedy(Act.STOP, pipeline),) if exit_code == LEASE_HELD else ())
 
 
 def describe(context: Any, config: Config, pipeline: str, owner: str, prefix: str = "") -> dict[str, Any]:
@@ -173,7 +216,7 @@ def describe(context: Any, config: Config, pipeline: str, owner: str, prefix: st
     reason = getattr(error, "reason", None) or (
         "Airflow lost the task: its process or its worker was killed" if error is None else str(error)
     )
-    to_do = what_to_do(instance.task_id, code, pipeline, str(config.file))
+    to_do = what_to_do(instance.task_id, code, pipeline)
     about = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         # Wrong results are critical; a watermark that is too far behind is a warning.
@@ -189,7 +232,12 @@ def describe(context: Any, config: Config, pipeline: str, owner: str, prefix: st
         "try": instance.try_number,
         "exit_code": code,
         "reason": reason,
-        "what_to_do": to_do,
+        "what_to_do": {
+            "step": to_do.step,
+            "signal": to_do.signal,
+            "remedies": [fields(each) for each in to_do.remedies],
+            "words": (words := to_do.words(str(config.file))),
+        },
         "run_url": run_url(instance.dag_id, instance.run_id),
         "log_url": getattr(instance, "log_url", None),
         "report_url": report_url(result),
@@ -197,4 +245,4 @@ def describe(context: Any, config: Config, pipeline: str, owner: str, prefix: st
         "failed": [{name: check.get(name) for name in _OF_CHECK} for check in checks if not check["success"]],
     }
     failed = f"{about['pipeline']}: task {about['task']} of {about['dag']} failed (for {owner})"
-    return {**about, "text": "\n".join((failed, reason, to_do, about["run_url"]))}
+    return {**about, "text": "\n".join((failed, reason, words, about["run_url"]))}

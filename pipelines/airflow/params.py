@@ -30,7 +30,7 @@ _A_MOMENT = (
 class KnownParams:
     """Checks the keys in a run's conf before any of its tasks starts work.
 
-    Airflow accepts any key, so a Param whose name is misspelt would silently keep its default.
+    Airflow accepts any key, so a Param whose name is misspelled would silently keep its default.
 
     Args:
         names: names of the DAG's Params.

@@ -31,7 +31,7 @@ from tidegate.pipelines.observe.report.answer import Facts
 from tidegate.pipelines.observe.report.columns import COUNT, KEY, NUMBER, OBJECT, TEXT, VALUE, Column, Columns, Table
 from tidegate.pipelines.observe.report.values import cell, cells_apart, rows_of, span
 from tidegate.pipelines.remedy import Act, Remedy
-from tidegate.pipelines.rendering import spelt
+from tidegate.pipelines.rendering import spelled
 from tidegate.pipelines.storage.warehouse import arrow_schema, read_table
 from tidegate.windowing.assigners import EventTimeSessionWindows
 from tidegate.windowing.compute import Windows
@@ -147,7 +147,7 @@ class Comparison(Facts):
                 behind = self.other if read_by_other < read else self.pipeline
                 yield (
                     f"{self.pipeline} has read version {read} of {table}, and {self.other} version {read_by_other}: "
-                    f"{spelt(Remedy(Act.CATCH_UP, behind))} makes them comparable"
+                    f"{spelled(Remedy(Act.CATCH_UP, behind))} makes them comparable"
                 )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum, auto
 
 from tidegate.pipelines.remedy import Remedy
-from tidegate.pipelines.rendering import spelt
+from tidegate.pipelines.rendering import spelled
 from tidegate.windowing.time import Millis, show_duration, show_millis
 
 
@@ -82,7 +82,7 @@ class Reason:
         source = source if self.side is None else f"the {self.side} source"
         text = _WORDS[self.kind].format(at=show_millis(self.at), side=self.side, source=source)
         text += "" if self.quiet is None else f", without rows for {show_duration(self.quiet)}"
-        return text if self.remedy is None else f"{text}: {spelt(self.remedy)}"
+        return text if self.remedy is None else f"{text}: {spelled(self.remedy)}"
 
     def __str__(self) -> str:
         return self.words if self.because is None else f"{self.words}; {self.because}"

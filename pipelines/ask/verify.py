@@ -54,7 +54,7 @@ from tidegate.pipelines.observe.report.columns import (
 )
 from tidegate.pipelines.observe.report.values import cells_apart
 from tidegate.pipelines.remedy import Act, Remedy
-from tidegate.pipelines.rendering import spelt
+from tidegate.pipelines.rendering import spelled
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import from_millis, show_millis
 from tidegate.windowing.timestamps import epoch_millis
@@ -167,7 +167,7 @@ class Verified(Facts):
     def remarks(self) -> Iterator[str]:
         if of_windows := [fault for fault in self.faults if fault.kind in ("value", "missing", "unexpected")]:
             trace = Remedy(Act.TRACE_WINDOW, self.pipeline, key=None if of_windows[0].key else ())
-            yield f"{spelt(trace)} shows how a window was computed"
+            yield f"{spelled(trace)} shows how a window was computed"
         if self.sample < 1 and self.due_in is None:
             yield (
                 f"each key was sampled with probability {self.sample:g} (seed {self.seed}): wrong windows of k keys "

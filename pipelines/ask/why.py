@@ -49,7 +49,7 @@ from tidegate.pipelines.observe.report.columns import (
 )
 from tidegate.pipelines.observe.report.values import span
 from tidegate.pipelines.remedy import Act, Remedy
-from tidegate.pipelines.rendering import spelt
+from tidegate.pipelines.rendering import spelled
 from tidegate.pipelines.run.intervals import interval_after
 from tidegate.pipelines.sources.base import MissingSource
 from tidegate.pipelines.sources.open_source import open_source
@@ -251,12 +251,12 @@ def _shown_late(why: Why) -> str:
     if not why.late_rows:
         return ""
     reopen = next((remedy for remedy in why.remedies if remedy.act is Act.REOPEN), None)
-    ways = "; they can't be reopened" if reopen is None else f": {spelt(reopen)} adds them to their windows"
+    ways = "; they can't be reopened" if reopen is None else f": {spelled(reopen)} adds them to their windows"
     return f"{why.late_rows}{ways}"
 
 
 def _shown_trace(why: Why) -> str:
-    return ", ".join(f"see {spelt(remedy)}" for remedy in why.remedies if remedy.act is Act.TRACE)
+    return ", ".join(f"see {spelled(remedy)}" for remedy in why.remedies if remedy.act is Act.TRACE)
 
 
 def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int | None) -> Why:

@@ -48,7 +48,7 @@ from tidegate.pipelines.observe.report.columns import (
 )
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.remedy import Act, Remedy
-from tidegate.pipelines.rendering import spelt
+from tidegate.pipelines.rendering import spelled
 from tidegate.pipelines.run.backfill import IntervalRun, reason_to_run, rerun_stale
 from tidegate.pipelines.run.backfill import backfill as run
 from tidegate.pipelines.run.backfill import end_of_input as end_input
@@ -200,7 +200,7 @@ def backfill(
             began = perf_counter()
         if (rerun := rerun_stale(driver)) is not None:
             teller.say(
-                f"the intervals that follow are stale, and their results hidden, until they run again: {spelt(rerun)}"
+                f"the intervals that follow are stale, and their results hidden, until they run again: {spelled(rerun)}"
             )
         if end_of_input:
             teller.say(_ended(pipeline, end_input(driver)))
@@ -276,7 +276,7 @@ def check_first_run(config: Config, pipeline: Pipeline, teller: Teller) -> None:
         teller.say(
             f"{name} starts from scratch. The warehouse has tables of {old!r}, which reads the same source and which "
             f"{config.file_name} does not have. If {name} should continue from it, stop, "
-            f"remove the folder of {name}, and run {spelt(Remedy(Act.RESTORE_FROM, name, old))}"
+            f"remove the folder of {name}, and run {spelled(Remedy(Act.RESTORE_FROM, name, old))}"
         )
 
 

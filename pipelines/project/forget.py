@@ -25,7 +25,7 @@ from tidegate.pipelines.observe.report.answer import Facts
 from tidegate.pipelines.observe.report.columns import COUNT, NAMES, NUMBER, OBJECT, TEXT, Column, Columns, Table
 from tidegate.pipelines.project.keys_where import SelectedKeys, keys_where
 from tidegate.pipelines.remedy import Act, Remedy
-from tidegate.pipelines.rendering import spelt
+from tidegate.pipelines.rendering import spelled
 from tidegate.pipelines.run.work_folder import FilesOfRuns
 from tidegate.pipelines.sources.base import ChangingSource
 from tidegate.pipelines.sources.open_source import open_source
@@ -110,8 +110,8 @@ class Erased(Facts):
             yield f"the savepoints are kept, without the key: {', '.join(self.savepoints)}"
         yield (
             "savepoints in other places, and pipelines that were restored from this one, may still contain the key: "
-            f"{spelt(Remedy(Act.DELETE_SAVEPOINT, self.pipeline))} with its place, and "
-            f"{spelt(Remedy(Act.FORGET, key=None))}"
+            f"{spelled(Remedy(Act.DELETE_SAVEPOINT, self.pipeline))} with its place, and "
+            f"{spelled(Remedy(Act.FORGET, key=None))}"
         )
         for source, reason in self.not_searched.items():
             yield f"source {source} was not searched for keys: {reason}"

@@ -45,7 +45,7 @@ from tidegate.pipelines.observe.report.columns import (
 from tidegate.pipelines.observe.report.values import rows_of
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.remedy import Act, Remedy
-from tidegate.pipelines.rendering import spelt
+from tidegate.pipelines.rendering import spelled
 from tidegate.pipelines.run.drive import Patience, drive
 from tidegate.pipelines.run.stream import ENDS_BY_ITSELF
 from tidegate.pipelines.storage.warehouse import read_table
@@ -119,7 +119,7 @@ class LateSummary(Facts):
 
     def remarks(self) -> Iterator[str]:
         if self.trace is not None:
-            yield f"{spelt(self.trace)} shows why rows are late"
+            yield f"{spelled(self.trace)} shows why rows are late"
 
 
 @dataclass(frozen=True, slots=True)

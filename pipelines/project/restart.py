@@ -29,7 +29,7 @@ from tidegate.pipelines.observe.report.answer import Facts
 from tidegate.pipelines.observe.report.columns import NAMES, NUMBER, OBJECT, TEXT, YES_NO, Column, Columns, Table
 from tidegate.pipelines.project.progress import Teller
 from tidegate.pipelines.remedy import Act, Remedy
-from tidegate.pipelines.rendering import spelt
+from tidegate.pipelines.rendering import spelled
 from tidegate.pipelines.sources.open_source import open_source
 from tidegate.pipelines.storage.warehouse import read_table
 from tidegate.windowing.time import to_millis
@@ -100,7 +100,7 @@ class Restart(Facts):
         yield f"the next run reads {'; '.join(map(str, self.sources))}"
         if self.has_forgotten:
             yield "keys that were erased return if the source still has their rows: forget them again"
-        yield f"to compute everything again: {', then '.join(map(spelt, self.runs))}"
+        yield f"to compute everything again: {', then '.join(map(spelled, self.runs))}"
 
 
 def restart(config: Config, pipeline: str, dry_run: bool, teller: Teller) -> Restart:

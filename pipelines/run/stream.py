@@ -36,7 +36,7 @@ from tidegate.pipelines.ledger.tables.compaction import compact
 from tidegate.pipelines.ledger.tables.pipeline_tables import PUBLISHED, PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogMemory
 from tidegate.pipelines.remedy import Act, Remedy
-from tidegate.pipelines.rendering import spelt
+from tidegate.pipelines.rendering import spelled
 from tidegate.pipelines.run.limits import EpochLimits
 from tidegate.pipelines.run.next_commits import UNREAD, Ends, next_commits
 from tidegate.pipelines.storage.credentials import masked
@@ -352,6 +352,6 @@ class Maintenance:
                 epoch,
                 masked(str(error)).rstrip("."),
                 self.epochs,
-                " and ".join(spelt(Remedy(act, tables.pipeline)) for act in (Act.OPTIMIZE, Act.VACUUM)),
+                " and ".join(spelled(Remedy(act, tables.pipeline)) for act in (Act.OPTIMIZE, Act.VACUUM)),
             )
         return True

@@ -92,7 +92,7 @@ _UNKNOWN = _Kind(frozenset(), ("aws_",))
 _RETRIES = {"max_retries", "retry_timeout"}
 _PREFIX = "aws_"
 _ALIKE = 0.74
-"""Similarity from which an unknown name counts as misspelt, such as `secret_key` for `secret_access_key`."""
+"""Similarity from which an unknown name counts as misspelled, such as `secret_key` for `secret_access_key`."""
 _BARE_NUMBER = re.compile(r"\s*\d+(\.\d+)?\s*")
 _PLACE = "set it as {name} in [storage_options] of tidegate.toml, or as {variable} in the environment"
 _BACKOFF = "backoff_config."
@@ -152,7 +152,7 @@ def check(uri: str, options: Mapping[str, str]) -> None:
     """Check the storage options of a URI. Messages show no values except the address of a server.
 
     Raises:
-        UsageError: an option is misspelt, is not a duration, or conflicts with another one.
+        UsageError: an option is misspelled, is not a duration, or conflicts with another one.
     """
     kind = _kind(uri)
     short = {kind.short(key): (key, value) for key, value in options.items()}

@@ -63,7 +63,7 @@ def test_a_restore_of_a_paused_dag_wins_over_the_run_that_unpausing_starts(
 
 
 @pytest.mark.long
-def test_a_misspelt_param_is_refused_and_nothing_is_done(airflow: EmbeddedAirflow, lake: Lake) -> None:
+def test_a_misspelled_param_is_refused_and_nothing_is_done(airflow: EmbeddedAirflow, lake: Lake) -> None:
     before = read_snapshot(lake.tables(resting))
     run = run_of(airflow, RESTING_AGAIN, restroe="1")
     found = states(airflow, run)

@@ -133,7 +133,7 @@ def test_a_notifier_that_fails_is_named_and_the_others_are_called_all_the_same(t
     ],
 )
 def test_what_to_do_follows_from_the_task_and_the_exit_code(task: str, code: int | None, told: str) -> None:
-    assert told in what_to_do(task, code, "hours", "t.toml")
+    assert told in what_to_do(task, code, "hours").words("t.toml")
 
 
 @pytest.mark.parametrize(

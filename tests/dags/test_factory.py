@@ -243,7 +243,7 @@ def test_a_key_that_is_no_param_is_refused_by_name_before_any_task_does_anything
             hook({"dag_run": SimpleNamespace(conf={"restor": "1"})})  # type: ignore[arg-type]
 
 
-def test_a_misspelt_param_is_told_with_the_one_that_was_meant(dags: dict[str, DAG]) -> None:
+def test_a_misspelled_param_is_told_with_the_one_that_was_meant(dags: dict[str, DAG]) -> None:
     hook = dags["sessions__restart"].get_task("before")._pre_execute_hook
     with pytest.raises(AirflowFailException, match=r"'restor' is not a Param of this DAG: did you mean restore\? The"):
         hook({"dag_run": SimpleNamespace(conf={"restor": "1", "take_over": True})})  # type: ignore[misc, arg-type]

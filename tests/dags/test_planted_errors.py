@@ -60,7 +60,7 @@ def test_a_planted_error_fails_the_task_once_and_holds_the_asset_back(
     assert alarm["docs_url"] == f"{airflow.url}/tidegate/pipelines/sessions/checks/index.html"
     assert alarm["log_url"].startswith(airflow.url)
     assert alarm["failed"]
-    assert "held back" in alarm["what_to_do"]
+    assert "held back" in alarm["what_to_do"]["words"]
 
 
 @pytest.mark.long

@@ -17,7 +17,16 @@ from tidegate.pipelines.errors import (
     TidegateError,
     UserCodeFailed,
 )
-from tidegate.pipelines.failures import in_words, may_be_intact, remedy_for, reported_as, with_remedy
+from tidegate.pipelines.failures import (
+    in_words,
+    may_be_intact,
+    remedies_as_data,
+    remedy_for,
+    reported_as,
+    with_remedy,
+)
+from tidegate.pipelines.remedy import Act, Remedy
+from tidegate.pipelines.rendering import Spelling, command, python, spelled_as
 
 
 class PythonException(Exception):
@@ -162,6 +171,20 @@ def test_an_error_of_ours_in_a_task_keeps_its_class_and_its_whole_message(kind: 
     assert type(told.value) is kind
     assert str(told.value) == message
     assert told.value.__cause__ is raised
+
+
+@pytest.mark.parametrize(("spelling", "told"), [(python, "`project.forget("), (command, "`tidegate forget ")])
+def test_the_driver_spells_the_remedies_of_an_error_in_a_task(spelling: Spelling, told: str) -> None:
+    ways = (Remedy(Act.FORGET, "hours", key=("ann",)), Remedy(Act.RESTART, "hours"))
+    with pytest.raises(Refused) as sent, remedies_as_data():
+        raise Refused("the file is gone", *ways)
+    raised = in_task(f"tidegate.pipelines.errors.Refused: {sent.value}")
+    with spelled_as(spelling), pytest.raises(Refused) as received, reported_as("it can't be", "Run again"):
+        raise raised
+    assert received.value.remedies == ways
+    with spelled_as(spelling):
+        assert str(received.value) == str(Refused("the file is gone", *ways)) == in_words(raised)
+        assert told in str(received.value)
 
 
 @pytest.mark.parametrize("error", [Refused("ours"), ZeroDivisionError("a bug")])

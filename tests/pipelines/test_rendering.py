@@ -16,7 +16,7 @@ from tidegate.pipelines.errors import Refused, RowsRewritten
 from tidegate.pipelines.project.cli import cli
 from tidegate.pipelines.project.project import Project
 from tidegate.pipelines.remedy import Act, Remedy
-from tidegate.pipelines.rendering import CALLS, command, fields, python, sentence, spelt_as, with_remedies
+from tidegate.pipelines.rendering import CALLS, command, fields, python, sentence, spelled_as, with_remedies
 
 DAY = 86_400_000
 TRACE = Remedy(Act.TRACE, "visits", key=("-5", "ann o"))
@@ -73,7 +73,7 @@ def test_the_project_takes_every_call(remedy: Remedy) -> None:
     inspect.signature(method).bind(*called.args, **{each.arg or "": each.value for each in called.keywords})
 
 
-def test_values_are_spelt_as_each_of_the_two_needs_them() -> None:
+def test_values_are_spelled_as_each_of_the_two_needs_them() -> None:
     assert command(TRACE) == "tidegate trace visits -- -5 'ann o'"
     assert python(TRACE) == 'project.trace("visits", ("-5", "ann o"))'
     assert command(Remedy(Act.REOPEN_FROM, "visits", start=DAY)) == (
@@ -94,7 +94,7 @@ def test_a_message_ends_with_its_remedies_in_the_spelling_of_the_process() -> No
         'table state is gone. Go back to epoch 3: `project.restore("visits", 3)`; or compute everything again from the '
         'source: `project.restore("visits", restart=True)`'
     )
-    with spelt_as(command):
+    with spelled_as(command):
         assert str(error).endswith("again from the source: `tidegate restore visits --restart`")
     assert str(error).endswith("restart=True)`")
     assert with_remedies("no page", [RESTORE], command) == "no page. Go back to epoch 3: `tidegate restore visits 3`"

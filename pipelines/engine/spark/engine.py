@@ -25,6 +25,7 @@ from tidegate.pipelines.engine.base import PACKED, Batches, Names, Pack, Run, ba
 from tidegate.pipelines.engine.spark.connect import count_cores, keep_alive, runs_here
 from tidegate.pipelines.engine.spark.versions import from_arrow, place_by_number
 from tidegate.pipelines.errors import Refused, TidegateError
+from tidegate.pipelines.failures import remedies_as_data
 from tidegate.pipelines.sources.base import Source, SparkSource
 from tidegate.pipelines.sources.choose_reader import InputColumns, ReaderChoice
 from tidegate.pipelines.sources.file_slice import FileSlice
@@ -148,7 +149,7 @@ class SparkEngine:
         def work(batches: Batches) -> Batches:
             return (out for number in _tasks(batches) for out in run(tasks[number]))
 
-        return _collected(self._range(len(tasks)).mapInArrow(work, from_arrow(schema)))
+        return _collected(self._range(len(tasks)).mapInArrow(_in_task(work), from_arrow(schema)))
 
     def over(
         self,
@@ -195,7 +196,7 @@ class SparkEngine:
             if marker is not None:
                 yield from run(marker, [partial(_same, pack) for pack in packs])
 
-        return _collected(placed.mapInArrow(work, from_arrow(schema)))
+        return _collected(placed.mapInArrow(_in_task(work), from_arrow(schema)))
 
     def columns(self, pipeline: Pipeline, input_: Input, source: Source, choice: ReaderChoice) -> InputColumns:
         from tidegate.pipelines.engine.spark.delta_files import DeltaFiles
@@ -239,7 +240,7 @@ class SparkEngine:
             def read(batches: Batches) -> Batches:
                 return run(files.evaluated(_numbers(batches, groups), names))
 
-            frames.append(self._range(len(groups)).mapInArrow(read, from_arrow(schema)))
+            frames.append(self._range(len(groups)).mapInArrow(_in_task(read), from_arrow(schema)))
         for input_, table in enumerate(files.tables):
             numbers = [number for number, part in enumerate(files.parts) if part.input == input_]
             if table.needs_spark and numbers:
@@ -290,7 +291,7 @@ class SparkEngine:
                     numbered = pa.repeat(pa.scalar(number, pa.int32()), len(stored))
                     yield from pa.table([*stored.columns, numbered, pa.array(places)], schema=kinds).to_batches()
 
-        return self._range(len(groups)).mapInArrow(read, from_arrow(kinds))
+        return self._range(len(groups)).mapInArrow(_in_task(read), from_arrow(kinds))
 
 
 def _evaluated(
@@ -344,7 +345,17 @@ def _map_in_arrow(frame: DataFrame, run: Callable[[Batches], Batches], schema: p
     def renamed(batches: Batches) -> Batches:
         return run(batch.rename_columns(names) for batch in batches)
 
-    return frame.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(renamed, from_arrow(schema))
+    return frame.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(_in_task(renamed), from_arrow(schema))
+
+
+def _in_task(run: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
+    """Return a function for tasks of Spark, whose errors keep their remedies."""
+
+    def running(batches: Batches) -> Batches:
+        with remedies_as_data():
+            yield from run(batches)
+
+    return running
 
 
 def _collected(frame: DataFrame) -> list[pa.RecordBatch]:

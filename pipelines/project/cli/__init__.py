@@ -19,7 +19,7 @@ from tidegate.extras import missing_extra
 from tidegate.pipelines.errors import OTHER, USAGE, TidegateError
 from tidegate.pipelines.failures import in_words, is_of_store, is_system_failure, remedy_for, with_line, with_remedy
 from tidegate.pipelines.observe.report.plain_text import plain, plain_cell
-from tidegate.pipelines.rendering import command, spelt_as
+from tidegate.pipelines.rendering import command, spelled_as
 from tidegate.pipelines.run.parent import end_with_parent
 from tidegate.pipelines.storage.credentials import masked
 
@@ -117,7 +117,7 @@ def end_process(code: int) -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """Run the command, and return its exit code."""
-    with spelt_as(command):
+    with spelled_as(command):
         return _run(arguments)
 
 

@@ -27,7 +27,7 @@ from tidegate.pipelines.ask.trace import Trace
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.observe.report.columns import Grid
 from tidegate.pipelines.remedy import Act, Remedy
-from tidegate.pipelines.rendering import spelt
+from tidegate.pipelines.rendering import spelled
 from tidegate.pipelines.sources.parquet_reader import SourceParquet
 from tidegate.windowing import (
     Count,
@@ -318,7 +318,7 @@ def test_why_and_late_rows_point_to_the_trace(lake: Lake) -> None:
     of_key = project.why("hours", key=("ann o",))
     trace = Remedy(Act.TRACE, "hours", key=("ann o",))
     assert of_key.remedies == (Remedy(Act.REOPEN, "hours"), trace)
-    assert spelt(trace) in str(of_key)
+    assert spelled(trace) in str(of_key)
     assert project.why("hours").remedies == ()
     assert any('project.trace("hours", KEY)' in str(line) for line in project.late.summary("hours").shown())
     (late,) = [event for event in project.trace("hours", ("ann o",)).events if event.what == "late"]

@@ -150,9 +150,9 @@ def test_a_name_in_dropped_that_nothing_ever_had_is_refused_before_anything_is_w
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("10:00"))
     versions = {table: by_hand.tables.open(table).version() for table in ALL}
     without: dict[str, Aggregate] = {"events": Count()}
-    misspelt = with_aggregates(hourly_pipeline(), {**without, "total": Sum("value")}, dropped=("totl",))
+    misspelled = with_aggregates(hourly_pipeline(), {**without, "total": Sum("value")}, dropped=("totl",))
     with pytest.raises(Refused, match=r"dropped of pipeline 'hours' names 'totl', but neither .* nothing left to drop"):
-        ready(by_hand.tables, bind(misspelt, EVENTS, EVENTS), by_hand.head())
+        ready(by_hand.tables, bind(misspelled, EVENTS, EVENTS), by_hand.head())
     both = with_aggregates(hourly_pipeline(), without, dropped=("total", "totl"))
     with pytest.raises(
         Refused, match=r"names 'totl'.*the snapshot has \['total'\], which the code no longer computes. Take it out"

@@ -212,7 +212,7 @@ def test_why_in_a_backfill_gives_the_whole_command_once(
 def test_why_of_a_key_that_never_came_says_so(project: Project) -> None:
     by_hand = project.by_hand
     by_hand.epoch(("ann", at("10:00"), 1), watermark=at("12:00"))
-    unseen = r"no table has a row of it: check that it is spelt as in the data (a null is \N). Events that `where`"
+    unseen = r"no table has a row of it: check that it is spelled as in the data (a null is \N). Events that `where`"
     assert unseen not in project.tidegate("why", "sessions", "--key", "ann")[1]
     code, text = project.tidegate("why", "sessions", "--key", "anne")
     assert (code, unseen in text) == (0, True), text

@@ -86,7 +86,7 @@ def test_numbers_of_results_stand_at_the_right_and_texts_at_the_left(project: Pr
 def test_forgetting_a_key_that_no_row_held_asks_for_its_spelling(project: Project, key: str, is_asked: bool) -> None:
     project.by_hand.epoch(("ann", at("10:00"), 5), watermark=at("10:10"))
     code, told = project.tidegate("forget", "sessions", key, "--yes")
-    assert (code, f"no row has the key {key}: check that it is spelt as in the data" in told) == (0, is_asked), told
+    assert (code, f"no row has the key {key}: check that it is spelled as in the data" in told) == (0, is_asked), told
 
 
 def test_forgetting_a_key_twice_does_not_ask_for_its_spelling(project: Project) -> None:
@@ -97,7 +97,7 @@ def test_forgetting_a_key_twice_does_not_ask_for_its_spelling(project: Project) 
     assert "no row has the key ann any longer, but older snapshots or files, or an interrupted" in " ".join(
         told.split()
     )
-    assert "spelt" not in told
+    assert "spelled" not in told
 
 
 def test_json_is_one_document_that_every_parser_reads(capsys: pytest.CaptureFixture[str]) -> None:
