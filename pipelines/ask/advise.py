@@ -141,7 +141,7 @@ class Advice(Facts):
     )
     holds: ClassVar[Mapping[str, Columns]] = {
         "curve": (
-            Column("varied", TEXT, text=lambda point: "(now)" if point.varied == "present" else _TITLES[point.varied]),
+            Column("varied", TEXT, text=lambda point: "now" if point.varied == "present" else _TITLES[point.varied]),
             *_SETTINGS,
             Column("late", COUNT),
             Column("share", PERCENT),

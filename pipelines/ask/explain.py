@@ -183,9 +183,9 @@ def _unskippable(pipeline: Pipeline, warehouse: Warehouse) -> Iterator[Note]:
     """Yield a note for each source whose files can't be skipped by the bounds of their event times."""
     for part in pipeline.inputs:
         described = part.source
-        of_source = {"source": described.table, "timestamp": described.timestamp}
+        source, timestamp = described.table, described.timestamp
         if described.timestamp in part.columns:
-            yield Note(NoteKind.DERIVED_TIME, pipeline.name, **of_source)
+            yield Note(NoteKind.DERIVED_TIME, pipeline.name, None, source, timestamp)
             continue
         try:
             files = open_source(described, warehouse).active(described.timestamp)
@@ -193,7 +193,7 @@ def _unskippable(pipeline: Pipeline, warehouse: Warehouse) -> Iterator[Note]:
             continue
         without = sum(1 for file in files if file.rows != 0 and (file.oldest is None or file.newest is None))
         if without:
-            yield Note(NoteKind.NO_STATISTICS, pipeline.name, **of_source, files=len(files), without=without)
+            yield Note(NoteKind.NO_STATISTICS, pipeline.name, None, source, timestamp, len(files), without)
 
 
 def _of_runs(config: Config, pipeline: str) -> Iterator[Note]:

@@ -237,7 +237,7 @@ def _shown_last_fired(why: Why) -> str:
     if why.open_windows or why.late_rows or why.rejected_rows:
         return "never"
     return (
-        f"never; no table has a row of the key: check that it is spelled as in the data (a null is {NULL}). Events "
+        f"never; no table has a row of it: check that it is spelled as in the data (a null is {NULL}). Events "
         "that `where` drops, that give no result, or that were pruned or forgotten leave no row"
     )
 

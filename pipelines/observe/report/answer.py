@@ -137,7 +137,7 @@ class Facts(Answer):
         if self.title:
             told = [column for column in self.facts if column.title]
             cells = [(column, column.cell(self)) for column in told]
-            cells = [(column, cell) for column, cell in cells if cell or not column.is_optional]
+            cells = [(column, cell) for column, cell in cells if cell not in (None, "") or not column.is_optional]
             yield Grid(self.title, ("", ""), [(column.title, cell) for column, cell in cells])
         yield from (table.grid() for table in self.tables() if table.is_shown)
         yield from self.remarks()

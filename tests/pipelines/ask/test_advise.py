@@ -173,7 +173,7 @@ def test_a_source_without_usable_rows_holds_event_time_back_by_no_length_of_time
     assert "holds the watermark back, until its next event" in str(project.why("hours"))
     advice = project.advise("hours")
     assert [(part.name, part.held_back, part.behind) for part in advice.partitions] == [("right", 3, 0), ("left", 0, 0)]
-    assert "right         0                    3  0 ms       -  " in str(advice)
+    assert "right 0 3 0 ms -" in " ".join(str(advice).split())
     alone = replace(joined, source=joined.right.source, right=None, compute=hourly_pipeline().compute)
     assert "0 rows" in str(advice_of(lake, alone))
 
@@ -246,16 +246,16 @@ def test_each_option_that_varies_has_a_column(lake: Lake) -> None:
     asked = {"bound": [MINUTE, 2 * MINUTE], "gap": [10 * MINUTE, 40 * MINUTE]}
     advice = advice_of(lake, pipeline, **asked)
     (grid,) = (shown for shown in advice.shown() if isinstance(shown, Grid))
-    assert grid.columns[:3] == ("", "bound", "gap")
+    assert grid.columns[:3] == ["varied", "bound", "gap"]
     assert [tuple(row[1:3]) for row in grid.rows] == [
+        ("1 h", "30 min"),
         ("1 min", "10 min"),
         ("1 min", "40 min"),
         ("2 min", "10 min"),
         ("2 min", "40 min"),
-        ("1 h", "30 min"),
     ]
     (other,) = (shown for shown in advice_of(lake, pipeline, bound=[MINUTE]).shown() if isinstance(shown, Grid))
-    assert other.columns[:3] == ("", "bound", "late")
+    assert other.columns[:3] == ["varied", "bound", "late"]
 
 
 def test_the_page_has_the_curve_and_the_run_report_links_it(lake: Lake) -> None:

@@ -58,7 +58,7 @@ def test_rows_whose_files_are_missing_stay_late_and_the_others_are_reopened(lake
         ("source_file_missing", 2 if "hours" in pipeline.name else 1),
         *([] if "hours" in pipeline.name else [("source_file_missing", 1)]),
     ]
-    assert done.left[0]["window_start"].startswith("1970-01-01T00:00:0")
+    assert 0 <= done.left[0]["window_start"] < 10_000
     assert all("is missing" in each["reason"] for each in done.left)
     assert "can't be reopened; they stay in table late" in str(done)
     again = project.late.reopen(pipeline.name)

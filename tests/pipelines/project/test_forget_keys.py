@@ -106,9 +106,10 @@ def test_the_command_takes_a_file_of_keys_or_a_condition(tmp_path: Path, capsys:
     file.write_text("ann\nbob\n")
     project.says(2, "give a KEY, --keys or --where", "forget", "sessions", "ann", "--keys", str(file), "--yes")
     told = project.data("forget", "sessions", "--keys", str(file), "--yes")
-    assert (told["keys"], told["rows"]["results"]) == ([["ann"], ["bob"]], 2)
+    erased = {row["table"]: row["rows"] for row in told["rows"]}
+    assert (told["keys"], erased["results"]) == ([{"key": ["ann"]}, {"key": ["bob"]}], 2)
     told = project.data("forget", "sessions", "--where", "user = 'zoe'", "--yes")
-    assert (told["keys"], told["shared"]) == ([["zoe"]], [])
+    assert (told["keys"], told["shared"]) == ([{"key": ["zoe"]}], [])
     of_eve = ("--where", "user = 'eve'", "--dry-run")
     project.says(0, "keys that meet the condition in results", "forget", "sessions", *of_eve)
     project.says(2, "give --where", "forget", "sessions", "eve", "--dry-run")

@@ -375,14 +375,16 @@ def test_windows_that_only_the_set_of_elements_decides_are_told_so(make: object)
 
 def test_it_says_if_no_file_can_be_skipped_and_what_to_do(project: Project) -> None:
     fed(project)
-    assert not any("reads" in note for note in explained(project)["notes"])
+    assert not {note["kind"] for note in explained(project)["notes"]} & {"derived_time", "no_statistics"}
     project.rewrite(
         "session_pipeline(source=DeltaSource('events', timestamp='t'), columns={'t': 'coalesce(at,\\n  at)'})"
     )
     told = explained(project)
-    (note,) = (note for note in told["notes"] if "reads" in note)
-    assert note.startswith("each slice of a backfill, and each reopening, reads every file of events: event time t is")
-    assert "Store the time in a column of the table" in note
+    (note,) = (note for note in told["notes"] if note["kind"] == "derived_time")
+    assert (note["source"], note["timestamp"]) == ("events", "t")
+    words = " ".join(project.tidegate("explain", "sessions")[1].split())
+    assert "each slice of a backfill, and each reopening, reads every file of events: event time t is" in words
+    assert "Store the time in a column of the table" in words
     assert "columns['t'] = coalesce(at, at)" in told["steps"][2]["does"], (
         "an expression of several lines is shown in one"
     )
@@ -397,16 +399,18 @@ def test_it_says_if_no_file_can_be_skipped_and_what_to_do(project: Project) -> N
         {"delta.dataSkippingNumIndexedCols": "0"}
     )
     fed(project)
-    notes = explained(project)["notes"]
-    assert any("reads 3 of the 3 files of events" in note and "dataSkippingStatsColumns" in note for note in notes), (
-        notes
-    )
+    (note,) = (note for note in explained(project)["notes"] if note["kind"] == "no_statistics")
+    assert (note["without"], note["files"]) == (3, 3)
+    words = " ".join(project.tidegate("explain", "sessions")[1].split())
+    assert "reads 3 of the 3 files of events" in words
+    assert "dataSkippingStatsColumns" in words
 
 
 def test_a_backfill_that_catches_up_beside_a_stream_is_noted_before_the_stream_takes_over(project: Project) -> None:
-    (note,) = explained(project)["notes"]
-    assert "from the first run of sessions__stream on, each later backfill run is refused (exit code 3)" in note
-    assert "catchup = true lets Airflow backfill" in " ".join(project.tidegate("explain", "sessions")[1].split())
+    assert [note["kind"] for note in explained(project)["notes"]] == ["catchup"]
+    words = " ".join(project.tidegate("explain", "sessions")[1].split())
+    assert "from the first run of sessions__stream on, each later backfill run is refused (exit code 3)" in words
+    assert "catchup = true lets Airflow backfill" in words
     toml = project.folder / "tidegate.toml"
     toml.write_text(f"{toml.read_text()}catchup = false\n")
     assert explained(project)["notes"] == []
@@ -418,19 +422,24 @@ def test_it_says_which_of_backfill_and_stream_drives_and_how_to_change_over(proj
     Lake(project.folder).append(("ann", at("10:00"), 1), ("bob", at("12:00", day=1), 1))
     project.data("backfill", "sessions", "--start", "2024-03-01", "--end", "2024-03-02")
     (note,) = project.data("explain", "sessions")["notes"]
-    assert "a backfill has run, up to epoch 1." in note
-    assert "pause sessions__backfill before you unpause sessions__stream" in note
+    assert (note["kind"], note["epoch"]) == ("backfill_has_run", 1)
+    words = " ".join(project.tidegate("explain", "sessions")[1].split())
+    assert "a backfill has run, up to epoch 1." in words
+    assert "pause sessions__backfill before you unpause sessions__stream" in words
     project.data("stream", "sessions", "--available-now")
     (note,) = project.data("explain", "sessions")["notes"]
-    assert "a stream has taken over, at epoch" in note
+    assert note["kind"] == "stream_has_taken_over"
+    assert "tidegate restore sessions 1" in {way.get("command") for way in note["remedies"]}
+    words = " ".join(project.tidegate("explain", "sessions")[1].split())
+    assert "a stream has taken over, at epoch" in words
     refused = project.tidegate("backfill", "sessions", "--start", "2024-03-02", "--end", "2024-03-03")
     assert refused[0] == 3
     assert "a stream has taken over at epoch" in " ".join(refused[1].split())
-    for told in (note, " ".join(refused[1].split())):
+    for told in (words, " ".join(refused[1].split())):
         assert "the DAG sessions__backfill" in told or "pause sessions__backfill" in told
         assert "`tidegate restore sessions 1`" in told
     project.data("restore", "sessions", "1")
-    assert "a backfill has run" in project.data("explain", "sessions")["notes"][0]
+    assert project.data("explain", "sessions")["notes"][0]["kind"] == "backfill_has_run"
     project.data("backfill", "sessions", "--start", "2024-03-02", "--end", "2024-03-03")
 
 
