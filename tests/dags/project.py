@@ -8,11 +8,12 @@ import asyncio
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
-
-from airflow.triggers.base import BaseTrigger
+from typing import TYPE_CHECKING, Any
 
 from tests.expectations.quality_lake import QualityLake, session_lake
+
+if TYPE_CHECKING:
+    from airflow.triggers.base import BaseTrigger
 
 
 def write_project(folder: Path, *lakes: QualityLake, **settings: str) -> Path:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.lake import EVENTS, hourly_pipeline, session_pipeline
 from tidegate.pipelines.definition.binding import bind
-from tidegate.pipelines.definition.fingerprint import fingerprint
-from tidegate.pipelines.definition.pipeline import Pipeline
+from tidegate.pipelines.definition.fingerprint import describe, fingerprint
+from tidegate.pipelines.definition.pipeline import Input, Pipeline
 from tidegate.pipelines.sources.delta.description import DeltaSource
 from tidegate.windowing import (
     Accumulation,
@@ -141,3 +141,9 @@ def test_a_pipeline_without_code_of_its_own_has_the_fingerprint_that_its_snapsho
     """With a different one, every interval of every backfill would run again after an upgrade."""
     # Set explicitly, because the default was a day when these were recorded: another limit computes something else.
     assert of(replace(LIBRARY_ONLY[name], max_ahead=timedelta(days=1))) == digits
+
+
+def test_a_younger_field_of_an_input_leaves_fingerprints_as_they_were() -> None:
+    source = DeltaSource("payments", timestamp="at")
+    assert "watermark_from" not in str(describe(Input(source=source)))
+    assert describe(Input(source=source)) != describe(Input(source=source, watermark_from="all"))

@@ -16,7 +16,7 @@ import pytest
 from tests.lake import LOCAL, Clock, Lake
 from tests.recovery import arrivals
 from tests.recovery.arrivals import STEPS, differences, outcome, rows_of, source_of
-from tests.recovery.test_rivals import hang_over_a_restore
+from tests.recovery.test_concurrent_writers import hang_over_a_restore
 from tests.store.lives import upload
 from tests.store.server import S3Server, options_of
 from tests.waiting import wait_until

@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from tests.commit_times import vacuum_with_no_hours
-from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline, session_pipeline
+from tests.lake import DAY0, EVENTS, LOCAL, Lake, at, hourly_pipeline, session_pipeline
 from tests.pipelines.by_hand import ByHand
 from tests.pipelines.correct.arrivals import NOW, Arrivals
 from tests.pipelines.correct.lakes import Crash, crash_after
@@ -18,9 +19,12 @@ from tidegate.pipelines import Pipeline
 from tidegate.pipelines.correct.correct import reopen
 from tidegate.pipelines.correct.request import Selection, check_reopenable
 from tidegate.pipelines.errors import Refused, UsageError
+from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.head import require_snapshot
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.run.limits import EpochLimits
+from tidegate.pipelines.run.stream import Stream
 from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.windowing import (
     Count,
@@ -33,6 +37,7 @@ from tidegate.windowing import (
     TumblingProcessingTimeWindows,
     Windows,
 )
+from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.time import to_millis
 
 HOUR = timedelta(hours=1)
@@ -257,3 +262,25 @@ def test_a_position_that_stays_before_the_maintenance_is_found(tmp_path: Path, m
     monkeypatch.setattr(SourceLog, "settled", lambda log, version: version)
     with pytest.raises(Refused, match="compacted and vacuumed since it was read"):
         rewritten.reopen(LOCAL, hourly_pipeline())
+
+
+@pytest.mark.parametrize(
+    "assigner",
+    [
+        TumblingEventTimeWindows.of(timedelta(hours=1)),
+        SlidingEventTimeWindows.of(HOUR, HOUR / 3),
+    ],
+)
+def test_there_is_nothing_to_reopen_in_a_first_commit_that_is_read_in_part(
+    tmp_path: Path, assigner: WindowAssigner
+) -> None:
+    lake = Lake(tmp_path)
+    rows = [{"user": user, "at": at("10:00"), "value": 1} for user in ("ann", "bob")]
+    write_deltalake(lake.path("events"), pa.Table.from_pylist(rows, EVENTS), partition_by=["user"])
+    pipeline = hourly_pipeline(compute=Windows(assigner, aggregate={"n": Count()}))
+    epochs: list[Manifest] = []
+    with lake.driver(LOCAL, pipeline) as driver:
+        Stream(driver, epochs.append, EpochLimits(files=1)).run_available(lambda: bool(epochs))
+        position = epochs[0].positions["events"]
+        assert (position.version, position.files) == (-1, 1)
+        assert reopen(driver, Selection()) == (None, 0)

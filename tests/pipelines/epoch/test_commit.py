@@ -1,27 +1,17 @@
-"""Late rows are reopened while the source's first commit is read in part: nothing is behind a watermark yet."""
+"""The commit of an epoch: what is checked before it, and that it stops if anybody else committed since the plan."""
 
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
-from tests.lake import EVENTS, LOCAL, Lake, at, hourly_pipeline
+from tests.lake import at
 from tests.pipelines.by_hand import ByHand
-from tidegate.pipelines.correct.correct import reopen
-from tidegate.pipelines.correct.request import Selection
 from tidegate.pipelines.epoch.commit import commit
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.manifest import Manifest
 from tidegate.pipelines.ledger.snapshots.head import read_snapshot
-from tidegate.pipelines.run.limits import EpochLimits
-from tidegate.pipelines.run.stream import Stream
-from tidegate.windowing import Count, SlidingEventTimeWindows, TumblingEventTimeWindows, Windows
-from tidegate.windowing.assigners import WindowAssigner
 
 
 def versions(by_hand: ByHand) -> dict[str, int]:
@@ -123,24 +113,3 @@ def test_nothing_is_left_half_done_when_the_first_commit_never_came(by_hand: ByH
     assert by_hand.head().manifest.epoch == 1
     log = Path(by_hand.tables.path("state"), "_delta_log", f"{1:020d}.json").read_text()
     assert [json.loads(line)["txn"]["version"] for line in log.splitlines() if "txn" in json.loads(line)] == [1]
-
-
-HOUR = timedelta(hours=1)
-
-
-@pytest.mark.parametrize(
-    "assigner", [TumblingEventTimeWindows.of(HOUR), SlidingEventTimeWindows.of(HOUR, timedelta(minutes=20))]
-)
-def test_there_is_nothing_to_reopen_in_a_first_commit_that_is_read_in_part(
-    tmp_path: Path, assigner: WindowAssigner
-) -> None:
-    lake = Lake(tmp_path)
-    rows = [{"user": user, "at": at("10:00"), "value": 1} for user in ("ann", "bob")]
-    write_deltalake(lake.path("events"), pa.Table.from_pylist(rows, EVENTS), partition_by=["user"])
-    pipeline = hourly_pipeline(compute=Windows(assigner, aggregate={"n": Count()}))
-    epochs: list[Manifest] = []
-    with lake.driver(LOCAL, pipeline) as driver:
-        Stream(driver, epochs.append, EpochLimits(files=1)).run_available(lambda: bool(epochs))
-        position = epochs[0].positions["events"]
-        assert (position.version, position.files) == (-1, 1)
-        assert reopen(driver, Selection()) == (None, 0)

@@ -1,123 +1,30 @@
-"""Changes of a source in a pipeline's life: idle times, wider columns, times ahead of its commits."""
+"""Columns of a source that are widened, renamed or replaced: what is refused, and what late and rejected rows keep."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
-from zoneinfo import ZoneInfo
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable
 
-from tests.commit_times import vacuum_with_no_hours
 from tests.hand_made import HandMade, mapped, struct
-from tests.lake import DAY0, EVENTS, LOCAL, Lake, at, hourly_pipeline, session_pipeline
+from tests.lake import DAY0, LOCAL, Lake, at, hourly_pipeline
 from tests.pipelines.counting import HOURS, counting
-from tidegate.pipelines import DeltaSource, Input, Pipeline
+from tidegate.pipelines import Pipeline
 from tidegate.pipelines.definition import late
 from tidegate.pipelines.definition.binding import BoundPipeline, bind
 from tidegate.pipelines.definition.column_names import input_rows
-from tidegate.pipelines.definition.fingerprint import describe
 from tidegate.pipelines.epoch.open_input import OpenInput, with_renamed
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.snapshots.compatibility import compare, ready
-from tidegate.pipelines.sources.delta.log import SourceLog
 from tidegate.pipelines.sources.sql.compile import compile_expression
-from tidegate.pipelines.storage.warehouse import Warehouse
-from tidegate.pipelines.testing import PipelineHarness
-from tidegate.windowing import Aggregate, Count, First, IntervalJoin, Last, Mean, Min, Sum, Windows
+from tidegate.windowing import Aggregate, Count, First, Last, Mean, Min, Sum, Windows
 from tidegate.windowing.time import to_millis
-
-# --- idle sources -------------------------------------------------------------------------------
-
-
-def maintain(lake: Lake) -> None:
-    """A commit without data, as a nightly VACUUM writes it."""
-    handle = DeltaTable(lake.path("events"))
-    properties = CommitProperties(custom_metadata={"what": "VACUUM END"})
-    handle.create_write_transaction([], "append", handle.schema(), commit_properties=properties)
-
-
-def test_rows_of_a_version_can_be_read_again_after_optimize_and_vacuum(lake: Lake) -> None:
-    lake.append(("ann", at("01:00"), 1))
-    lake.append(("ann", at("02:00"), 1))
-    lake.stream(LOCAL, hourly_pipeline())
-    read = lake.snapshot(hourly_pipeline()).manifest.positions["events"]
-    DeltaTable(lake.path("events")).optimize.compact()
-    vacuum_with_no_hours(lake.path("events"))
-    log = SourceLog(Warehouse(str(lake.folder)), lake.path("events"))
-    with pytest.raises(
-        Refused, match=r"compacted and vacuumed since it was read\. Read the source's newer versions first"
-    ):
-        log.active("at", read.version)
-    assert log.settled(read.version) == log.head
-    assert sum(file.rows or 0 for file in log.active("at", log.settled(read.version))) == 2
-    # The remedy that the message names.
-    lake.clock.now += 120_000
-    lake.stream(LOCAL, hourly_pipeline())
-    assert lake.snapshot(hourly_pipeline()).manifest.positions["events"].version == log.head
-
-
-def test_a_position_does_not_go_on_over_data_nor_over_what_removed_some(lake: Lake) -> None:
-    lake.append(("ann", at("01:00"), 1))
-    maintain(lake)
-    lake.append(("ann", at("02:00"), 1))
-    assert SourceLog(Warehouse(str(lake.folder)), lake.path("events")).settled(0) == 1
-    DeltaTable(lake.path("events")).delete("user = 'ann'")
-    assert SourceLog(Warehouse(str(lake.folder)), lake.path("events")).settled(2) == 2
-    pipeline = hourly_pipeline()
-    following = OpenInput.open(LOCAL, lake.tables(pipeline), pipeline).next_commit(0)
-    assert following.version == 2
-
-
-def test_a_clock_that_need_not_be_recorded_is_where_a_day_of_maintenance_is_to_be_passed(lake: Lake) -> None:
-    pipeline = hourly_pipeline(checkpoint_interval=timedelta(days=400))
-    lake.append(("ann", at("01:00"), 1))
-    (made,) = lake.stream(LOCAL, pipeline)
-    maintain(lake)
-    assert lake.stream(LOCAL, pipeline) == []
-    lake.clock.now += 90_000_000
-    (passed,) = lake.stream(LOCAL, pipeline)
-    assert (passed.kind, passed.positions["events"].version) == ("clock", made.positions["events"].version + 1)
-    lake.clock.now += 900_000_000
-    assert lake.stream(LOCAL, pipeline) == [], "nothing is left to pass, so no epoch is made in vain"
-
-
-def test_a_join_whose_quiet_side_is_past_its_retention_goes_on(lake: Lake) -> None:
-    """Maintenance commits to both sides, data only to one, and Delta cleans the log of the other."""
-    prices = Input(source=DeltaSource("prices", timestamp="at"))
-    pipeline = counting(compute=IntervalJoin.between(timedelta(0), timedelta(hours=1)), right=prices)
-
-    def positions() -> dict[str, int]:
-        found = lake.snapshot(pipeline).manifest.positions
-        return {table: position.version for table, position in found.items()}
-
-    for table in ("events", "prices"):
-        lake.append(("ann", at("01:00"), 1), table=table)
-    lake.stream(LOCAL, pipeline)
-    assert positions() == {"events": 0, "prices": 0}
-    for _ in range(3):
-        maintain(lake)
-    lake.append(("ann", at("02:00"), 1), table="prices")
-    lake.clock.now += 90_000_000
-    lake.stream(LOCAL, pipeline)
-    assert positions() == {"events": 3, "prices": 1}
-    maintain(lake)
-    DeltaTable(lake.path("events")).create_checkpoint()
-    for version in range(4):
-        Path(lake.path("events"), "_delta_log", f"{version:020d}.json").unlink()
-    lake.append(("ann", at("03:00"), 1), table="prices")
-    lake.stream(LOCAL, pipeline)
-    assert positions()["prices"] == 2
-    with pytest.raises(Refused, match="the log entry of version 1 no longer exists"):
-        OpenInput.open(LOCAL, lake.tables(pipeline), pipeline).commits(0)
-
-
-# --- columns whose type changes -----------------------------------------------------------------
 
 
 def typed(kind: pa.DataType) -> pa.Schema:
@@ -251,92 +158,17 @@ def test_a_key_column_that_changes_is_refused(lake: Lake) -> None:
         with_renamed(bind(pipeline, wide, wide), lake.tables(pipeline))
 
 
-def test_another_watermark_by_is_told_before_a_run(lake: Lake) -> None:
-    lake.append(("ann", at("01:00"), 1))
-    lake.stream(LOCAL, counting())
-    manifest = lake.snapshot(counting()).manifest
-    assert compare(bind(counting(), EVENTS, EVENTS), manifest).notes == ()
-    (note,) = compare(bind(counting(watermark_by="user"), EVENTS, EVENTS), manifest).notes
-    assert note == "watermark_by of events is 'user' now, so its source partitions start again at the watermark"
-    lake.append(("ann", at("05:00"), 1))
-    lake.stream(LOCAL, counting(watermark_by="user"))
-    manifest = lake.snapshot(counting()).manifest
-    assert manifest.watermark_by == {"": "user"}
-    assert list(manifest.partitions) == ["ann"]
-    assert lake.final(counting()).num_rows == 1
-    (note,) = compare(bind(counting(), EVENTS, EVENTS), manifest).notes
-    assert "is None now" in note
-
-
-# --- times ahead --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("zone", "columns", "expected"),
-    [(None, {}, True), ("America/Los_Angeles", {}, False), (None, {"at": "at + interval 5 days"}, False)],
-)
-def test_only_the_tables_own_instants_are_bounded_by_statistics(
-    tmp_path: Path, zone: str | None, columns: dict[str, str], expected: bool
-) -> None:
-    lake, now = Lake(tmp_path), datetime.now(UTC)
-    kind = pa.timestamp("us", tz="UTC" if zone is None else None)
-    ahead = now + timedelta(hours=5)
-    value = ahead if zone is None else ahead.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
-    lake.write(pa.table({"user": ["u"], "at": pa.array([value], kind)}))
-    pipeline = counting(source=DeltaSource("events", timestamp="at", zone=zone), columns=columns)
-    schema = pa.schema([("user", pa.string()), ("at", kind)])
-    log = SourceLog(Warehouse(str(tmp_path)), lake.path("events"))
-    nothing = cast("Any", None)
-    opened = OpenInput(log, bind(pipeline, schema, schema), log.warehouse, nothing, nothing)
-    assert opened.has_instants is expected
-    if zone is not None:
-        (file,) = log.active("at")
-        assert file.newest is not None
-        assert file.newest < file.written < to_millis(ahead), "statistics of a wall clock say nothing of an instant"
-
-
-@pytest.mark.parametrize(("watermark_from", "watermark"), [("kept", "01:00"), ("all", "03:00")])
-def test_what_where_drops_moves_the_watermark_where_the_pipeline_says_so(watermark_from: str, watermark: str) -> None:
-    pipeline = counting(where="value > 0", watermark_from=watermark_from)
-    harness = PipelineHarness(pipeline, EVENTS, derive=lambda row: row if row["value"] > 0 else None)
-    rows = [("ann", at("01:00"), 1), ("bob", at("03:00"), -1), ("bob", at("01:00", 300), -1), ("bob", None, -1)]
-    harness.commit([dict(zip(EVENTS.names, row, strict=True)) for row in rows], at("03:00"))
-    harness.run()
-    assert harness.watermark == to_millis(at(watermark)) - 1
-
-
-def test_a_younger_field_of_an_input_leaves_fingerprints_as_they_were() -> None:
-    source = DeltaSource("payments", timestamp="at")
-    assert "watermark_from" not in str(describe(Input(source=source)))
-    assert describe(Input(source=source)) != describe(Input(source=source, watermark_from="all"))
-
-
-def test_an_interval_past_the_last_event_closes_what_crosses_the_end_of_the_data(lake: Lake) -> None:
-    """Promise 5 of the README: event time advances to the end of an interval, with or without data."""
-    pipeline = session_pipeline()
-    lake.append(("ann", at("23:50"), 1))
-    lake.backfill(LOCAL, pipeline, at("00:00"), at("00:00", 1))
-    assert lake.snapshot(pipeline).manifest.counters["open_windows"] == 1
-    lake.backfill(LOCAL, pipeline, at("00:00", 1), at("01:00", 1))
-    assert lake.snapshot(pipeline).manifest.counters["open_windows"] == 0
-    assert [(row["window_start"], row["events"]) for row in lake.final(pipeline).to_pylist()] == [(at("23:50"), 1)]
-
-
-def test_a_time_an_hour_ahead_of_its_commit_is_the_last_that_is_taken_by_default() -> None:
-    harness = PipelineHarness(counting(), EVENTS)
-    rows = [("ann", at("03:00"), 1), ("bob", at("03:00") + timedelta(milliseconds=1), 1)]
-    harness.commit([dict(zip(EVENTS.names, row, strict=True)) for row in rows], at("02:00"))
-    harness.run()
-    assert [row["user"] for row in harness.rejected()] == ["bob"]
-    assert harness.watermark == to_millis(at("03:00")) - 1
-
-
-# --- columns that are renamed, or whose name is taken ------------------------------------------------
-
 DAY = timedelta(days=1)
+
+
 INSTANT = pa.timestamp("us", tz="UTC")
+
+
 USED = [mapped("user", "string", 1), mapped("at", "timestamp", 2), mapped("value", "long", 3)]
+
+
 NOTE = mapped("note", "string", 4)
+
 
 CHANGES = {
     "renamed, and the name taken": [*USED, mapped("remark", "string", 4, "col-4"), mapped("note", "date", 5)],
