@@ -83,7 +83,9 @@ def test_every_epoch_gives_the_panes_late_rows_counters_and_state_of_the_row_ope
 
 
 @given(
-    st.one_of(cases(), cases(sliced=True)), st.lists(st.integers(0, 30), max_size=4), st.randoms(use_true_random=False)
+    st.one_of(cases(), cases(sliced=True), cases(hashed=True), cases(sliced=True, hashed=True)),
+    st.lists(st.integers(0, 30), max_size=4),
+    st.randoms(use_true_random=False),
 )
 @settings(PATIENT, max_examples=EXAMPLES)
 def test_elements_that_were_combined_where_they_were_read_give_the_same(

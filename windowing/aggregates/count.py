@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import Aggregate, OfColumn, boolean, column_type
-from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, valid_of
+from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Hashed, Int64s, valid_of
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
 
@@ -60,6 +60,9 @@ class _CountElements(ExactlyMerging):
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         return pa.array(groups.sizes, pa.int64())
 
+    def hashed(self, columns: Mapping[str, pa.Array]) -> Hashed | None:
+        return Hashed("count_all")
+
     def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
         return pa.array(groups.sum(accumulators.to_numpy()), pa.int64())
 
@@ -74,6 +77,9 @@ class _CountValues(_CountElements):
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         return pa.array(groups.sum(valid_of(columns[self._column]).astype(np.int64)), pa.int64())
 
+    def hashed(self, columns: Mapping[str, pa.Array]) -> Hashed | None:
+        return Hashed("count", columns[self._column])
+
 
 class _CountTrue(_CountElements):
     def __init__(self, column: str) -> None:
@@ -85,3 +91,6 @@ class _CountTrue(_CountElements):
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         true = columns[self._column].fill_null(False).to_numpy(zero_copy_only=False)
         return pa.array(groups.sum(true.astype(np.int64)), pa.int64())
+
+    def hashed(self, columns: Mapping[str, pa.Array]) -> Hashed | None:
+        return Hashed("sum", columns[self._column].fill_null(False))

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidegate.windowing.aggregates.bound import OfColumn, boolean
 from tidegate.windowing.aggregates.order import first_rows, order_key, orderable, ranks, without_sign, without_signs
-from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, masked, valid_of
+from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Hashed, Int64s, masked, valid_of
 from tidegate.windowing.functions.aggregate import AggregateFunction
 
 
@@ -57,6 +57,11 @@ class Extreme(ExactlyMerging):
 
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         return self.combine(columns[self._column], groups)
+
+    def hashed(self, columns: Mapping[str, pa.Array]) -> Hashed | None:
+        values = columns[self._column]
+        # Arrow ignores NaN, and keeps the sign of a zero.
+        return Hashed("max" if self._largest else "min", values) if pa.types.is_integer(values.type) else None
 
     def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
         kind = accumulators.type

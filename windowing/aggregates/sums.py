@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.windowing.aggregates.bound import OfColumn, column_type
 from tidegate.windowing.aggregates.doubles import Total, added, doubles_of, rest_of, sums
@@ -22,10 +23,11 @@ from tidegate.windowing.aggregates.exact import (
     unwrapped,
     wrapped,
 )
-from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Int64s, masked, valid_of
+from tidegate.windowing.aggregates.vectorised import ExactlyMerging, Groups, Hashed, Int64s, masked, valid_of
 from tidegate.windowing.errors import IllegalArgument
 from tidegate.windowing.functions.aggregate import AggregateFunction
 from tidegate.windowing.keys import DECIMALS
+from tidegate.windowing.time import MAX_TIMESTAMP
 from tidegate.windowing.type_names import name_of
 
 _MAX_PRECISION = 38
@@ -145,6 +147,14 @@ class _Sum(ExactlyMerging):
 
     def accumulate(self, columns: Mapping[str, pa.Array], timestamps: Int64s, groups: Groups) -> pa.Array:
         return self.combine(columns[self._column], groups)
+
+    def hashed(self, columns: Mapping[str, pa.Array]) -> Hashed | None:
+        values = columns[self._column]
+        if not pa.types.is_integer(values.type) or not len(values):
+            return None
+        bounds = [abs(bound) for bound in pc.min_max(values).as_py().values() if bound is not None]
+        # Arrow's sums wrap, so no sum may leave int64.
+        return Hashed("sum", values) if max(bounds, default=0) * len(values) <= MAX_TIMESTAMP else None
 
     def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:
         kind = self.accumulator_type

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -97,6 +97,13 @@ class Groups:
         return np.logical_and.reduceat(values, self.starts) if len(self) else values[:0]
 
 
+class Hashed(NamedTuple):
+    """A function of Arrow's hash aggregation, without its prefix `hash_`, and its column; None for `count_all`."""
+
+    function: str
+    column: pa.Array | None = None
+
+
 class VectorisedAggregate(AggregateFunction):
     """An `AggregateFunction` that can also work on arrays, group by group.
 
@@ -164,6 +171,13 @@ class VectorisedAggregate(AggregateFunction):
             timestamps: time of each element, int64 epoch milliseconds; in no particular order within a group.
             groups: the groups of elements.
         """
+
+    def hashed(self, columns: Mapping[str, pa.Array]) -> Hashed | None:
+        """Return how Arrow's hash aggregation gives the accumulators that `accumulate` returns.
+
+        It needs no sorting. None, the default, if it can't give them exactly.
+        """
+        return None
 
     @abstractmethod
     def combine(self, accumulators: pa.Array, groups: Groups) -> pa.Array:

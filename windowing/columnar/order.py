@@ -6,6 +6,8 @@ several times faster than it computes a permutation.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tidegate.windowing.aggregates.vectorised import Bools, Int64s
@@ -47,7 +49,7 @@ def sort_groups(*parts: Int64s) -> tuple[Int64s, Bools]:
     """
     rows = len(parts[0])
     row_bits = int(max(rows - 1, 0)).bit_length()
-    word = _one_word(parts, _BITS - row_bits)
+    word = one_word(parts, _BITS - row_bits)
     if word is None:
         order = sort_order(*parts)
         return order, begins(*(part[order] for part in parts))
@@ -59,7 +61,7 @@ def sort_groups(*parts: Int64s) -> tuple[Int64s, Bools]:
     return order, begins(word)
 
 
-def _one_word(parts: tuple[Int64s, ...], bits: int) -> Int64s | None:
+def one_word(parts: Sequence[Int64s], bits: int = _BITS) -> Int64s | None:
     """Return one integer for each row, ordered like the parts, or None if it needs more than `bits` bits."""
     if not len(parts[0]):
         return parts[0].copy()

@@ -12,7 +12,7 @@ for windows that fire early.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from tidegate.windowing.aggregates.exact import SumOutOfRange
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
 from tidegate.windowing.assigners.arrays import WindowGrid
 from tidegate.windowing.columnar.contents import ColumnarContents
-from tidegate.windowing.columnar.order import is_every_row, rearranged, sort_groups
+from tidegate.windowing.columnar.order import is_every_row, one_word, rearranged, sort_groups
 from tidegate.windowing.columnar.plan import choose_operator, early_interval
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.epochs.arrays import ParallelArrays
@@ -33,11 +33,11 @@ from tidegate.windowing.operators.window.snapshot import contents_columns
 
 @dataclass(frozen=True, kw_only=True)
 class Parts(ParallelArrays):
-    """Parts, in the order of key code, commit and slot.
+    """Parts, in any order.
 
     Args:
         rows: index of an element of each part; of its only element if that may be late.
-        timestamps: smallest time of each part's elements, int64 epoch milliseconds.
+        timestamps: a time of each part's elements, int64 epoch milliseconds; the smallest one if windows fire early.
         counts: number of elements of each part.
         columns: contents columns by name, as in state rows.
     """
@@ -100,6 +100,8 @@ class Combining:
         by = [codes, commits, self._slots(timestamps)]
         if alone is not None and alone.any():
             by.append(np.where(alone, np.arange(1, len(alone) + 1), 0))
+        if early_interval(self.windows) is None and (parts := self._by_hash(by, timestamps, columns)) is not None:
+            return parts
         order, firsts = sort_groups(*by)
         groups = Groups.of_firsts(firsts)
         try:
@@ -112,6 +114,29 @@ class Combining:
             rows=order[groups.starts],
             timestamps=groups.min(rearranged(timestamps, order)),
             counts=groups.sizes,
+            columns=dict(zip(self.names, self.contents.columns(contents), strict=True)),
+        )
+
+    def _by_hash(self, by: Sequence[Int64s], timestamps: Int64s, columns: Mapping[str, pa.Array]) -> Parts | None:
+        """Combine elements in Arrow's hash aggregation; return None if it can't compute an aggregate exactly."""
+        found = [function.hashed(columns) for function in self.contents.functions]
+        hashed = [each for each in found if each is not None]
+        if len(hashed) < len(found) or (word := one_word(by)) is None:
+            return None
+        rows = pa.array(np.arange(len(word)))
+        given = {str(place): each.column for place, each in enumerate(hashed) if each.column is not None}
+        asked = [([] if each.column is None else str(place), each.function) for place, each in enumerate(hashed)]
+        table = pa.table({"word": word, "row": rows, **given}).group_by("word", use_threads=False)
+        grouped = table.aggregate([("row", "min"), ([], "count_all"), *asked])
+        _, first, counts, *accumulators = (column.combine_chunks() for column in grouped.columns)
+        places = np.asarray(first.to_numpy())
+        contents = [
+            part.cast(kind.array_type) for part, kind in zip(accumulators, self.contents.functions, strict=True)
+        ]
+        return Parts(
+            rows=places,
+            timestamps=timestamps[places],
+            counts=np.asarray(counts.to_numpy()),
             columns=dict(zip(self.names, self.contents.columns(contents), strict=True)),
         )
 
