@@ -31,7 +31,7 @@ from tidegate.pipelines.sources.choose_reader import ReaderChoice, asks_for_spar
 from tidegate.pipelines.sources.open_source import missing_sources, open_source, sources_of_panes
 from tidegate.pipelines.storage.warehouse import Warehouse
 from tidegate.windowing.aggregates import AggregateColumns
-from tidegate.windowing.columnar import OperatorChoice
+from tidegate.windowing.columnar import OperatorChoice, stays_single
 from tidegate.windowing.columnar.plan import early_interval
 from tidegate.windowing.columnar.slices import Slicing
 from tidegate.windowing.compute import Compute, CoProcess, IntervalJoin, Join, KeyedProcess, WindowJoin, Windows
@@ -330,6 +330,8 @@ def _reading(pipeline: Pipeline, choices: Sequence[ReaderChoice] | None, engine:
         if choice.sql_by_spark is not None:
             steps.append(Step("Spark", f"evaluate SQL over the columns that it needs ({choice.sql_by_spark})"))
         steps += _evaluating(choice, side)
+    if pipeline.on_error == "stop" and stays_single(pipeline.compute) is None:
+        steps.append(Step("Python task", "combine the rows of a key, window and commit, except rows that may be late"))
     moved = "leaves the packs in the work folder" if engine == "local" else "Spark moves the packs"
     if any(choice.needs_spark for choice in choices or asked):
         steps.append(Step("Python task", f"pack the rows by {group}; Spark moves the packs: {shards}"))

@@ -75,7 +75,7 @@ class ShardJob:
         # An error of user code must be that of one row.
         if self.on_error != "stop":
             return None
-        found = Combining.of(self.compute, in_event_order=self.order is not None)
+        found = Combining.of(self.compute)
         return found if isinstance(found, Combining) else None
 
     @property

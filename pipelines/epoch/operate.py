@@ -106,13 +106,13 @@ class Reads:
         """Return the events of parts of the slice; None for all."""
         if self.files is None:
             return
-        if self.threads == 1 or numbers is not None:
+        bundles = bundles_of([part.rows or 0 for part in self.files.parts], self.threads)
+        if self.threads == 1 or len(bundles) < 2 or numbers is not None:
             yield from self.events(self.files.evaluated(numbers))
             return
-        rows = [part.rows or 0 for part in self.files.parts]
         with ThreadPoolExecutor(self.threads) as pool:
             try:
-                for tables in pool.map(self._of_bundle, bundles_of(rows, self.threads)):
+                for tables in pool.map(self._of_bundle, bundles):
                     yield from tables
             finally:
                 pool.shutdown(cancel_futures=True)

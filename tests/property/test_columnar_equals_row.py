@@ -94,7 +94,7 @@ def test_elements_that_were_combined_where_they_were_read_give_the_same(
     """Elements come combined by key, time slot and commit, in any order, in parts of any batches. Those that may be
     late are alone, and so may be others. Both operators take parts, in any epoch of a life.
     """
-    combining = Combining.of(case.windows, in_event_order=case.lag is not None)
+    combining = Combining.of(case.windows)
     assume(not isinstance(combining, str))
     assert isinstance(combining, Combining)
     panes = PanePolicy(case.windows.accumulation, retract_merged=True, coalesce_late=True)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
         run_in_passes as run_in_passes,
         run_in_pieces as run_in_pieces,
     )
-    from tidegate.windowing.columnar.parts import Combining as Combining
+    from tidegate.windowing.columnar.parts import Combining as Combining, stays_single as stays_single
     from tidegate.windowing.columnar.plan import OperatorChoice as OperatorChoice, choose_operator as choose_operator
     from tidegate.windowing.columnar.window_join import ColumnarWindowJoin as ColumnarWindowJoin
 else:
@@ -19,7 +19,7 @@ else:
         __name__,
         {
             ".operator": "ColumnarOperator joined_outcomes run_in_passes run_in_pieces",
-            ".parts": "Combining",
+            ".parts": "Combining stays_single",
             ".plan": "OperatorChoice choose_operator",
             ".window_join": "ColumnarWindowJoin",
         },

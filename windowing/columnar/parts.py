@@ -6,8 +6,8 @@ contents columns of a state row, and the number of its elements. An element that
 table late has one row for each element.
 
 Combining is exact for windows whose results don't depend on the order of a commit's elements, and for aggregates that
-merge exactly. Where the watermark follows the elements, it may move between two elements of a part; that matters only
-for windows that fire early.
+merge exactly. Where the watermark follows the elements, it is smaller than the time of each element that arrives, so a
+window is late only if the watermark had passed it before the epoch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tidegate.windowing.aggregates.exact import SumOutOfRange
 from tidegate.windowing.aggregates.vectorised import Bools, Groups, Int64s
 from tidegate.windowing.assigners.arrays import WindowGrid
 from tidegate.windowing.columnar.contents import ColumnarContents
-from tidegate.windowing.columnar.order import is_every_row, one_word, rearranged, sort_groups
-from tidegate.windowing.columnar.plan import choose_operator, early_interval
+from tidegate.windowing.columnar.order import is_every_row, one_word, sort_groups
+from tidegate.windowing.columnar.plan import choose_operator
 from tidegate.windowing.compute import Compute, Windows
 from tidegate.windowing.epochs.arrays import ParallelArrays
 from tidegate.windowing.facts import is_ours
@@ -37,7 +37,7 @@ class Parts(ParallelArrays):
 
     Args:
         rows: index of an element of each part; of its only element if that may be late.
-        timestamps: a time of each part's elements, int64 epoch milliseconds; the smallest one if windows fire early.
+        timestamps: a time of each part's elements, int64 epoch milliseconds.
         counts: number of elements of each part.
         columns: contents columns by name, as in state rows.
     """
@@ -46,6 +46,25 @@ class Parts(ParallelArrays):
     timestamps: Int64s
     counts: Int64s
     columns: Mapping[str, pa.Array]
+
+
+def stays_single(compute: Compute) -> str | None:
+    """Return the reason why the elements of a computation are not combined, or None if they are; see `Combining.of`."""
+    if not isinstance(compute, Windows) or not choose_operator(compute).columnar:
+        return "the row operator takes elements one by one"
+    if not compute.may_split_commits:
+        return "the order of the elements of a commit matters"
+    grid = compute.assigner.window_grid
+    if grid is not None and grid.slide > grid.size:
+        return "an element may be in no window"
+    bound = compute.bound_aggregate
+    assert isinstance(bound, AggregateColumns)
+    for name, function in zip(bound.names, bound.functions, strict=True):
+        if not function.merges_exactly:
+            return f"aggregate {name!r} might differ in its last digits if parts of a window were merged"
+        if not is_ours(type(function)):
+            return f"aggregate {name!r} is your own code, whose errors name an element"
+    return None
 
 
 @dataclass(frozen=True)
@@ -57,29 +76,15 @@ class Combining:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, compute: Compute, *, in_event_order: bool = False) -> Combining | str:
+    def of(cls, compute: Compute) -> Combining | str:
         """Return how the elements of a computation are combined, or the reason why they are not.
 
         Args:
             compute: the computation, with aggregates bound to the types of their columns.
-            in_event_order: True if the watermark follows the elements.
         """
-        if not isinstance(compute, Windows) or not choose_operator(compute).columnar:
-            return "the row operator takes elements one by one"
-        if not compute.may_split_commits:
-            return "the order of the elements of a commit matters"
-        if in_event_order and early_interval(compute) is not None:
-            return "in event order, windows fire early between any two elements"
-        grid = compute.assigner.window_grid
-        if grid is not None and grid.slide > grid.size:
-            return "an element may be in no window"
-        bound = compute.bound_aggregate
-        assert isinstance(bound, AggregateColumns)
-        for name, function in zip(bound.names, bound.functions, strict=True):
-            if not function.merges_exactly:
-                return f"aggregate {name!r} might differ in its last digits if parts of a window were merged"
-            if not is_ours(type(function)):
-                return f"aggregate {name!r} is your own code, whose errors name an element"
+        if (reason := stays_single(compute)) is not None:
+            return reason
+        assert isinstance(compute, Windows)
         contents = ColumnarContents.of(compute)
         if contents is None:
             return "the type of an aggregate is unknown"
@@ -100,7 +105,7 @@ class Combining:
         by = [codes, commits, self._slots(timestamps)]
         if alone is not None and alone.any():
             by.append(np.where(alone, np.arange(1, len(alone) + 1), 0))
-        if early_interval(self.windows) is None and (parts := self._by_hash(by, timestamps, columns)) is not None:
+        if (parts := self._by_hash(by, timestamps, columns)) is not None:
             return parts
         order, firsts = sort_groups(*by)
         groups = Groups.of_firsts(firsts)
@@ -112,7 +117,7 @@ class Combining:
             contents = self.contents.accumulate(columns, timestamps, order, groups)
         return Parts(
             rows=order[groups.starts],
-            timestamps=groups.min(rearranged(timestamps, order)),
+            timestamps=timestamps[order[groups.starts]],
             counts=groups.sizes,
             columns=dict(zip(self.names, self.contents.columns(contents), strict=True)),
         )

@@ -27,8 +27,7 @@ class Elements(ParallelArrays):
         columns: the value columns by name; with two inputs, the columns of both, as `value_column` names them.
         sides: `left` or `right` for each element; None if there is a single input.
         counts: None if each row is an element. If each row is a part of a window (`columnar.parts`), the number of its
-            elements; `columns` are then contents columns, and a timestamp is one of the part's: the smallest one if
-            windows fire early.
+            elements; `columns` are then contents columns, and a timestamp is one of the part's.
     """
 
     timestamps: Int64s

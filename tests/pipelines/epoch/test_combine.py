@@ -15,6 +15,7 @@ from tidegate.pipelines.definition.event_columns import PACK
 from tidegate.pipelines.engine.base import Pack, Run
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.epoch import exchange
+from tidegate.pipelines.errors import TidegateError
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing import Count, First, Sum, Variance
 
@@ -77,10 +78,18 @@ def test_aggregates_that_do_not_merge_exactly_move_every_event(lake: Lake, monke
     assert engine.moved == 2006
 
 
-@pytest.mark.parametrize("cores", [1, 4])
-def test_threads_give_what_one_thread_gives(lake: Lake, tmp_path: Path, cores: int) -> None:
+def test_threads_give_what_one_thread_gives(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.append_in_files(*([("hot", at(f"06:{n:02d}"), n), ("cold", at("06:30"), n)] for n in range(9)))
     pipeline = hourly_pipeline(parallelism=2, allowed_lateness=timedelta(hours=9))
     expected = copy_of(lake, tmp_path / "expected")
     expected.stream(LocalEngine(cores=1), pipeline)
-    lake.stream(LocalEngine(cores=cores), pipeline)
+    monkeypatch.setattr(exchange, "_ROWS_OF_A_BUNDLE", range(1, 10))
+    lake.stream(LocalEngine(cores=4), pipeline)
     assert differences(rows_of(lake, pipeline), rows_of(expected, pipeline)) == {}
+
+
+def test_a_file_that_a_thread_cannot_read_fails_the_epoch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "_ROWS_OF_A_BUNDLE", range(1, 10))
+    next(Path(lake.path("events")).glob("*.parquet")).unlink()
+    with pytest.raises(TidegateError, match=r"parquet"):
+        lake.stream(LocalEngine(cores=4), hourly_pipeline())

@@ -304,6 +304,7 @@ def test_the_steps_of_aligned_windows_over_files_that_the_tasks_read() -> None:
             "read the files of events: key user, time at, columns value; the table does not exist yet: "
             "Spark will read it if it uses a feature or type of Delta that only Spark reads"
         ),
+        "combine the rows of a key, window and commit, except rows that may be late",
         (
             "if there are few rows, every shard reads them (on one machine, only once) and keeps those of its "
             "key group, pmod(xxhash64(key), 128); otherwise the reading task packs them by it, and Spark moves the "
@@ -326,7 +327,8 @@ def test_the_steps_of_a_source_that_spark_reads_say_why_it_does() -> None:
         "scan events: key user, time at, columns value, where value > 3 (the source says reader='spark')",
         "keep all columns of rows that may be late",
     ]
-    assert steps(pipeline, "Python task")[:3] == [
+    assert steps(pipeline, "Python task")[:4] == [
+        "combine the rows of a key, window and commit, except rows that may be late",
         (
             "pack the rows by key group, pmod(xxhash64(key), 128); Spark moves the packs: one shard a core, or more "
             "if a shard would exceed 2,500,000 rows or 768 MiB"
