@@ -115,6 +115,8 @@ PROGRAMS = {
         ("--elements=200000", "--keys=20000"),
     ),
     "main_job": Program("The main job: flights by the day and by the month", "main_job"),
+    "sizes": Program("What an epoch costs, predicted and measured", "sizes", ("--write",), ("--full", "--write")),
+    "large_logs": Program("A run over a source with a large log", "large_logs"),
     "answers": Program("What advise and verify cost", "answers", full=("--advise", "1000000", "10000000")),
     "quality": Program("The quality run of a month of flights", "quality"),
 }

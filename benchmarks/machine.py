@@ -1,4 +1,4 @@
-"""A description of the machine that measured the figures, without its name or paths."""
+"""The machine that measures: its description, without its name or paths, and the processor time that was used."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -32,6 +33,12 @@ _PACKAGES = {
     "Arrow": "pyarrow",
     "NumPy": "numpy",
 }
+
+
+def processor_time() -> float:
+    """Return the seconds of this process and of those that it started and that still run."""
+    times = [each.cpu_times() for each in psutil.Process().children(recursive=True)]
+    return time.process_time() + sum(each.user + each.system for each in times)
 
 
 def _java() -> str:

@@ -16,13 +16,13 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-import psutil
 import pyarrow as pa
 from deltalake import write_deltalake
 
 from benchmarks.events import START, names, one_each
 from benchmarks.figures import Figure, Wanted, tell
 from benchmarks.kernels import AGGREGATES, GAP, elements, operator_of, seconds
+from benchmarks.machine import processor_time
 from tidegate import Project
 from tidegate.pipelines import DeltaSource, Pipeline
 from tidegate.pipelines.engine.local import LocalEngine
@@ -93,20 +93,13 @@ def epochs_over(folder: Path, size: int, rounds: int) -> list[float]:
     try:
         for number in range(rounds + 3):
             arrive(np.arange(size) if not number else rng.integers(0, size, ARRIVE), number)
-            began = _processor_time()
-            with drive(project._config, PIPELINE, "stream", engine) as driver:
+            began = processor_time()
+            with drive(project.config, PIPELINE, "stream", engine) as driver:
                 Stream(driver, lambda manifest: None).run_available()
-                took.append(_processor_time() - began)
+                took.append(processor_time() - began)
     finally:
         engine.close()
     return took[3:]
-
-
-def _processor_time() -> float:
-    """Return the seconds of this process and of those that it started."""
-    this = psutil.Process()
-    times = [each.cpu_times() for each in (this, *this.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
 
 
 def main() -> None:

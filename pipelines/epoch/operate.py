@@ -45,7 +45,7 @@ from tidegate.windowing.time import MIN_TIMESTAMP
 _BYTES_OF_REJECTS = 2**28
 """Number of bytes of rejected rows after which a task writes a file."""
 
-_COMBINED = 32
+EVENTS_COMBINED = 32
 """Number of events that threads of one process read and combine in about the time that a row takes in an operator.
 Neither Arrow nor NumPy holds Python's lock meanwhile, so processes would gain nothing.
 """
@@ -67,7 +67,7 @@ def operate(engine: Engine, plan: EpochPlan) -> list[ShardOutcome]:
     state_rows -= sum(marker.rows_left(job, usable) for marker in found)
     must_exchange = is_exchange_cheaper(usable, len(plan.shards), cores)
     threads = 1 if job.combining is None or must_exchange else engine.threads
-    read = usable if threads == 1 else -(-usable // _COMBINED)
+    read = usable if threads == 1 else -(-usable // EVENTS_COMBINED)
     tasks = engine.tasks(len(markers), read + state_rows)
     reads = Reads(job.placing, events, partial(_events, job), threads if tasks == 1 else 1)
     reports = run_shards(engine, reads, markers, run, must_exchange, tasks)
