@@ -7,7 +7,7 @@ a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +28,8 @@ from tidegate.pipelines.epoch.plan_commits import ReadCommit, in_steps, of_commi
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.remedy import Act, Remedy
-from tidegate.pipelines.sources.commits import in_order
+from tidegate.pipelines.sources.base import Source
+from tidegate.pipelines.sources.commits import SourceCommit, SourceFile, in_order
 from tidegate.pipelines.sources.file_slice import FileSlice
 from tidegate.windowing.columnar.key_codes import encode_keys
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
@@ -149,19 +150,7 @@ class Arrivals:
         Raises:
             Refused: Spark would have to read a source, or a version can no longer be read.
         """
-        if any((part.watermark or pipeline.watermark).reads_events for part in pipeline.inputs):
-            raise Refused(
-                f"pipeline {pipeline.name!r}: its watermark generator sees every event, so only a run shows what it "
-                "would do",
-                Remedy(Act.SHOW_LATE, pipeline.name),
-            )
-        for choice in choices_of(config, pipeline):
-            if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:
-                raise Refused(
-                    f"pipeline {pipeline.name!r}: {reason}, and rows are read without Spark here. Change that "
-                    "part of the pipeline"
-                )
-        source = OpenInput.open(LocalEngine.of(config), PipelineTables(warehouse_of(config), pipeline.name), pipeline)
+        source = _opened(config, pipeline)
         try:
             commits = list(in_order([part.log.unread(from_version - 1) for part in source.inputs]))
         except Refused as error:
@@ -174,6 +163,24 @@ class Arrivals:
             if not commit.changes
         ]
         return cls(source, reads, len(commits) - len(reads), config.work_folder)
+
+    @classmethod
+    def newest(cls, config: Config, pipeline: Pipeline, rows: int) -> Arrivals:
+        """List the newest commits of a pipeline's sources with about as many rows, and measure these.
+
+        If the newest commit alone has more rows, files evenly chosen from it are read.
+
+        Raises:
+            Refused: Spark would have to read a source, or only a run shows its watermarks.
+        """
+        source = _opened(config, pipeline)
+        of_inputs = [_newest(part.log, rows // len(source.inputs)) for part in source.inputs]
+        reads = [
+            ReadCommit(commit, files, len(files), True, number)
+            for number, commit in in_order(of_inputs)
+            if (files := _some(commit.files, rows // len(source.inputs)))
+        ]
+        return cls(source, reads, 0, config.work_folder)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -284,6 +291,48 @@ class Arrivals:
     def shares(self) -> int:
         """Number of shares of the keys, such that a share has about `ROWS_AT_ONCE` rows."""
         return max(1, -(-self.measures.usable // ROWS_AT_ONCE))
+
+
+def _opened(config: Config, pipeline: Pipeline) -> OpenInput:
+    if any((part.watermark or pipeline.watermark).reads_events for part in pipeline.inputs):
+        raise Refused(
+            f"pipeline {pipeline.name!r}: its watermark generator sees every event, so only a run shows what it "
+            "would do",
+            Remedy(Act.SHOW_LATE, pipeline.name),
+        )
+    for choice in choices_of(config, pipeline):
+        if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:
+            raise Refused(
+                f"pipeline {pipeline.name!r}: {reason}, and rows are read without Spark here. Change that "
+                "part of the pipeline"
+            )
+    return OpenInput.open(LocalEngine.of(config), PipelineTables(warehouse_of(config), pipeline.name), pipeline)
+
+
+_MOST_COMMITS = 500
+"""Largest number of commits that are read from the end of a log: each is a request on a store."""
+
+
+def _newest(log: Source, rows: int) -> list[SourceCommit]:
+    """Return the newest commits that only added rows, with at least so many rows if there are as many, in order."""
+    found, taken = list[SourceCommit](), 0
+    for version in range(log.head, max(-1, log.head - _MOST_COMMITS), -1):
+        try:
+            commits = [commit for commit in log.unread(version - 1, version) if not commit.changes]
+        except Refused:
+            # The entry no longer exists, or it removed rows: the sample begins after it.
+            break
+        found += commits
+        taken += sum(rows if file.rows is None else file.rows for commit in commits for file in commit.files)
+        if taken >= rows:
+            break
+    return found[::-1]
+
+
+def _some(files: Sequence[SourceFile], rows: int) -> tuple[SourceFile, ...]:
+    """Return files that are evenly chosen from files with more rows than that, at least one; otherwise all."""
+    total = sum(file.rows or 0 for file in files)
+    return tuple(files[:: max(1, -(-total // max(1, rows)))])
 
 
 def _observe(times: EventTimes, holding: dict[str, int], behind: dict[str, Millis]) -> None:

@@ -21,7 +21,6 @@ from tidegate.pipelines.errors import Refused
 from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.columnar.order import begins
 from tidegate.windowing.compute import WindowJoin, Windows
-from tidegate.windowing.lateness import cleanup_times
 from tidegate.windowing.time import MIN_TIMESTAMP, Millis
 from tidegate.windowing.watermarks import WatermarkStrategy
 
@@ -255,25 +254,20 @@ class _Count:
         self._arrivals, self._watermarks, self._lateness = arrivals, watermarks, lateness
         self._largest, self._clock = arrivals.largest, arrivals.clock
         self._late = np.zeros(len(arrivals.partitions), np.int64)
-        self._changes = np.zeros(len(arrivals.reads) + 1, np.int64)
+        self._changes = np.zeros(len(arrivals.reads), np.int64)
         self._wrong = self._windows = 0
         self._waits: list[_Waits] = []
 
     def add(self, grouped: Grouped, waits: _Waits) -> None:
         """Add the rows of a share, and how long its windows wait."""
-        before, after, lateness = self._watermarks.before, self._watermarks.after, self._lateness
-        late, wrong = grouped.late(lateness, self._watermarks)
+        late, wrong = grouped.late(self._lateness, self._watermarks)
         if len(self._late):
             self._late += np.bincount(grouped.partitions[late], minlength=len(self._late))
         self._wrong += wrong
         self._windows += len(grouped.ends)
         if not len(grouped.ends):
             return
-        cleanups = cleanup_times(grouped.ends - 1, lateness or 0)
-        opened = cleanups > before[grouped.first]
-        self._changes += np.bincount(grouped.first[opened], minlength=len(self._changes))
-        closed = np.searchsorted(after, cleanups[opened])
-        self._changes -= np.bincount(np.maximum(closed, grouped.first[opened]), minlength=len(self._changes))
+        self._changes += grouped.opened_and_closed(self._lateness, self._watermarks)
         self._waits.append(waits)
 
     def waits(self, ends: Int64s, numbers: Int64s, unit: Millis) -> _Waits:
@@ -293,7 +287,7 @@ class _Count:
 
     def figures(self) -> Figures:
         """Return the figures."""
-        open_after = np.cumsum(self._changes)[:-1]
+        open_after = np.cumsum(self._changes)
         return Figures(
             dict(zip(self._arrivals.partitions, self._late.tolist(), strict=True)),
             self._windows,

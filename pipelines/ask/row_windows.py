@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tidegate.pipelines.ask.arrivals import Arrived, Int64s, Watermarks
 from tidegate.windowing.assigners import WindowAssigner
 from tidegate.windowing.columnar.order import begins, numbers_of, running_max, sort_groups, sort_order
-from tidegate.windowing.lateness import are_late, is_late
+from tidegate.windowing.lateness import are_late, cleanup_times, is_late
 from tidegate.windowing.time import Millis
 
 Bools = npt.NDArray[np.bool_]
@@ -48,6 +48,16 @@ class Grouped:
         if self.clusters is not None:
             return self.clusters.late(late, lateness, times)
         return late, int(np.count_nonzero(times.before[self.last] >= self.ends - 1))
+
+    def opened_and_closed(self, lateness: Millis | None, times: Watermarks) -> Int64s:
+        """Return, for each commit, how many windows are open after it that were not before, less those that closed."""
+        cleanups = cleanup_times(self.ends - 1, lateness or 0)
+        opened = cleanups > times.before[self.first]
+        commits = len(times.before)
+        closed = np.maximum(np.searchsorted(times.after, cleanups[opened]), self.first[opened])
+        # A window that no commit closes has no entry.
+        changes = np.bincount(self.first[opened], minlength=commits) - np.bincount(closed, minlength=commits)[:commits]
+        return changes.astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tidegate.pipelines.ask.advise import Advice
     from tidegate.pipelines.ask.compare import Comparison
     from tidegate.pipelines.ask.explain import Explained
+    from tidegate.pipelines.ask.size import Sized
     from tidegate.pipelines.ask.trace import Trace
     from tidegate.pipelines.ask.verify import Verified
     from tidegate.pipelines.ask.why import Why
@@ -640,6 +641,25 @@ class Project:
             "gap": lengths_of(gap, "--gap"),
         }
         return advise(self.config, pipeline, values, from_version, page, to)
+
+    def size(self, pipeline: str, *, rows: Count = 2_000_000, memory: int | str | None = None) -> Sized:
+        """Return the time, memory and bytes that epochs of the pipeline would need, and what to set.
+
+        The numbers are predicted from the source's log, a sample of its newest rows, and costs that a benchmark
+        measured. No epoch runs, and no engine starts.
+
+        Args:
+            pipeline: name of the pipeline.
+            rows: number of rows to sample.
+            memory: memory for the processes of an epoch, such as 8g; None for the memory of this machine.
+
+        Raises:
+            Refused: a source does not exist, or its rows can't be read without Spark.
+        """
+        from tidegate.pipelines.ask.size import size
+        from tidegate.pipelines.project.given import size_of
+
+        return size(self.config, pipeline, rows, size_of(memory, "--memory"))
 
 
 def _with_engine(config: Config, engine: EngineName | None, spark: Session | None) -> Config:

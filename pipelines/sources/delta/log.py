@@ -314,6 +314,7 @@ class SourceLog:
             _recorded_millis(listed, f"max.{self._facts.stored_name(timestamp)}"),
             _recorded_millis(listed, f"min.{self._facts.stored_name(timestamp)}"),
             listed["num_records"].to_pylist() if "num_records" in listed.column_names else [None] * len(listed),
+            listed["size_bytes"].to_pylist(),
         )
         files = [
             SourceFile(
@@ -324,8 +325,9 @@ class SourceLog:
                 rows=rows if is_whole else None,
                 stored=rows,
                 details=details_of(adds[path]) if adds else {},
+                size=size,
             )
-            for path, written, newest, oldest, rows in zip(*columns, strict=True)
+            for path, written, newest, oldest, rows, size in zip(*columns, strict=True)
         ]
         return [self._facts.bounded(file, timestamp) for file in files]
 

@@ -60,6 +60,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
         "list": project.list(),
         "verify": project.verify("sessions"),
         "advise": project.advise("sessions"),
+        "size": project.size("sessions"),
         "trace": project.trace("sessions", ("ann",)),
         "snapshots.diff": project.snapshots.diff("sessions", 1),
         "snapshots.check": project.snapshots.check("sessions"),

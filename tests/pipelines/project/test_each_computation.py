@@ -260,6 +260,7 @@ def commands(project: Project) -> Iterator[Callable[[], Any]]:
     yield lambda: project.runs(name)
     yield lambda: project.why(name, key=key)
     yield lambda: project.advise(name)
+    yield lambda: project.size(name)
     yield lambda: project.trace(name, key)
     yield lambda: project.late.reopen(name)
     yield lambda: project.savepoints.create(name, "kept")
