@@ -16,7 +16,7 @@ from tidegate.extras import missing_extra
 from tidegate.pipelines.definition.names import listed
 
 _FOLDERS = ("expectations", "pipelines", "windowing")
-"""Folders of `tidegate`, which are links in a checkout. Before 0.2, each was a separate package."""
+"""Folders of `tidegate`, which are links in a checkout."""
 _UNKNOWN_KEYWORD = re.compile(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
 _VALUES = (
     "tidegate.pipelines",
@@ -38,11 +38,6 @@ def explain_import(error: BaseException, module: str, root: Path) -> str:
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing is not None and (module == missing or module.startswith(f"{missing}.")):
         return f"{error}{_way_to(module, root)}"
-    if missing is not None and missing.partition(".")[0] in _FOLDERS:
-        place = _line_of_project(error, root) or module
-        return (
-            f"{place}: {error}: since version 0.2 the package is named tidegate, so write: from tidegate import Windows"
-        )
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}, line {error.lineno}: SyntaxError: {error.msg}"
     # Windowing's own errors have complete messages; Python's also need the name of the exception.

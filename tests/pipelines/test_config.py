@@ -10,7 +10,6 @@ import pytest
 
 from tidegate.pipelines.definition.config import ENVIRONMENT, Config, find_config, load_config
 from tidegate.pipelines.definition.config.opened import warehouse_of
-from tidegate.pipelines.definition.imports import explain_import
 from tidegate.pipelines.definition.load import load_pipeline
 from tidegate.pipelines.errors import TidegateError, UsageError
 
@@ -214,16 +213,6 @@ def test_an_error_in_the_projects_code_is_a_usage_error_with_file_and_line(
         )
     expected = told.format(file=tmp_path / "broken_project.py", folder=tmp_path)
     assert f"pipelines.hours.object = 'broken_project:airport_hours': {expected}" in str(refused.value)
-
-
-@pytest.mark.parametrize("name", ["windowing", "windowing.triggers", "pipelines"])
-def test_a_module_written_before_0_2_is_told_the_name_to_import(tmp_path: Path, name: str) -> None:
-    missing = ModuleNotFoundError(f"No module named {name!r}", name=name)
-    told = explain_import(missing, "visits", tmp_path)
-    assert (
-        told
-        == f"visits: {missing}: since version 0.2 the package is named tidegate, so write: from tidegate import Windows"
-    )
 
 
 @pytest.mark.parametrize("number", [1, 2])
