@@ -257,7 +257,6 @@ def advise(
     curve = tuple(
         _advised(name, setting, bound, figure) for (name, setting), figure in zip(settings, figures, strict=True)
     )
-    seen = arrivals.watermarks(observe=True)
     advice = Advice(
         pipeline=pipeline,
         commits=len(arrivals.reads),
@@ -265,24 +264,25 @@ def advise(
         rows=arrivals.measures.usable,
         bounds=bounds,
         curve=curve,
-        partitions=tuple(
-            sorted(
-                (
-                    PartitionAdvice(
-                        name,
-                        figures[0].late[name],
-                        seen.holding[name],
-                        seen.behind[name],
-                        of_partitions[number],
-                    )
-                    for number, name in enumerate(arrivals.partitions)
-                ),
-                key=lambda part: (-part.held_back, part.name),
-            )
-        ),
+        partitions=_of_partitions(arrivals, figures[0], of_partitions),
     )
-    if not page and to is None:
-        return advice
+    return advice if not page and to is None else _with_page(config, advice, to)
+
+
+def _of_partitions(
+    arrivals: Arrivals, figures: Figures, bounds: Sequence[dict[str, Millis]]
+) -> tuple[PartitionAdvice, ...]:
+    """Return the source partitions, the one that held the watermark back most first."""
+    seen = arrivals.watermarks(observe=True)
+    found = (
+        PartitionAdvice(name, figures.late[name], seen.holding[name], seen.behind[name], bounds[number])
+        for number, name in enumerate(arrivals.partitions)
+    )
+    return tuple(sorted(found, key=lambda part: (-part.held_back, part.name)))
+
+
+def _with_page(config: Config, advice: Advice, to: Path | None) -> Advice:
+    """Write the page of the lateness curve, and return the advice with its path or URI."""
     from tidegate.pipelines.observe.report.page import ADVICE, write_answer
     from tidegate.pipelines.observe.report.plots import curve as plotted
 
@@ -291,8 +291,8 @@ def advise(
         points = [(getattr(point, varied), point) for point in advice.points(varied)]
         known = [(value, point) for value, point in points if value is not None]
         plots |= plotted(_TITLES[varied], known, getattr(advice.present, varied))
-    name = page_name(pipeline, ADVICE)
-    return replace(advice, file=write_answer(config, name, advice, f"{pipeline}: lateness curve", plots, to))
+    name, title = page_name(advice.pipeline, ADVICE), f"{advice.pipeline}: lateness curve"
+    return replace(advice, file=write_answer(config, name, advice, title, plots, to))
 
 
 def _advised(varied: str, setting: Setting, bound: Millis | None, figures: Figures) -> Advised:

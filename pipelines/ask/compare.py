@@ -162,28 +162,22 @@ def compare(config: Config, pipeline: str, other: str, rows: int | None) -> Comp
     compared = _Compared(ours, theirs, since, _differing(*values))
     if not results.has_panes(ours.columns):
         return _compared_rows(compared, rows)
-    sides = [ours, theirs]
-    spans = distinct(pa.concat_tables([ours.touched, theirs.touched.cast(ours.touched.schema)]))
-    current_panes = [side.current_panes(spans) for side in sides]
     by = [*ours.key, "window_start", "window_end"]
     columns = [name for name in ours.columns.names if name not in {*results.RESERVED, *ours.key}]
     names = [*by, *(name for name in columns if ours.shares(theirs, name))]
-    differ = surplus(current_panes[0], current_panes[1], names)
-    before, after = (
-        {_window(row, by): row for row in rows_of(each.filter(pa.array(one)).select(names))}
-        for each, one in zip(current_panes, differ, strict=True)
-    )
+    before, after, equal = _differing_windows(ours, theirs, by, names)
     windows = [window for window in {**before, **after} if not _same(before.get(window), after.get(window), names)]
-    close = len({**before, **after}) - len(windows)
+    equal += len({**before, **after}) - len(windows)
     windows.sort(key=lambda window: tuple(map(str, (*window[-2:], *window))))
     late_rows = [
-        _late_by_key(side, value.derived_key, _merges(value)) for side, value in zip(sides, values, strict=True)
+        _late_by_key(side, value.derived_key, _merges(value))
+        for side, value in zip((ours, theirs), values, strict=True)
     ]
     reasons = _Reasons(ours, theirs, *late_rows)
     shown = windows if rows is None else windows[:rows]
     return _comparison(
         compared,
-        int(len(current_panes[0]) - differ[0].sum()) + close,
+        equal,
         (
             sum(window in before and window in after for window in windows),
             sum(window not in before for window in windows),
@@ -191,6 +185,23 @@ def compare(config: Config, pipeline: str, other: str, rows: int | None) -> Comp
         ),
         [_different(window, before.get(window), after.get(window), ours.key, by[-2:], reasons) for window in shown],
     )
+
+
+def _differing_windows(
+    ours: _Side, theirs: _Side, by: Sequence[str], names: Sequence[str]
+) -> tuple[dict[tuple[Any, ...], Row], dict[tuple[Any, ...], Row], int]:
+    """Return the windows of each side that the other one does not have in the same way, and the number of the others.
+
+    `by` names the columns that identify a window, and `names` those that are compared.
+    """
+    spans = distinct(pa.concat_tables([ours.touched, theirs.touched.cast(ours.touched.schema)]))
+    current_panes = [side.current_panes(spans) for side in (ours, theirs)]
+    differ = surplus(current_panes[0], current_panes[1], names)
+    before, after = (
+        {_window(row, by): row for row in rows_of(each.filter(pa.array(one)).select(names))}
+        for each, one in zip(current_panes, differ, strict=True)
+    )
+    return before, after, int(len(current_panes[0]) - differ[0].sum())
 
 
 def _shared_epoch(tables: PipelineTables, other: PipelineTables) -> int:

@@ -444,7 +444,29 @@ def faults_of_manifests(
     tables: PipelineTables, newest: Manifest, epoch_rows: pa.Table, after: int = 0
 ) -> tuple[int, list[Fault]]:
     """Compare each retained manifest after an epoch with its row in table epochs, and with its parent."""
+    manifests, misplaced = _retained(tables, newest, after)
+    if misplaced is not None:
+        return len(manifests), [misplaced]
     rows = {row["epoch"]: row for row in epoch_rows.to_pylist()}
+    schema = arrow_schema(tables.open(epochs.NAME))
+    faults = list[Fault]()
+    for epoch, manifest in sorted(manifests.items()):
+        if epoch <= after:
+            continue
+        if (row := rows.get(epoch)) is None:
+            faults.append(Fault("epoch", epoch, {}, None, "a row in table epochs", None))
+            continue
+        faults += _faults_of_row(manifest, epoch_row(manifest, schema).to_pylist()[0], row)
+        parent = None if manifest.parent is None else manifests.get(manifest.parent)
+        if manifest.parent is not None and parent is None:
+            continue
+        if manifest.line != line_after(parent, epoch):
+            faults.append(Fault("manifest", epoch, {}, None, line_after(parent, epoch), manifest.line))
+    return len([epoch for epoch in manifests if epoch > after]), faults
+
+
+def _retained(tables: PipelineTables, newest: Manifest, after: int) -> tuple[dict[int, Manifest], Fault | None]:
+    """Return the retained manifests on a lineage from an epoch on, up to one that the log lists as another epoch."""
     manifests: dict[int, Manifest] = {}
     for entry in list_snapshots(tables):
         if entry.epoch < after:
@@ -452,27 +474,15 @@ def faults_of_manifests(
         if is_on(newest.line, entry.epoch) and (snapshot := read_snapshot(tables, entry.version)) is not None:
             manifests.setdefault(snapshot.manifest.epoch, snapshot.manifest)
             if snapshot.manifest.epoch != entry.epoch:
-                fault = Fault("manifest", entry.epoch, {}, None, entry.epoch, snapshot.manifest.epoch)
-                return len(manifests), [fault]
-    faults = []
-    schema = arrow_schema(tables.open(epochs.NAME))
-    for epoch, manifest in sorted(manifests.items()):
-        if epoch <= after:
-            continue
-        made, row = epoch_row(manifest, schema).to_pylist()[0], rows.get(epoch)
-        if row is None:
-            faults.append(Fault("epoch", epoch, {}, None, "a row in table epochs", None))
-            continue
-        # A table of an older version gets younger columns with its first run; a restore or a pruning may come before.
-        unlike = {"stale", "phases"} | {name for name in epochs.YOUNGER if row.get(name) is None}
-        wrong = [name for name in made if name not in unlike and made[name] != row[name]]
-        if wrong:
-            kind = "manifest" if "run_id" in wrong else "epoch"
-            values = {name: made[name] for name in wrong}, {name: row[name] for name in wrong}
-            faults.append(Fault(kind, epoch, {}, None, *values))
-        parent = None if manifest.parent is None else manifests.get(manifest.parent)
-        if manifest.parent is not None and parent is None:
-            continue
-        if manifest.line != line_after(parent, epoch):
-            faults.append(Fault("manifest", epoch, {}, None, line_after(parent, epoch), manifest.line))
-    return len([epoch for epoch in manifests if epoch > after]), faults
+                return manifests, Fault("manifest", entry.epoch, {}, None, entry.epoch, snapshot.manifest.epoch)
+    return manifests, None
+
+
+def _faults_of_row(manifest: Manifest, made: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield the difference between a row of table epochs and the row that its manifest implies, if there is one."""
+    # A table of an older version gets younger columns with its first run; a restore or a pruning may come before.
+    unlike = {"stale", "phases"} | {name for name in epochs.YOUNGER if row.get(name) is None}
+    if wrong := [name for name in made if name not in unlike and made[name] != row[name]]:
+        kind = "manifest" if "run_id" in wrong else "epoch"
+        values = {name: made[name] for name in wrong}, {name: row[name] for name in wrong}
+        yield Fault(kind, manifest.epoch, {}, None, *values)

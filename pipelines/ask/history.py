@@ -28,7 +28,7 @@ from tidegate.pipelines.definition import epochs, late
 from tidegate.pipelines.definition.config import Config
 from tidegate.pipelines.definition.event_columns import FIRST_TIME, LAST_TIME, plain
 from tidegate.pipelines.definition.load import load_pipeline
-from tidegate.pipelines.definition.pipeline import has_history
+from tidegate.pipelines.definition.pipeline import Pipeline, has_history
 from tidegate.pipelines.definition.row_sets import sorted_by
 from tidegate.pipelines.engine.local import LocalEngine
 from tidegate.pipelines.epoch.event_times import EventOrder, restored_times, times_of
@@ -307,40 +307,13 @@ def read_history(
     """
     value, tables = load_pipeline(config, pipeline), PipelineTables.of(config, pipeline)
     manifest = manifest or require_settled(tables).manifest
-    if not has_history(value):
-        raise NoHistory(f"pipeline {pipeline!r} does not compute `Windows` of event time: only those have a history")
-    for choice in choices_of(config, value):
-        if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:
-            raise NoHistory(f"pipeline {pipeline!r}: {reason}, and its rows are read without Spark here")
-    if manifest.unrepeatable is not None:
-        raise NoHistory(
-            f"pipeline {pipeline!r} has {manifest.unrepeatable}, so the rows of the source don't tell which of them "
-            "its windows have. Backfill it under another name"
-        )
-    if value.watermark.reads_events:
-        raise NoHistory(f"pipeline {pipeline!r}: its watermark generator sees every event, so its history is unknown")
-    source = OpenInput.open(LocalEngine.of(config), tables, value)
-    check_restorable(source.bound, manifest)
-    if manifest.stagger_offset is not None:
-        bound = source.bound.compute
-        assert isinstance(bound, Windows)
-        drawn = replace(bound, assigner=bound.assigner.with_stagger(manifest.stagger_offset))
-        source = replace(source, bound=replace(source.bound, compute=drawn))
+    source = _source(config, value, tables, manifest)
     if since is not None:
         return History(
             source, tables, manifest, tuple(_steps(source, tables, manifest, since, lower)), since.epoch, lower
         )
     rows = _epochs(tables, manifest, 0)
-    if any(row["kind"] == "reset" for row in rows):
-        raise NoHistory(
-            f"pipeline {pipeline!r}: its source was replaced and read from the beginning, so the rows of earlier "
-            "epochs are no longer known"
-        )
-    if rows and rows[0]["kind"] == "restore":
-        raise NoHistory(
-            f"pipeline {pipeline!r}: its oldest epoch here, {rows[0]['epoch']}, is a restore, for example of a "
-            "savepoint from another warehouse, so the rows of earlier epochs are not known"
-        )
+    _check_known(pipeline, rows)
     changed = [row["epoch"] for row in rows if row["kind"] == "change"]
     if changed and (base := _retained(tables, changed[-1])) is not None:
         return History(source, tables, manifest, tuple(_steps(source, tables, manifest, base)))
@@ -354,6 +327,56 @@ def read_history(
         # Log entries or files of older versions no longer exist, but the rows of the newest version may.
         steps = None
     return History(source, tables, manifest, steps or tuple(_steps(source, tables, manifest, manifest)))
+
+
+def _source(config: Config, pipeline: Pipeline, tables: PipelineTables, manifest: Manifest) -> OpenInput:
+    """Return the opened source of a pipeline, whose windows have the offset that the snapshot's have.
+
+    Raises:
+        NoHistory: the pipeline has no history.
+    """
+    if not has_history(pipeline):
+        raise NoHistory(
+            f"pipeline {pipeline.name!r} does not compute `Windows` of event time: only those have a history"
+        )
+    for choice in choices_of(config, pipeline):
+        if (reason := choice.files_by_spark or choice.sql_by_spark) is not None:
+            raise NoHistory(f"pipeline {pipeline.name!r}: {reason}, and its rows are read without Spark here")
+    if manifest.unrepeatable is not None:
+        raise NoHistory(
+            f"pipeline {pipeline.name!r} has {manifest.unrepeatable}, so the rows of the source don't tell which of them "
+            "its windows have. Backfill it under another name"
+        )
+    if pipeline.watermark.reads_events:
+        raise NoHistory(
+            f"pipeline {pipeline.name!r}: its watermark generator sees every event, so its history is unknown"
+        )
+    source = OpenInput.open(LocalEngine.of(config), tables, pipeline)
+    check_restorable(source.bound, manifest)
+    if manifest.stagger_offset is not None:
+        bound = source.bound.compute
+        assert isinstance(bound, Windows)
+        drawn = replace(bound, assigner=bound.assigner.with_stagger(manifest.stagger_offset))
+        source = replace(source, bound=replace(source.bound, compute=drawn))
+    return source
+
+
+def _check_known(pipeline: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse epochs before which rows are unknown.
+
+    Raises:
+        NoHistory: the rows of earlier epochs are unknown.
+    """
+    if any(row["kind"] == "reset" for row in rows):
+        raise NoHistory(
+            f"pipeline {pipeline!r}: its source was replaced and read from the beginning, so the rows of earlier "
+            "epochs are no longer known"
+        )
+    if rows and rows[0]["kind"] == "restore":
+        raise NoHistory(
+            f"pipeline {pipeline!r}: its oldest epoch here, {rows[0]['epoch']}, is a restore, for example of a "
+            "savepoint from another warehouse, so the rows of earlier epochs are not known"
+        )
 
 
 def _epochs(tables: PipelineTables, manifest: Manifest, after: int) -> list[dict[str, Any]]:
@@ -405,26 +428,9 @@ def _moves(
     if base is not None:
         position = base.position_in(source.table)
         read, watermark, frontier = position.version, base.watermark, position.frontier
-        # The rows of a corrected version are in the windows before these rows move the watermark.
-        corrected = source.whole(position).version
         times = times_of(source.bound.pipeline, base) if frontier is None else None
-        upper = LAST_TIME if frontier is None else frontier
-        parts = (
-            list(of_version(source, source.log.settled(corrected), base, lower, upper).parts) if corrected >= 0 else []
-        )
-        if (first := FirstRun.of(tables)) is not None:
-            parts = first.without_unread(source, parts, corrected)
-        closed = MIN_TIMESTAMP if base.closed_through is None else base.closed_through
-        yield LifeStep(
-            base.epoch,
-            BASE,
-            corrected,
-            base.processing_time,
-            MIN_TIMESTAMP,
-            watermark,
-            parts=tuple(parts),
-            closed_through=closed,
-        )
+        step, corrected = _first_step(source, tables, base, lower)
+        yield step
     for row in rows:
         epoch, kind, version = row["epoch"], row["kind"], row["source_version"]
         clock = to_millis(row["processing_time"])
@@ -456,6 +462,28 @@ def _moves(
                 f"current code, so a different watermark strategy was in use then, or rows were filtered differently"
             )
         read, watermark = version, after
+
+
+def _first_step(source: OpenInput, tables: PipelineTables, base: Manifest, lower: Millis) -> tuple[LifeStep, int]:
+    """Return the step with all rows that a history's first epoch had read, and the version up to which it had."""
+    position = base.position_in(source.table)
+    # The rows of a corrected version are in the windows before these rows move the watermark.
+    corrected = source.whole(position).version
+    upper = LAST_TIME if position.frontier is None else position.frontier
+    parts = list(of_version(source, source.log.settled(corrected), base, lower, upper).parts) if corrected >= 0 else []
+    if (first := FirstRun.of(tables)) is not None:
+        parts = first.without_unread(source, parts, corrected)
+    step = LifeStep(
+        base.epoch,
+        BASE,
+        corrected,
+        base.processing_time,
+        MIN_TIMESTAMP,
+        base.watermark,
+        parts=tuple(parts),
+        closed_through=MIN_TIMESTAMP if base.closed_through is None else base.closed_through,
+    )
+    return step, corrected
 
 
 def _commits(

@@ -283,25 +283,33 @@ class Life:
             self.reopened_in[number] = reopening.epoch
             for window in self.windows_of(rows[number]):
                 self._rejoin(*self._connected(window), [number], changed)
-        # Sessions that touch are joined even without a late row. Then only their union is still published, if any.
-        for window in sorted(self._closed) if reopening.kind == "reopen" and self.merges else ():
-            if window in self._closed and window not in self.published:
-                target, met = self._connected(window)
-                newest = {each: self.published[each] for each in met if each in self.published}
-                if len(met) > 1 and (not newest or (newest.keys() == {target} and newest[target] >= reopening.epoch)):
-                    self._rejoin(target, met, [], changed)
-        for window in list(self._missed) if reopening.kind == "reopen" else ():
-            if window in changed or self.published.get(window, 0) >= reopening.epoch:
-                is_open = window in self._open
-                joined = (self._open if is_open else self._closed).pop(window, [])
-                self._hold(window, sorted([*joined, *self._missed.pop(window)]), is_open)
-                changed[window] = None
+        if reopening.kind == "reopen":
+            self._join_touching(reopening.epoch, changed)
+            self._take_missed(reopening.epoch, changed)
         for window in changed:
             assert self._watermark is not None
             held = tuple({**self._closed, **self._open}[window])
             if window[1] - 1 <= self._watermark:
                 self.panes[window] = held
             self.events.append(Event("reopened", step, self._watermark, *window, held))
+
+    def _join_touching(self, epoch: int, changed: dict[Bounds, None]) -> None:
+        """Join sessions that touch even without a late row. Then only their union is still published, if any."""
+        for window in sorted(self._closed) if self.merges else ():
+            if window in self._closed and window not in self.published:
+                target, met = self._connected(window)
+                newest = {each: self.published[each] for each in met if each in self.published}
+                if len(met) > 1 and (not newest or (newest.keys() == {target} and newest[target] >= epoch)):
+                    self._rejoin(target, met, [], changed)
+
+    def _take_missed(self, epoch: int, changed: dict[Bounds, None]) -> None:
+        """Add the rows that windows missed, if an epoch recomputed these windows."""
+        for window in list(self._missed):
+            if window in changed or self.published.get(window, 0) >= epoch:
+                is_open = window in self._open
+                joined = (self._open if is_open else self._closed).pop(window, [])
+                self._hold(window, sorted([*joined, *self._missed.pop(window)]), is_open)
+                changed[window] = None
 
     def _connected(self, window: Bounds) -> tuple[Bounds, list[Bounds]]:
         """Return the span that a window forms with all windows that touch it or each other, and these windows."""

@@ -454,14 +454,44 @@ def _give(history: History, arrived: Rows, numbers: Sequence[int], pane: dict[st
 
 def _of_window(whole: Trace, start: Millis) -> Trace:
     """Return the part of a trace about windows that start at a time, and about windows that merged into them."""
-    wanted = {(event.start, event.end) for event in whole.events if event.start == start and event.what != "late"}
+    wanted = _with_merged(whole, start)
     if not wanted:
         near = _near(whole, start)
         remark = f"{whole.pipeline}: this key never had a window that starts at {show_millis(start)}{near}"
         return Trace(whole.pipeline, whole.key, whole.epoch, (), (), (), remark)
+    rows = _rows_in(whole, wanted)
+
+    def is_of_window(event: Happened) -> bool:
+        return (event.start, event.end) in wanted or (event.what in _ARRIVING and event.rows[0] in rows)
+
+    return Trace(
+        whole.pipeline,
+        whole.key,
+        whole.epoch,
+        tuple(element for element in whole.elements if element.row in rows),
+        tuple(filter(is_of_window, whole.events)),
+        tuple(
+            traced
+            for traced in whole.panes
+            if (traced.rows is not None and set(traced.rows) <= rows) or _bounds_of(traced.pane) in wanted
+        ),
+        begins=whole.begins,
+    )
+
+
+def _with_merged(whole: Trace, start: Millis) -> set[tuple[Millis | None, Millis | None]]:
+    """Return the bounds of the windows that start at a time, and of those that merged into them."""
+    wanted: set[tuple[Millis | None, Millis | None]] = {
+        (event.start, event.end) for event in whole.events if event.start == start and event.what != "late"
+    }
     for event in reversed(whole.events):
         if (event.start, event.end) in wanted:
             wanted |= set(event.merged)
+    return wanted
+
+
+def _rows_in(whole: Trace, wanted: set[tuple[Millis | None, Millis | None]]) -> set[int]:
+    """Return the numbers of the rows that arrived in windows, or were late for their time."""
     first, last = min(bounds[0] or 0 for bounds in wanted), max(bounds[1] or MIN_TIMESTAMP for bounds in wanted)
     # A row that joined a session has the bounds of its own window, which are within the session's.
     rows = {
@@ -470,26 +500,7 @@ def _of_window(whole: Trace, start: Millis) -> Trace:
         if event.start is not None and event.end is not None and first <= event.start and event.end <= last
         for row in event.rows
     }
-    rows |= {element.row for element in whole.elements if element.late and first <= element.time < last}
-    panes = [
-        traced
-        for traced in whole.panes
-        if (traced.rows is not None and set(traced.rows) <= rows)
-        or (_millis_of(traced.pane, "window_start"), _millis_of(traced.pane, "window_end")) in wanted
-    ]
-    return Trace(
-        whole.pipeline,
-        whole.key,
-        whole.epoch,
-        tuple(element for element in whole.elements if element.row in rows),
-        tuple(
-            event
-            for event in whole.events
-            if (event.start, event.end) in wanted or (event.what in _ARRIVING and event.rows[0] in rows)
-        ),
-        tuple(panes),
-        begins=whole.begins,
-    )
+    return rows | {element.row for element in whole.elements if element.late and first <= element.time < last}
 
 
 def _near(whole: Trace, start: Millis) -> str:
@@ -504,6 +515,10 @@ def _near(whole: Trace, start: Millis) -> str:
     low, high = min(bounds, key=lambda each: (not each[0] <= start < each[1], abs(each[0] - start), -each[1]))
     relation = "has that time" if low <= start < high else "is the nearest"
     return f"; the window from {_span(low, high)} {relation}: --window {show_millis(low)}"
+
+
+def _bounds_of(pane: dict[str, Any]) -> tuple[Millis | None, Millis | None]:
+    return _millis_of(pane, "window_start"), _millis_of(pane, "window_end")
 
 
 def _millis_of(pane: dict[str, Any], name: str) -> Millis | None:

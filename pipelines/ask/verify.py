@@ -201,25 +201,8 @@ def verify(
     after = 0 if since is None else since.epoch
     if new or budget is not None:
         check_footers(tables, None if since is None else since.epoch)
-    now = results.current(manifest.epoch)
-    all_epochs = read_table(tables.warehouse, tables.open(epochs.NAME))
-    epoch_rows = all_epochs.filter(of_line(manifest.line))
-    # A restore brings back no erased row, so abandoned epochs count too.
-    erasing = pc.is_in(all_epochs["kind"], pa.array(["prune", "forget"]))
-    erased = bool(pc.any(pc.and_(erasing, pc.greater(all_epochs["epoch"], after))).as_py())
-    late_rows = read_table(tables.warehouse, tables.open(late.NAME), where=now & (pc.field("epoch") > after))
-    new_epochs = epoch_rows.filter(pc.greater(epoch_rows["epoch"], after))
-    faults = [*faults_of_late_rows(late_rows, epoch_rows), *faults_of_epochs(new_epochs, late_rows, erased)]
-    manifests, chain = faults_of_manifests(tables, manifest, epoch_rows, after)
-    faults += chain
-    try:
-        found = _windows(config, snapshot, tables, share, seed, since)
-        if since is not None and (found.faults or found.unverifiable):
-            # Rows from before that epoch were read only in part, so the whole history is used.
-            found = _windows(config, snapshot, tables, share, seed, None)
-    except Refused as error:
-        windows, _ = _drawn(tables, manifest, share, seed, 0)
-        found = WindowFaults(unverifiable=Counter({str(error): len(windows)}))
+    of_tables = _Checked.of(tables, manifest, after)
+    found = _found(config, snapshot, tables, share, seed, since)
     outcome = Verified(
         pipeline,
         manifest.epoch,
@@ -229,17 +212,57 @@ def verify(
         found.windows,
         found.unverifiable.total(),
         "; ".join(found.unverifiable) or None,
-        len(late_rows),
-        len(new_epochs),
-        manifests,
-        (*faults, *found.faults),
+        of_tables.late_rows,
+        of_tables.epochs,
+        of_tables.manifests,
+        (*of_tables.faults, *found.faults),
         None if since is None else since.epoch,
     )
     if new or budget is not None:
         seconds = None if budget is None else process_time() - began
-        told = str(next(outcome.shown()))
+        told = next(outcome.lines())
         quality.keep_verification(tables, newest.manifest, outcome.success, told, outcome.windows, seconds)
     return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What was checked besides windows: the numbers of late rows, epochs and manifests, and the faults."""
+
+    late_rows: int
+    epochs: int
+    manifests: int
+    faults: tuple[Fault, ...]
+
+    @classmethod
+    def of(cls, tables: PipelineTables, manifest: Manifest, after: int) -> _Checked:
+        """Check what later epochs than `after` wrote."""
+        all_epochs = read_table(tables.warehouse, tables.open(epochs.NAME))
+        epoch_rows = all_epochs.filter(of_line(manifest.line))
+        # A restore brings back no erased row, so abandoned epochs count too.
+        erasing = pc.is_in(all_epochs["kind"], pa.array(["prune", "forget"]))
+        erased = bool(pc.any(pc.and_(erasing, pc.greater(all_epochs["epoch"], after))).as_py())
+        is_new = results.current(manifest.epoch) & (pc.field("epoch") > after)
+        late_rows = read_table(tables.warehouse, tables.open(late.NAME), where=is_new)
+        new_epochs = epoch_rows.filter(pc.greater(epoch_rows["epoch"], after))
+        faults = [*faults_of_late_rows(late_rows, epoch_rows), *faults_of_epochs(new_epochs, late_rows, erased)]
+        manifests, chain = faults_of_manifests(tables, manifest, epoch_rows, after)
+        return cls(len(late_rows), len(new_epochs), manifests, (*faults, *chain))
+
+
+def _found(
+    config: Config, snapshot: Snapshot, tables: PipelineTables, share: float, seed: int, since: Manifest | None
+) -> WindowFaults:
+    """Compute the windows of sampled keys again. A pipeline without a history has only windows that can't be."""
+    try:
+        found = _windows(config, snapshot, tables, share, seed, since)
+        if since is not None and (found.faults or found.unverifiable):
+            # Rows from before that epoch were read only in part, so the whole history is used.
+            found = _windows(config, snapshot, tables, share, seed, None)
+        return found
+    except Refused as error:
+        windows, _ = _drawn(tables, snapshot.manifest, share, seed, 0)
+        return WindowFaults(unverifiable=Counter({str(error): len(windows)}))
 
 
 def _due_in(tables: PipelineTables, manifest: Manifest, budget: float, last: tuple[int, float] | None) -> float:

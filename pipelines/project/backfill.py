@@ -173,36 +173,44 @@ class Backfilled(Facts):
         yield Table("runs", _by_calendar(self.holds["runs"], self.zone), self.runs, self.pipeline)
 
 
-def backfill(
-    config: Config,
-    pipeline: str,
-    span: Span,
-    and_following: bool,
-    again: bool,
-    end_of_input: bool,
-    patience: float,
-    teller: Teller,
-) -> Backfilled:
+@dataclass(frozen=True, slots=True)
+class BackfillOptions:
+    """How a backfill runs.
+
+    Args:
+        and_following: True to also rerun the later intervals after an interval that was rerun.
+        again: True to run an interval again even if its rows and the code seem unchanged.
+        end_of_input: True to end event time after the last interval.
+        patience: seconds to wait for another running backfill.
+    """
+
+    and_following: bool = False
+    again: bool = False
+    end_of_input: bool = False
+    patience: float = 0.0
+
+
+def backfill(config: Config, pipeline: str, span: Span, options: BackfillOptions, teller: Teller) -> Backfilled:
     value = load_pipeline(config, pipeline)
     intervals = span.intervals(config, pipeline)
-    if not intervals and not end_of_input:
+    if not intervals and not options.end_of_input:
         raise _no_span()
     require_engine(config, "a backfill")
     check_first_run(config, value, teller)
     runs: list[BackfillRun] = []
     zone = config.entry(pipeline).clock
-    wait = Patience(patience, "backfill", teller.say)
+    wait = Patience(options.patience, "backfill", teller.say)
     with drive(config, value, "backfill", wait=wait, observe=measured) as driver:
         driver.tell = teller.step
         began = perf_counter()
-        for done in run(driver, intervals, and_following, again):
+        for done in run(driver, intervals, options.and_following, options.again):
             runs.append(_reported(done, round(perf_counter() - began, 2), value, zone, teller))
             began = perf_counter()
         if (rerun := rerun_stale(driver)) is not None:
             teller.say(
                 f"the intervals that follow are stale, and their results hidden, until they run again: {spelled(rerun)}"
             )
-        if end_of_input:
+        if options.end_of_input:
             teller.say(_ended(pipeline, end_input(driver)))
     # An unchanged interval has an old epoch; the correction before it has a new one.
     epochs = [epoch for each in runs for epoch in (each.epoch, each.corrected) if epoch is not None]

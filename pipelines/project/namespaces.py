@@ -139,9 +139,9 @@ class SavepointMethods(Namespace):
             UsageError: the name is not valid or is taken, or there is no such snapshot.
             Refused: a file is missing, or a key was forgotten during the copy.
         """
-        from tidegate.pipelines.project.savepoints import savepoint_create
+        from tidegate.pipelines.project.savepoints import SavepointOrder, savepoint_create
 
-        return savepoint_create(self._config, pipeline, name, str(of), if_missing, tables, to, keep)
+        return savepoint_create(self._config, pipeline, SavepointOrder(name, str(of), if_missing, tables, to, keep))
 
     def list(self, pipeline: str, *, at: str | None = None) -> Savepoints:
         """Return the savepoints of a pipeline, newest first, and those that can't be read, with the reason.

@@ -207,11 +207,11 @@ class Project:
             Refused: rows would be lost, a source does not exist, or a stream has taken over.
             LeaseHeld: another driver is running the pipeline.
         """
-        from tidegate.pipelines.project.backfill import backfill
+        from tidegate.pipelines.project.backfill import BackfillOptions, backfill
 
         span = _span(self.config, pipeline, start, end, slice, fill_gaps)
-        teller = self._teller(pipeline)
-        return backfill(self.config, pipeline, span, and_following, again, end_of_input, patience, teller)
+        options = BackfillOptions(and_following, again, end_of_input, patience)
+        return backfill(self.config, pipeline, span, options, self._teller(pipeline))
 
     def plan(
         self,

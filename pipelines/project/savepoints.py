@@ -135,25 +135,37 @@ class SavepointDeleted(Facts):
     says: ClassVar[str] = "deleted savepoint {deleted} of {pipeline}"
 
 
-def savepoint_create(
-    config: Config,
-    pipeline: str,
-    name: str,
-    target: str,
-    if_missing: bool,
-    with_tables: bool,
-    to: str | None,
-    keep: int | None,
-) -> Savepoint:
-    tables, place = PipelineTables.of(config, pipeline), place_of(config, pipeline, to)
-    now = system_clock()
+@dataclass(frozen=True, slots=True)
+class SavepointOrder:
+    """The savepoint that somebody asks for.
+
+    Args:
+        name: its name.
+        of: the snapshot to copy, as `restore` takes it.
+        if_missing: True to keep a savepoint of this name that is a copy of the same snapshot.
+        with_tables: True to also copy the published tables.
+        to: folder or URI; None for the warehouse.
+        keep: number of savepoints with the same beginning of the name to keep; None for all.
+    """
+
+    name: str
+    of: str
+    if_missing: bool
+    with_tables: bool
+    to: str | None
+    keep: int | None
+
+
+def savepoint_create(config: Config, pipeline: str, order: SavepointOrder) -> Savepoint:
+    tables, place = PipelineTables.of(config, pipeline), place_of(config, pipeline, order.to)
+    name, keep, now = order.name, order.keep, system_clock()
     if keep is not None and "-" not in name:
         name = f"{name}-{datetime.fromtimestamp(now / 1000, UTC):%Y%m%dT%H%M%S}"
     family = name.rpartition("-")[0]
-    snapshot = find_snapshot(tables, target)
-    if with_tables and target == "latest":
+    snapshot = find_snapshot(tables, order.of)
+    if order.with_tables and order.of == "latest":
         snapshot = require_published(tables, snapshot)
-    entry = _copy_of(place, name, snapshot) if if_missing else None
+    entry = _copy_of(place, name, snapshot) if order.if_missing else None
     if entry is None:
         # If somebody has rolled back table state, the name would refer to an older snapshot.
         trusted_head(tables)
@@ -161,7 +173,7 @@ def savepoint_create(
         def create(contents: Mapping[str, TableContent] | None) -> SavepointEntry:
             return create_savepoint(tables, snapshot, name, now, place=place, contents=contents)
 
-        entry = with_contents(tables, snapshot, now, create) if with_tables else create(None)
+        entry = with_contents(tables, snapshot, now, create) if order.with_tables else create(None)
     # The new savepoint counts as the newest even if its host's clock is behind.
     others = [each.name for each in list_savepoints(place) if each.name != name]
     old = [] if keep is None else [each for each in others if each.rpartition("-")[0] == family][keep - 1 :]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -216,6 +216,18 @@ def _trace(axes: Axes, elements: Sequence[Any], events: Sequence[Any], begin: in
     shown = [*of_rows, *(time for event in drawn for time in (event.start, event.end) if time is not None)]
     first, last = min(shown, default=0), max(shown, default=0)
     margin = max(1, (last - first) // 10)
+    _draw_windows(axes, events, begin)
+    _draw_points(axes, times, events, begin)
+    _draw_watermark(axes, events, begin, (first - margin, last + margin))
+    axes.set_xlim(days(first - margin), days(min(last + margin, MAX_TIMESTAMP)))
+    axes.set_ylim(begin - 1, len(events) + 1)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    axes.set_ylabel("events, in the order of arrival")
+    show_dates(axes.xaxis)
+
+
+def _draw_windows(axes: Axes, events: Sequence[Any], begin: int) -> None:
+    """Draw each window as a rectangle, from the event that opened it to the one that merged or cleaned it."""
     opened: dict[tuple[Millis, Millis], int] = {}
 
     def close(bounds: tuple[Millis, Millis], place: int, edge: str) -> None:
@@ -227,35 +239,36 @@ def _trace(axes: Axes, elements: Sequence[Any], events: Sequence[Any], begin: in
 
     for place, event in enumerate(events):
         bounds = event.start, event.end
-        if event.what in _OF_A_ROW:
-            if place >= begin:
-                colour = RED if event.what == "late" else BLUE
-                axes.plot(days(times[event.rows[0]]), place, "o", color=colour, markersize=5)
-        elif event.what == "opened":
-            opened[bounds] = place
-        elif event.what == "merged":
+        if event.what == "merged":
             for other in event.merged:
                 close(other, place, GREY)
+        if event.what in ("opened", "merged"):
             opened[bounds] = place
-        elif event.what in _EMISSIONS and place >= begin:
-            colour, marker = _EMISSIONS[event.what]
-            axes.plot(days(event.end), place, marker, color=colour, markersize=7)
         elif event.what == "cleaned":
             close(bounds, place, GREY)
     for bounds in list(opened):
         close(bounds, len(events), BLUE)
+
+
+def _draw_points(axes: Axes, times: Mapping[int, Millis], events: Sequence[Any], begin: int) -> None:
+    """Draw the rows that arrived, and the panes."""
+    for place, event in enumerate(events[begin:], begin):
+        if event.what in _OF_A_ROW:
+            colour = RED if event.what == "late" else BLUE
+            axes.plot(days(times[event.rows[0]]), place, "o", color=colour, markersize=5)
+        elif event.what in _EMISSIONS:
+            colour, marker = _EMISSIONS[event.what]
+            axes.plot(days(event.end), place, marker, color=colour, markersize=7)
+
+
+def _draw_watermark(axes: Axes, events: Sequence[Any], begin: int, limits: tuple[Millis, Millis]) -> None:
     line = [
-        (min(max(event.watermark, first - margin), last + margin), place)
-        for place, event in enumerate(events)
-        if place >= begin and event.watermark > MIN_TIMESTAMP
+        (min(max(event.watermark, limits[0]), limits[1]), place)
+        for place, event in enumerate(events[begin:], begin)
+        if event.watermark > MIN_TIMESTAMP
     ]
     if line:
         axes.step([days(time) for time, _ in line], [place for _, place in line], color=RED, linewidth=1, where="post")
-    axes.set_xlim(days(first - margin), days(min(last + margin, MAX_TIMESTAMP)))
-    axes.set_ylim(begin - 1, len(events) + 1)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-    axes.set_ylabel("events, in the order of arrival")
-    show_dates(axes.xaxis)
 
 
 _CURVE_SIZE = (7.5, 2.6)

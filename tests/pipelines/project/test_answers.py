@@ -20,10 +20,11 @@ DAY = date(2024, 3, 1)
 VERBS = dict(methods())
 
 
-def test_every_verb_returns_a_kind_that_declares_its_columns() -> None:
+def test_every_verb_returns_a_frozen_value_that_declares_its_columns() -> None:
     known = kinds()
     for name, method in VERBS.items():
         for kind in map(known.__getitem__, answered(method)):
+            assert kind.__dataclass_params__.frozen, name  # type: ignore[attr-defined]
             if issubclass(kind, Facts):
                 declared = {column.name for column in kind.facts}
                 assert declared, name

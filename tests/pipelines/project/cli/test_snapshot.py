@@ -110,7 +110,7 @@ def test_a_dry_run_names_the_versions_that_changed_rows(project: Project) -> Non
     DeltaTable(path).delete("value = 2")
     told = project.says(0, "rows of the source changed in version 2: their windows would be corrected first", *day)
     assert "the changes are read from a comparison of files" in " ".join(told.split())
-    assert "would be corrected: 1 deleted, 0 added" in " ".join(told.split())
+    assert "interval deleted added 2024-03-01 1 0" in " ".join(told.split())
     (changed,) = project.data(*day)["changed"]
     assert (changed["deleted"], changed["added"]) == (1, 0)
     assert changed["interval"] == {"start": 1_709_251_200_000, "end": 1_709_337_600_000}

@@ -130,7 +130,8 @@ def test_a_second_reset_does_nothing_and_a_source_that_was_read_is_not_reset(pro
     project.says(3, "has not been replaced, so nothing was reset", *RESET)
     make_anew(lake, *OLD)
     epoch = project.data(*RESET)["epoch"]
-    assert project.data(*RESET) == {"pipeline": "sessions", "epoch": None, "positions": []}
+    again = project.data(*RESET)
+    assert again == {"pipeline": "sessions", "epoch": None, "dry_run": False, "positions": []}
     assert project.data("runs", "sessions")[0]["epoch"] == epoch
     project.data(*NOW)
     assert project.tidegate(*RESET)[0] == 3
