@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -28,8 +28,11 @@ from tidegate.pipelines.epoch import shard_state
 from tidegate.pipelines.epoch.file_slices import of_version
 from tidegate.pipelines.epoch.open_input import OpenInput
 from tidegate.pipelines.epoch.operate import operate
+from tidegate.pipelines.errors import Refused
+from tidegate.pipelines.failures import reported_as
 from tidegate.pipelines.ledger.lease import read_lease
 from tidegate.pipelines.ledger.snapshots.head import state_rows
+from tidegate.pipelines.remedy import Act, Remedy
 from tidegate.windowing.time import to_millis
 
 if TYPE_CHECKING:
@@ -52,6 +55,18 @@ def test_a_hundred_shards_share_a_few_tasks(spark: SparkSession, tmp_path: Path)
     assert sum(stage.numTasks for stage in stages if stage is not None) <= 4 * spark.sparkContext.defaultParallelism
     assert sorted(outcome.shard for outcome in outcomes) == list(range(100))
     assert sum(outcome.counters["fired_on_time"] for outcome in outcomes) == 300
+
+
+def test_an_error_of_a_task_keeps_its_remedies(spark: SparkSession) -> None:
+    remedy = Remedy(Act.RESTART, "hours")
+
+    def fail(task: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        raise Refused("the file is gone", remedy)
+        yield
+
+    with pytest.raises(Refused) as raised, reported_as("it failed", "Run again"):
+        SparkEngine(spark).in_place([[0]], fail, pa.schema({"n": pa.int64()}))
+    assert (raised.value.message, raised.value.remedies) == ("the file is gone", (remedy,))
 
 
 def test_arrow_and_numpy_share_the_memory_of_a_worker_and_keep_it(spark: SparkSession) -> None:

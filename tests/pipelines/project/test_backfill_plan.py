@@ -12,7 +12,7 @@ from tidegate.pipelines import Pipeline
 def planned(lake: Lake, pipeline: Pipeline) -> list[str]:
     hour = timedelta(hours=1)
     answer = lake.project(pipeline).plan(pipeline.name, at("10:00"), at("13:00"), slice=hour)
-    return [state for _, state in answer.planned]
+    return [each.state for each in answer.planned]
 
 
 def test_intervals_whose_code_or_rows_have_changed_would_run_again(lake: Lake) -> None:
