@@ -344,8 +344,8 @@ def _source(config: Config, pipeline: Pipeline, tables: PipelineTables, manifest
             raise NoHistory(f"pipeline {pipeline.name!r}: {reason}, and its rows are read without Spark here")
     if manifest.unrepeatable is not None:
         raise NoHistory(
-            f"pipeline {pipeline.name!r} has {manifest.unrepeatable}, so the rows of the source don't tell which of them "
-            "its windows have. Backfill it under another name"
+            f"pipeline {pipeline.name!r} has {manifest.unrepeatable}, so the rows of the source don't tell which of "
+            "them its windows have. Backfill it under another name"
         )
     if pipeline.watermark.reads_events:
         raise NoHistory(
