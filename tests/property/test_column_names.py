@@ -127,6 +127,7 @@ NAMED_AS_OURS = ["reason", "user", "epoch", "stale"]
 BLANK = [" ", "111", "1", "11"]
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("names", [DOTTED, NAMED_AS_OURS, BLANK], ids=" ".join)
 def test_no_name_shows(names: list[str]) -> None:
     agree(names)

@@ -71,7 +71,7 @@ from tidegate.windowing.state.rows import REST, StateSchema
 from tidegate.windowing.time import LAST_TIME, MAX_TIMESTAMP, MIN_TIMESTAMP
 from tidegate.windowing.triggers import ContinuousEventTimeTrigger
 
-EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "30"))
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 

@@ -74,36 +74,6 @@ def test_what_a_run_publishes_verifies(
         assert outcome.windows == len(lake.latest(pipeline))
 
 
-@pytest.mark.long
-@settings(max_examples=5, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.sampled_from(sorted({*EVENT_TIME} - {"early"})),
-    COMMITS,
-    BOUNDS,
-    BOUNDS,
-    st.sampled_from([None, 20, 60]),
-    st.booleans(),
-)
-def test_each_epoch_verifies_after_the_one_before(
-    windows: str, commits: Any, bound: int, lateness: int, idleness: int | None, by_user: bool
-) -> None:
-    pipeline = drawn_pipeline(windows, bound, lateness, idleness, by_user)
-    with TemporaryDirectory() as folder:
-        lake, outcomes = Lake(Path(folder)), list[Verified]()
-        dated(lake, commits)
-        with lake.driver(LOCAL, pipeline) as driver:
-            stream = Stream(
-                driver, lambda manifest: outcomes.append(verified(lake, pipeline, new=True)), EpochLimits(commits=1)
-            )
-            stream.run_available()
-        assert [outcome.faults for outcome in outcomes] == [()] * len(outcomes)
-        assert [outcome.why_unverifiable for outcome in outcomes] == [None] * len(outcomes)
-        assert [outcome.after for outcome in outcomes] == [None, *range(1, len(outcomes))]
-        # A sampled epoch is verified as of its own snapshot, whatever came later.
-        sampled = verified(lake, pipeline, budget=1, seed=len(commits))
-        assert (sampled.faults, sampled.why_unverifiable) == ((), None)
-
-
 TEN_MINUTES = WatermarkStrategy.for_bounded_out_of_orderness(timedelta(minutes=10))
 
 
