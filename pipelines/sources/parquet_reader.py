@@ -62,17 +62,19 @@ class SourceParquet:
     def __init__(self, file: pq.ParquetFile, columns: FileColumns) -> None:
         self._file = file
         self._columns = columns
+        # The library converts it at each access, which takes long for many small files.
+        self._schema = file.schema_arrow
         self._calendar = OldCalendar.of(file.metadata.metadata)
         by_number = any(field.number is not None for field in columns.stored.values())
-        if by_number and not has_numbers(file.schema_arrow):
+        if by_number and not has_numbers(self._schema):
             raise pa.ArrowInvalid("its columns have no ids, but the table is mapped by id")
 
     @cached_property
     def _names(self) -> dict[str, str]:
         """Names, in the file, of the table's columns that it has."""
-        in_file = self._file.schema_arrow
+        in_file, fields = self._schema, list(self._schema)
         places = {
-            name: place_of(field, list(in_file))
+            name: place_of(field, fields)
             for name, field in self._columns.stored.items()
             if name not in self._columns.constants
         }
@@ -125,7 +127,7 @@ class SourceParquet:
     def bounds(self, group: int, name: str) -> tuple[int, int] | None:
         if name not in self._columns.constants:
             in_file = self._names.get(name)
-            if in_file is None or pa.types.is_nested(self._file.schema_arrow.field(in_file).type):
+            if in_file is None or pa.types.is_nested(self._schema.field(in_file).type):
                 return None
         bounds = self.bounds_of_times(group, name)
         return bounds[0] if bounds else None
@@ -140,7 +142,7 @@ class SourceParquet:
             return None
         bounds = []
         metadata = self._file.metadata.row_group(group)
-        parts = parts_of(self._file.schema_arrow.field(in_file).type)
+        parts = parts_of(self._schema.field(in_file).type)
         for place, kind in zip(self._places[in_file], parts, strict=True):
             column = metadata.column(place)
             if holds_times(kind):
@@ -157,7 +159,7 @@ class SourceParquet:
         if name in self._columns.constants:
             return not self._columns.constants[name].is_valid
         in_file = self._names.get(name)
-        if in_file is None or pa.types.is_nested(self._file.schema_arrow.field(in_file).type):
+        if in_file is None or pa.types.is_nested(self._schema.field(in_file).type):
             return True
         column = self._file.metadata.row_group(group).column(self._places[in_file][0])
         has_count = column.is_stats_set and column.statistics.has_null_count
@@ -167,7 +169,7 @@ class SourceParquet:
     def _places(self) -> dict[str, range]:
         """Positions of each column's parts in the file. Paths are ambiguous: a column may have the name of a path."""
         places, first = {}, 0
-        for field in self._file.schema_arrow:
+        for field in self._schema:
             end = first + sum(1 for _ in parts_of(field.type))
             places[field.name], first = range(first, end), end
         return places

@@ -168,6 +168,22 @@ def test_an_epoch_of_one_commit_reads_one_entry(tmp_path: Path, watched: Callabl
     assert READS == [0]
 
 
+def test_a_commit_that_takes_several_epochs_is_read_once(
+    tmp_path: Path, watched: Callable[[Lake], SourceLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path)
+    for number in range(2):
+        lake.append(("ann", at("10:00"), number))
+    log = watched(lake)
+    looked: list[str] = []
+    monkeypatch.setattr(Warehouse, "sizes", lambda self, path, names: looked.extend(names) or dict.fromkeys(names, 1))
+    commit = next(log.unread(-1))
+    assert [next(log.now().unread(-1)) for _ in range(3)] == [commit] * 3
+    assert READS == [0]
+    assert len(looked) == 1
+    assert next(log.unread(0)).version == 1
+
+
 def test_a_poll_reads_many_new_entries_together_and_none_if_there_are_none(
     tmp_path: Path, watched: Callable[[Lake], SourceLog]
 ) -> None:

@@ -65,6 +65,7 @@ class SourceLog:
         self._changes = changes
         self._log = warehouse.log(path)
         self._table: DeltaTable | None = None
+        self._newest_read: SourceCommit | None = None
         table = open_table(warehouse, path)
         self._table, self._facts, self.head = table, TableFacts.of(table), table.version()
         self._newest_entry = self._log.info(self.head)
@@ -216,10 +217,14 @@ class SourceLog:
         calls = (partial(self._commit_of, version) for version in versions)
         for read in ahead(calls, weigh=_number_of_files, at_once=self._log.at_once):
             if (commit := read()) is not None:
+                self._newest_read = commit
                 yield commit
 
     def _commit_of(self, version: int) -> SourceCommit | None:
         """Return a version as a commit whose files are present, or None if it has no data or is skipped."""
+        if self._newest_read is not None and self._newest_read.version == version:
+            # A large commit takes several epochs, and the reader finds out if a file is gone by then.
+            return self._newest_read
         actions = self._actions(version)
         if not actions:
             # Writers always describe their commit. deltalake treats an empty entry as a commit without rows.
