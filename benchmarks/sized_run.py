@@ -223,6 +223,7 @@ def pipeline_of(trial: Trial, name: str) -> Pipeline:
         watermark_by="part" if trial.partitions else None,
         compute=_windows(trial),
         parallelism=trial.shards,
+        max_parallelism=max(trial.shards, 128),
     )
 
 

@@ -1,6 +1,6 @@
 """Fit what an epoch costs on small epochs, predict epochs of ten times the size, then run these and compare.
 
-    python -m benchmarks.sizes [--full] [--write] [--json FILE]
+    python -m benchmarks.sizes [--full] [--write] [--resume] [--json FILE]
 
 Each epoch runs in a process of its own, on the local engine. The constants are kept in `pipelines/ask/costs.json`, from
 which `tidegate size` predicts, and the predictions with their outcomes in `docs/operations/sizes.json`: a prediction is
@@ -172,7 +172,14 @@ def figures(trials: Sequence[Trial], larger: Sequence[Trial], kept: Kept | None,
     proofs = [Proof(trial, {name: costs.predict(trial.work, name) for name in _PROVEN}) for trial in larger]
     if kept is not None:
         kept.write(costs, proofs)
+    yield from proven(costs, proofs, kept, within)
+
+
+def proven(costs: Costs, proofs: list[Proof], kept: Kept | None, within: Path) -> Iterator[Figure]:
+    """Run the epochs of predictions that were not measured yet, and yield the errors."""
     for number, proof in enumerate(proofs):
+        if proof.measured is not None:
+            continue
         seen = seen_of(proof.trial, within, costs.trial_seconds)
         proofs[number] = proof = replace(proof, measured={name: seen[name] for name in _PROVEN if seen[name]})
         if kept is not None:
@@ -267,12 +274,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="also epochs of 11 million events")
     parser.add_argument("--write", action="store_true", help="keep constants, predictions and the page's tables")
+    parser.add_argument("--resume", action="store_true", help="only measure the kept predictions that lack it")
     parser.add_argument("--within", type=Path, help="folder for the data")
     parser.add_argument("--json", type=Path, help="file for the figures, one a line")
     options = parser.parse_args()
     small, large = list(small_trials(options.full)), list(large_trials(options.full))
+    kept = Kept() if options.write else None
     with TemporaryDirectory(dir=options.within) as folder:
-        tell(figures(small, large, Kept() if options.write else None, Path(folder)), options.json)
+        if options.resume:
+            tell(proven(*Kept().read(), kept, Path(folder)), options.json)
+        else:
+            tell(figures(small, large, kept, Path(folder)), options.json)
 
 
 if __name__ == "__main__":
