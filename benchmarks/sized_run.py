@@ -274,7 +274,8 @@ def _measured(trial: Trial, pipeline: Pipeline, config: Config, engine: LocalEng
     head = read_snapshot(PipelineTables.of(config, pipeline.name))
     assert head is not None
     skipped = 0 if kind == "backfill" else _NOT_MEASURED
-    spent, workers = spent[skipped:], _workers()
+    # A stream ends with an epoch of the clock, which has no events.
+    spent, workers = spent[skipped : skipped + EPOCHS], _workers()
     return Seen(
         seconds=median(spent),
         trial_seconds=(before + seconds_of_trial()) / 2,
@@ -283,7 +284,8 @@ def _measured(trial: Trial, pipeline: Pipeline, config: Config, engine: LocalEng
         processes=len(workers),
         windows=manifests[-1].counters.get("fired_on_time", 0),
         rows=sum(file["num_records"] for file in head.files),
-        published=sum(file.stat().st_size for file in published[-1] - published[skipped]) // len(spent),
+        published=sum(file.stat().st_size for file in published[skipped + len(spent)] - published[skipped])
+        // len(spent),
         state=sum(file["size_bytes"] for file in head.files),
     )
 
