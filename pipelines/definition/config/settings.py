@@ -107,7 +107,7 @@ PartitionUnit: TypeAlias = Literal["hour", "day", "month"]
 """Length of a partition of event time."""
 
 
-class Table(BaseModel):
+class TomlTable(BaseModel):
     """A table of tidegate.toml: an unknown key is an error, and errors don't show values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -127,7 +127,7 @@ class Notifier(BaseModel):
         return dict(self.model_extra or {})
 
 
-class SourceAsset(Table):
+class SourceAsset(TomlTable):
     """An Airflow asset whose name differs from its URI."""
 
     name: str
@@ -176,7 +176,7 @@ _DURATIONS = {"retry_delay", "execution_timeout"}
 _SET_BY_TIDEGATE = {"pre_execute", "on_failure_callback", "pool"}
 
 
-class WindowsTable(Table):
+class WindowsTable(TomlTable):
     """The table `[pipelines.NAME.windows]` of tidegate.toml: table `windows`, one row for each window with a result."""
 
     enabled: bool = True
@@ -187,7 +187,7 @@ class WindowsTable(Table):
     """True includes early (speculative) panes: a window is listed as soon as it has fired."""
 
 
-class Suites(Table):
+class Suites(TomlTable):
     """The table `[pipelines.NAME.suites]` of tidegate.toml: expectation suites.
 
     Each names an ExpectationSuite, `package.module:name`, that checks rows added since the previous check.
@@ -205,7 +205,7 @@ class Suites(Table):
     """Suite for the source rows that the epochs read."""
 
 
-class PipelineEntry(Table):
+class PipelineEntry(TomlTable):
     """One `[pipelines.NAME]` of tidegate.toml."""
 
     object: str
@@ -300,7 +300,7 @@ class PipelineEntry(Table):
         return self
 
 
-class MetricsSettings(Table):
+class MetricsSettings(TomlTable):
     """The table `[metrics]` of tidegate.toml. Nothing is measured or sent unless one of the first three keys is set."""
 
     prometheus: Annotated[str, BeforeValidator(_address), WithJsonSchema({"type": ["integer", "string"]})] | None = None
@@ -318,7 +318,7 @@ class MetricsSettings(Table):
         return not (self.prometheus is None and self.otlp is None and self.textfile is None)
 
 
-class Config(Table):
+class Config(TomlTable):
     """The contents of tidegate.toml."""
 
     warehouse: Place = "warehouse"
