@@ -176,14 +176,40 @@ class DeltaLog:
         """Number of entries to read at the same time: one from a local disk, which answers before a thread starts."""
         return 1 if isinstance(self.filesystem, fs.LocalFileSystem) else AT_ONCE
 
-    def checkpoint(self, version: int, columns: list[str] | None = None) -> pa.Table:
-        """Return the rows of a single-file checkpoint.
+    def active_in_checkpoint(self, version: int) -> list[str]:
+        """Return the files of a version that has a single-file checkpoint, by their paths in the file system."""
+        # Commands that read only entries should not wait for this import.
+        import pyarrow.compute as pc
 
-        Args:
-            version: version of the checkpoint.
-            columns: kinds of actions; None for all.
+        added = self._parquet(checkpoint_name(version), ["add"])["add"].combine_chunks()
+        return [unquote(path) for path in pc.struct_field(added, "path").drop_null().to_pylist()]
+
+    def without_tombstones(self, version: int) -> dict[str, pa.Buffer]:
+        """Return the new content of the files to replace, by name in order, so that a checkpoint has no tombstones.
+
+        These are the checkpoint and, if it is the newest, `_last_checkpoint` with its size. There is none if the
+        checkpoint has no tombstones, or if it is in Delta's second format (v2Checkpoint), which has another file name.
         """
-        return self._parquet(checkpoint_name(version), columns)
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        name = checkpoint_name(version)
+        if self.filesystem.get_file_info(f"{self.root}/{name}").type != fs.FileType.File:
+            return {}
+        rows = self._parquet(name, None)
+        is_tombstone = pc.is_valid(pc.struct_field(rows["remove"].combine_chunks(), "path"))
+        if not pc.any(is_tombstone).as_py():
+            return {}
+        kept, content = rows.filter(pc.invert(is_tombstone)), pa.BufferOutputStream()
+        pq.write_table(kept, content)
+        replaced = {name: content.getvalue()}
+        # If a process ends between writing the checkpoint and this file, deltalake never writes it for this version.
+        with suppress(FileNotFoundError):
+            newest = json.loads(self.read(LAST_CHECKPOINT))
+            if newest.get("version") == version:
+                text = json.dumps({**newest, "size": len(kept), "sizeInBytes": replaced[name].size})
+                replaced[LAST_CHECKPOINT] = pa.py_buffer(text.encode())
+        return replaced
 
     def _parquet(self, name: str, columns: list[str] | None) -> pa.Table:
         # Commands that read only entries should not wait for this import.

@@ -6,14 +6,10 @@ the log keeps an entry and a checkpoint for each old version to keep, and nothin
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
-from urllib.parse import unquote
-
-import pyarrow as pa
 
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
@@ -180,47 +176,15 @@ class TableLog:
         copies all tombstones into every checkpoint. Tidegate does not read them, and for a file without a tombstone,
         VACUUM uses the file's age.
         """
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
-
         self.tables.open(self.table, version).create_checkpoint()
-        name = delta_log.checkpoint_name(version)
-        if self.tables.warehouse.sizes(self.folder, [name])[name] is None:
-            # A checkpoint in Delta's second format (v2Checkpoint) has a different name, and is left unchanged.
-            return
-        log = self._log
-        rows = log.checkpoint(version)
-        is_tombstone = pc.is_valid(pc.struct_field(rows["remove"].combine_chunks(), "path"))
-        if not pc.any(is_tombstone).as_py():
-            return
-        kept = rows.filter(pc.invert(is_tombstone))
-        content = pa.BufferOutputStream()
-        pq.write_table(kept, content)
-        buffer = content.getvalue()
         # Anyone opening the table in the meantime reads either the old or the new checkpoint.
-        self.tables.warehouse.replace_file(self.folder, name, buffer)
-        self._describe(version, len(kept), int(buffer.size))
+        for name, content in self._log.without_tombstones(version).items():
+            self.tables.warehouse.replace_file(self.folder, name, content)
 
-    def _describe(self, version: int, rows: int, size: int) -> None:
-        """Write the size of the newest checkpoint to `_last_checkpoint`, where Delta reads it."""
-        try:
-            noted = json.loads(self._log.read(delta_log.LAST_CHECKPOINT))
-        except FileNotFoundError:
-            # If a process ends between writing the checkpoint and this file, deltalake never writes it for this
-            # version.
-            return
-        if noted.get("version") == version:
-            text = json.dumps({**noted, "size": rows, "sizeInBytes": size})
-            self.tables.warehouse.replace_file(self.folder, delta_log.LAST_CHECKPOINT, text.encode())
-
-    def _files_at(self, version: int) -> Iterator[str]:
-        if delta_log.checkpoint_name(version) not in self.names:
-            yield from (file["path"] for file in active_files(self.tables.open(self.table, version)))
-            return
-        import pyarrow.compute as pc
-
-        added = self._log.checkpoint(version, ["add"])["add"].combine_chunks()
-        yield from map(unquote, pc.struct_field(added, "path").drop_null().to_pylist())
+    def _files_at(self, version: int) -> Iterable[str]:
+        if delta_log.checkpoint_name(version) in self.names:
+            return self._log.active_in_checkpoint(version)
+        return (file["path"] for file in active_files(self.tables.open(self.table, version)))
 
     @property
     def _log(self) -> delta_log.DeltaLog:
