@@ -53,7 +53,7 @@ _ROWS: Final = pa.schema(
         "content": pa.uint64(),
         "plus": pa.bool_(),
         "stale": pa.bool_(),
-        "came": pa.bool_(),
+        "added": pa.bool_(),
         "was_final": pa.bool_(),
         "is_final": pa.bool_(),
     }
@@ -62,8 +62,8 @@ _ROWS: Final = pa.schema(
 
 `window` identifies key and window by a number (0 for rows that are not panes), `pane` orders the rows of a window by
 epoch, then by the number of the pane, `content` is a number for what readers see, and `plus` is false for a retraction.
-`came` is true for an added row and false for a removed one. `was_final` and `is_final` say whether the row's window was
-final at the mark, and whether it is final now.
+`added` is false for a removed row. `was_final` and `is_final` say whether the row's window was final at the mark, and
+whether it is final now.
 """
 
 
@@ -119,13 +119,13 @@ def read_differences(
 def differing(rows: pa.Table, shape: WindowShape | None) -> tuple[Ints, bool]:
     """Return the partitions whose final windows differ, and whether any window differs, even without a partition."""
     every_pane = shape is None or shape.every_pane_counts
-    sides = [_seen(rows.filter(chosen), every_pane) for chosen in (rows["came"], pc.invert(rows["came"]))]
+    sides = [_seen(rows.filter(chosen), every_pane) for chosen in (rows["added"], pc.invert(rows["added"]))]
     pairs = pa.concat_tables(sides).group_by(["partition", "content", "is_retraction"])
-    counted = pairs.aggregate([("came", "sum"), ("went", "sum"), ("stale", "sum")])
-    left = pc.max_element_wise(pc.subtract(counted["went_sum"], counted["stale_sum"]), 0)
+    counted = pairs.aggregate([("added", "sum"), ("removed", "sum"), ("stale", "sum")])
+    left = pc.max_element_wise(pc.subtract(counted["removed_sum"], counted["stale_sum"]), 0)
     # A retraction that was removed together with its pane changes nothing.
     differs = pc.if_else(
-        counted["is_retraction"], pc.greater(counted["came_sum"], left), pc.not_equal(counted["came_sum"], left)
+        counted["is_retraction"], pc.greater(counted["added_sum"], left), pc.not_equal(counted["added_sum"], left)
     )
     partitions: Ints = np.unique(counted.filter(differs)["partition"].to_numpy())
     return partitions[partitions != NO_PARTITION], len(partitions) > 0
@@ -137,8 +137,8 @@ def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:
     These are results, and retractions that nothing replaced. Readers see every pane that was not retracted, or only the
     newest one of each window.
     """
-    window, pane, plus, came, stale, is_final, was_final = (
-        rows[name].to_numpy() for name in ("window", "pane", "plus", "came", "stale", "is_final", "was_final")
+    window, pane, plus, added, stale, is_final, was_final = (
+        rows[name].to_numpy() for name in ("window", "pane", "plus", "added", "stale", "is_final", "was_final")
     )
     _, place = np.unique(window, return_inverse=True)
     newest, retracted = (np.full(len(window), -1, np.int64) for _ in range(2))
@@ -148,16 +148,16 @@ def _seen(rows: pa.Table, every_pane: bool) -> pa.Table:
     if not every_pane:
         stands &= pane == newest[place]
     # Rows that were stale at the mark count as already removed, so they are announced when they reappear.
-    shown = stands & np.where(came, np.where(stale, was_final, is_final), was_final & ~stale)
+    shown = stands & np.where(added, np.where(stale, was_final, is_final), was_final & ~stale)
     chosen = shown | (~plus & was_final & ~np.isin(window, window[stands]))
     return pa.table(
         {
             "partition": rows["partition"].to_numpy()[chosen],
             "content": rows["content"].to_numpy()[chosen],
             "is_retraction": ~plus[chosen],
-            "came": (came & ~stale)[chosen].astype(np.int64),
-            "went": (~came)[chosen].astype(np.int64),
-            "stale": (came & stale)[chosen].astype(np.int64),
+            "added": (added & ~stale)[chosen].astype(np.int64),
+            "removed": (~added)[chosen].astype(np.int64),
+            "stale": (added & stale)[chosen].astype(np.int64),
         }
     )
 
@@ -167,22 +167,22 @@ def _added(batch: pa.RecordBatch, unit: Partitions, since: Until | None, waterma
     rows = _numbers(batch, unit)
     is_final = _final(rows, watermark)
     if since is None:
-        return _with(rows, came=True, was_final=False, is_final=is_final)
+        return _with(rows, added=True, was_final=False, is_final=is_final)
     was_there = pc.less_equal(batch["epoch"], since.epoch)
     # A retraction removes what was final at the time, whichever epoch wrote it.
     was_final = pc.and_(_final(rows, since.watermark), pc.or_(was_there, pc.invert(rows["plus"])))
     if is_new:
-        return _with(rows, came=True, was_final=was_final, is_final=is_final)
+        return _with(rows, added=True, was_final=was_final, is_final=is_final)
     # After a restore that set the watermark back, a window that was final is open again.
     opened = pc.and_(was_there, pc.and_not(was_final, is_final))
     chosen = pc.or_(pc.invert(was_there), pc.xor(was_final, is_final))
-    return _with(rows, came=pc.invert(opened), was_final=was_final, is_final=is_final).filter(chosen)
+    return _with(rows, added=pc.invert(opened), was_final=was_final, is_final=is_final).filter(chosen)
 
 
 def _removed(batch: pa.RecordBatch, unit: Partitions, since: Until) -> pa.Table:
     """Return the rows of a removed file that readers knew."""
     rows = _numbers(batch, unit)
-    gone = _with(rows, came=False, was_final=_final(rows, since.watermark), is_final=False)
+    gone = _with(rows, added=False, was_final=_final(rows, since.watermark), is_final=False)
     return gone.filter(pc.less_equal(batch["epoch"], since.epoch))
 
 

@@ -117,7 +117,7 @@ class _Trail:
 
     def _take_published(self, manifest: dict[str, Any]) -> None:
         """Apply a published epoch. A new timeline removes rows from after its parent, so their files may disappear."""
-        parent = manifest.get("parent") or 0
+        parent = manifest["parent"] or 0
         if parent == manifest["epoch"] - 1:
             return
         for path in self.expected.keys() - self.present:
@@ -141,7 +141,7 @@ class _Trail:
             return
         moves = not any(action.get("dataChange", True) for action in (*adds.values(), *removes.values()))
         are_expected = removes.keys() <= self.expected.keys()
-        if not self._is_ours(actions, adds, moves):
+        if not self._is_ours(actions):
             by = _author(version, actions)
             if not (are_expected and self._hold_the_same(removes, adds, moves)):
                 self.blamed |= dict.fromkeys((*adds, *removes), by)
@@ -160,7 +160,7 @@ class _Trail:
             self.takes_away = True
         if moves:
             self.same.append({**self.expected})
-        elif self._is_ours(actions, adds, moves):
+        elif self._is_ours(actions):
             self.same.clear()
         for path in removes:
             for gone in (path, *self.stands_for.pop(path, ())):
@@ -186,14 +186,11 @@ class _Trail:
                 yield self._with_fault(active[path], sizes, read=read_all or path in self.new)
         yield from (file for file in self.rewritten if file.file in active)
 
-    def _is_ours(self, actions: list[Action], adds: dict[str, Any], moves: bool) -> bool:
+    def _is_ours(self, actions: list[Action]) -> bool:
         info = commit_info(actions)
         if any(mark in info for mark in _MARKS):
             return True
-        if any(action["txn"]["appId"] == self.tables.application for action in actions if "txn" in action):
-            return True
-        # Compactions by old versions wrote no mark into their commits.
-        return moves and bool(adds) and all(path.startswith(f"{self.table}-compacted-") for path in adds)
+        return any(action["txn"]["appId"] == self.tables.application for action in actions if "txn" in action)
 
     def _hold_the_same(self, removed: Iterable[str], added: dict[str, dict[str, Any]], moves: bool) -> bool:
         """Return True if a foreign commit added the rows that it removed; `moves`: it claims to change no row."""

@@ -75,9 +75,6 @@ class RowCounts:
         """Yield each counter of an epoch with the row count of the tables."""
         for row in self._epochs:
             for what, by_group in self._by_group.items():
-                if row.get(what) is None:
-                    # An older version did not count them.
-                    continue
                 ranges = self._ranges(row) if by_group else [self._every]
                 row_counts = self._row_counts.get((what, row["epoch"]), np.zeros(len(ranges), np.int64))
                 has_shards = by_group and row.get("shards")
@@ -96,7 +93,7 @@ class RowCounts:
 def _deleted_of(epochs: pa.Table) -> dict[tuple[str, int], int]:
     """Return how many counted rows were later removed from tables late and rejects, by counter and counting epoch."""
     deleted: dict[tuple[str, int], int] = {}
-    for counts in epochs[DELETED].to_pylist() if DELETED in epochs.column_names else ():
+    for counts in epochs[DELETED].to_pylist():
         for each in counts or ():
             for what in ("late", "reopened", "rejected"):
                 deleted[what, each["epoch"]] = deleted.get((what, each["epoch"]), 0) + each[what]
@@ -186,8 +183,7 @@ def snapshot_entries(
     those since that check, and `contents` omits windows that were already final.
     """
     ranges = _ranges(manifest)
-    # Older versions of tidegate did not count the windows of joins.
-    for first, last, counters in ranges if manifest.schemas.has_panes else ():
+    for first, last, counters in ranges:
         is_open = int(contents.open_windows[first : last + 1].sum())
         yield Entry(manifest.epoch, "open_windows", first, last, counters["open_windows"], is_open)
     if not contents.counts_all or not counts_elements(manifest, shape) or shape is None or shape.multiplicity is None:
@@ -226,15 +222,14 @@ def is_whole(epochs: pa.Table, line: Line) -> bool:
 def taken_in_all(epochs: pa.Table, before: Taken | None = None) -> int:
     """Count the elements that windows accepted (on time, or late and reopened) and that are still in the source."""
     on_time, reopened, given_back = (
-        int(pc.sum(epochs[name]).as_py() or 0) if name in epochs.column_names else 0
-        for name in ("on_time", "reopened", "deleted_in_windows")
+        int(pc.sum(epochs[name]).as_py() or 0) for name in ("on_time", "reopened", "deleted_in_windows")
     )
     return on_time + reopened - given_back + (0 if before is None else before.taken)
 
 
 def never_emitted(epochs: pa.Table) -> int:
     """Count the elements in windows that were removed before a pane showed them; each counts once per window."""
-    return int(pc.sum(epochs["never_emitted"]).as_py() or 0) if "never_emitted" in epochs.column_names else 0
+    return int(pc.sum(epochs["never_emitted"]).as_py() or 0)
 
 
 def frame_of(entries: list[Entry]) -> pd.DataFrame:
@@ -257,16 +252,12 @@ def count_results(counts: RowCounts, rows: pa.RecordBatch, groups: Ints) -> None
 
 
 def _ranges(manifest: Manifest) -> list[tuple[int, int, dict[str, Any]]]:
-    """Return the ranges of key groups with their counters. An old manifest without ranges has a single one."""
-    if all(shard.counters for shard in manifest.shards):
-        return [(shard.first, shard.last, shard.counters) for shard in manifest.shards]
-    return [(0, manifest.max_parallelism - 1, manifest.counters)]
+    """Return the ranges of key groups with their counters."""
+    return [(shard.first, shard.last, shard.counters) for shard in manifest.shards]
 
 
 def _by_range(epochs: pa.Table, names: Sequence[str]) -> Ints | None:
     """Sum counters over epochs, at the first key group of each range; return None if the ranges ever changed."""
-    if "shards" not in epochs.column_names or epochs["shards"].null_count:
-        return None
     rows = epochs["shards"].to_pylist()
     if len({tuple((shard["first"], shard["last"]) for shard in shards) for shards in rows}) != 1:
         return None

@@ -109,17 +109,13 @@ class Shapes:
 
 
 def shapes_of(epochs: pa.Table, present: WindowShape | None) -> Shapes | None:
-    """Return the shapes up to an epoch, or None if the pipeline has no windows.
-
-    Epochs of older versions of tidegate recorded no shape. They are assumed to have run with the shape of the next
-    epoch that has one, or of the current code.
-    """
+    """Return the shapes up to an epoch, or None if the pipeline has no windows."""
     if present is None:
         return None
     shapes: list[ShapeSince] = []
-    rows = epochs.sort_by("epoch").to_pylist() if SHAPE in epochs.column_names else []
     watermark = MIN_TIMESTAMP
-    for row in rows:
+    for row in epochs.sort_by("epoch").to_pylist():
+        # A reset that came before any rows has no shape.
         if row[SHAPE] is not None and (not shapes or shapes[-1].shape != Shape(**row[SHAPE])):
             shapes.append(ShapeSince(row["epoch"] if shapes else 0, Shape(**row[SHAPE]), watermark))
         watermark = watermark if row["watermark"] is None else to_millis(row["watermark"])
@@ -131,14 +127,14 @@ def shapes_of(epochs: pa.Table, present: WindowShape | None) -> Shapes | None:
 def recomputed_by_other_code(epochs: pa.Table) -> bool:
     """Return True if windows were recomputed by other code than an earlier epoch's, which may have kept other rows."""
     codes = set[str]()
-    for row in epochs.sort_by("epoch").to_pylist() if FINGERPRINT in epochs.column_names else []:
-        codes |= {row[FINGERPRINT]} - {None}
+    for row in epochs.sort_by("epoch").to_pylist():
+        codes.add(row[FINGERPRINT])
         if row["kind"] in ("change", "reopen") and len(codes) > 1:
             return True
     return False
 
 
-_NESTED = ("phases", "shards", DELETED, SHAPE)
+_NESTED = ["phases", "shards", DELETED, SHAPE]
 """Columns of table epochs that no suite uses."""
 
 
@@ -299,7 +295,7 @@ def pin(
         interval=interval_since(epochs, scope.since),
         fresh_windows=read.fresh,
         slices=slices,
-        epochs=as_frame(epochs.drop_columns([name for name in _NESTED if name in epochs.column_names])),
+        epochs=as_frame(epochs.drop_columns(_NESTED)),
         lines=scope.lines,
         files=scope.files,
         differing_windows=faults(tables, scope, slices, folder),

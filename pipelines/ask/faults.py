@@ -27,10 +27,10 @@ from tidegate.pipelines.ledger.snapshots.compatibility import left_behind, migra
 from tidegate.pipelines.ledger.snapshots.head import (
     Snapshot,
     list_snapshots,
-    read_snapshot,
     state_rows,
 )
 from tidegate.pipelines.ledger.snapshots.publish import epoch_row
+from tidegate.pipelines.ledger.snapshots.published_head import readable_snapshot
 from tidegate.pipelines.ledger.tables.keys import key_columns, key_schema
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.storage.warehouse import arrow_schema
@@ -442,11 +442,15 @@ def faults_of_epochs(epoch_rows: pa.Table, late_rows: pa.Table, erased: bool) ->
 
 def faults_of_manifests(
     tables: PipelineTables, newest: Manifest, epoch_rows: pa.Table, after: int = 0
-) -> tuple[int, list[Fault]]:
-    """Compare each retained manifest after an epoch with its row in table epochs, and with its parent."""
-    manifests, misplaced = _retained(tables, newest, after)
+) -> tuple[int, list[int], list[Fault]]:
+    """Compare each retained manifest after an epoch with its row in table epochs, and with its parent.
+
+    Return the number of manifests that were compared, the epochs whose manifests can't be read any more, and the
+    differences. Another program's VACUUM may have removed the file of an older manifest.
+    """
+    manifests, unreadable, misplaced = _retained(tables, newest, after)
     if misplaced is not None:
-        return len(manifests), [misplaced]
+        return len(manifests), unreadable, [misplaced]
     rows = {row["epoch"]: row for row in epoch_rows.to_pylist()}
     schema = arrow_schema(tables.open(epochs.NAME))
     faults = list[Fault]()
@@ -462,27 +466,36 @@ def faults_of_manifests(
             continue
         if manifest.line != line_after(parent, epoch):
             faults.append(Fault("manifest", epoch, {}, None, line_after(parent, epoch), manifest.line))
-    return len([epoch for epoch in manifests if epoch > after]), faults
+    return len([epoch for epoch in manifests if epoch > after]), unreadable, faults
 
 
-def _retained(tables: PipelineTables, newest: Manifest, after: int) -> tuple[dict[int, Manifest], Fault | None]:
-    """Return the retained manifests on a lineage from an epoch on, up to one that the log lists as another epoch."""
-    manifests: dict[int, Manifest] = {}
+def _retained(
+    tables: PipelineTables, newest: Manifest, after: int
+) -> tuple[dict[int, Manifest], list[int], Fault | None]:
+    """Return the retained manifests on a lineage from an epoch on, up to one that the log lists as another epoch.
+
+    The second value lists the epochs whose manifests can't be read.
+    """
+    manifests, unreadable = dict[int, Manifest](), list[int]()
     for entry in list_snapshots(tables):
         if entry.epoch < after:
             break
-        if is_on(newest.line, entry.epoch) and (snapshot := read_snapshot(tables, entry.version)) is not None:
-            manifests.setdefault(snapshot.manifest.epoch, snapshot.manifest)
-            if snapshot.manifest.epoch != entry.epoch:
-                return manifests, Fault("manifest", entry.epoch, {}, None, entry.epoch, snapshot.manifest.epoch)
-    return manifests, None
+        if not is_on(newest.line, entry.epoch):
+            continue
+        snapshot = readable_snapshot(tables, entry.version)
+        if snapshot is None:
+            unreadable.append(entry.epoch)
+            continue
+        manifests.setdefault(snapshot.manifest.epoch, snapshot.manifest)
+        if snapshot.manifest.epoch != entry.epoch:
+            fault = Fault("manifest", entry.epoch, {}, None, entry.epoch, snapshot.manifest.epoch)
+            return manifests, unreadable, fault
+    return manifests, unreadable, None
 
 
 def _faults_of_row(manifest: Manifest, made: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield the difference between a row of table epochs and the row that its manifest implies, if there is one."""
-    # A table of an older version gets younger columns with its first run; a restore or a pruning may come before.
-    unlike = {"stale", "phases"} | {name for name in epochs.YOUNGER if row.get(name) is None}
-    if wrong := [name for name in made if name not in unlike and made[name] != row[name]]:
+    if wrong := [name for name in made if name not in ("stale", "phases") and made[name] != row[name]]:
         kind = "manifest" if "run_id" in wrong else "epoch"
         values = {name: made[name] for name in wrong}, {name: row[name] for name in wrong}
         yield Fault(kind, manifest.epoch, {}, None, *values)

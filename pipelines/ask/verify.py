@@ -86,6 +86,7 @@ class Verified(Facts):
         late_rows: number of late rows that were checked.
         epochs: number of epochs that were checked.
         manifests: number of retained manifests that were checked.
+        unreadable_manifests: epochs of retained snapshots whose manifests can't be read any more.
         faults: the differences.
     """
 
@@ -100,6 +101,7 @@ class Verified(Facts):
     late_rows: int
     epochs: int
     manifests: int
+    unreadable_manifests: tuple[int, ...]
     faults: tuple[Fault, ...]
     after: int | None = None
     due_in: float | None = None
@@ -116,6 +118,7 @@ class Verified(Facts):
         Column("late_rows", COUNT),
         Column("epochs", COUNT),
         Column("manifests", COUNT),
+        Column("unreadable_manifests", OBJECT),
         Column("after", NUMBER),
         Column("due_in", SECONDS),
         Column("success", YES_NO),
@@ -163,6 +166,11 @@ class Verified(Facts):
         )
         if self.unverifiable:
             yield f"{self.unverifiable} results of sampled keys are unverifiable: {self.why_unverifiable}"
+        if self.unreadable_manifests:
+            yield (
+                f"the manifests of {count_of(len(self.unreadable_manifests), 'epoch')} can't be read any more and were "
+                f"not checked: {', '.join(map(str, self.unreadable_manifests))}"
+            )
 
     def remarks(self) -> Iterator[str]:
         if of_windows := [fault for fault in self.faults if fault.kind in ("value", "missing", "unexpected")]:
@@ -193,7 +201,7 @@ def verify(
     if budget is not None:
         last = quality.last_sampled(tables)
         if (due_in := _due_in(tables, manifest, budget, last)) > 0:
-            return Verified(pipeline, manifest.epoch, share, seed, 0, 0, 0, None, 0, 0, 0, (), due_in=due_in)
+            return Verified(pipeline, manifest.epoch, share, seed, 0, 0, 0, None, 0, 0, 0, (), (), due_in=due_in)
         snapshot, since = _sampled_epoch(tables, newest, 0 if last is None else last[0], seed)
         manifest = snapshot.manifest
     else:
@@ -215,6 +223,7 @@ def verify(
         of_tables.late_rows,
         of_tables.epochs,
         of_tables.manifests,
+        of_tables.unreadable_manifests,
         (*of_tables.faults, *found.faults),
         None if since is None else since.epoch,
     )
@@ -232,6 +241,7 @@ class _Checked:
     late_rows: int
     epochs: int
     manifests: int
+    unreadable_manifests: tuple[int, ...]
     faults: tuple[Fault, ...]
 
     @classmethod
@@ -246,8 +256,8 @@ class _Checked:
         late_rows = read_table(tables.warehouse, tables.open(late.NAME), where=is_new)
         new_epochs = epoch_rows.filter(pc.greater(epoch_rows["epoch"], after))
         faults = [*faults_of_late_rows(late_rows, epoch_rows), *faults_of_epochs(new_epochs, late_rows, erased)]
-        manifests, chain = faults_of_manifests(tables, manifest, epoch_rows, after)
-        return cls(len(late_rows), len(new_epochs), manifests, (*faults, *chain))
+        manifests, unreadable, chain = faults_of_manifests(tables, manifest, epoch_rows, after)
+        return cls(len(late_rows), len(new_epochs), manifests, tuple(sorted(unreadable)), (*faults, *chain))
 
 
 def _found(

@@ -23,7 +23,6 @@ class Counter:
             outcome.
         changes_state: True if the state of a shard may have changed when the counter is not 0.
         is_kept: True if manifests and table epochs store it.
-        is_younger: True if tables of older versions lack it, so it may be null.
     """
 
     name: str
@@ -34,7 +33,6 @@ class Counter:
     is_fate: bool = False
     changes_state: bool = False
     is_kept: bool = True
-    is_younger: bool = False
 
 
 COUNTERS = (
@@ -54,37 +52,31 @@ COUNTERS = (
     Counter("timers_fired", "timers that fired", changes_state=True),
     Counter("timers_deleted", "timers deleted before they fired"),
     Counter("open_windows", "windows in the snapshot", by_shard=True),
-    Counter("reopened", "late rows that were added to their windows", by_shard=True, is_younger=True),
+    Counter("reopened", "late rows that were added to their windows", by_shard=True),
     Counter(
         "never_emitted",
         "elements in windows that were removed before a pane showed them",
         by_shard=True,
-        is_younger=True,
     ),
     Counter(
         "rows_out",
-        "rows written to table results; null where an older version did not count them",
+        "rows written to table results",
         "Rows out",
         by_task=False,
-        is_younger=True,
     ),
     Counter(
         "versions_skipped",
         "versions of the source that were skipped because they removed rows",
         "Versions skipped",
         by_task=False,
-        is_younger=True,
     ),
     Counter(
         "rows_deleted",
         "rows deleted from the source; added rows are in events_in",
         "Rows deleted",
         by_task=False,
-        is_younger=True,
     ),
-    Counter(
-        "deleted_in_windows", "rows deleted from the source that windows had counted", by_shard=True, is_younger=True
-    ),
+    Counter("deleted_in_windows", "rows deleted from the source that windows had counted", by_shard=True),
 )
 """All counters. Late panes count as changes of the state: a source commit's end emits them without element or timer."""
 

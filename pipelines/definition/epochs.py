@@ -28,14 +28,17 @@ FINGERPRINT = "fingerprint"
 
 FINAL_THROUGH = "final_through"
 
-_COUNTED = {
-    counter.name: column(counter.name, pa.int64(), counter.meaning, counter.is_younger) for counter in counters.KEPT
-}
+_COUNTED = {counter.name: column(counter.name, pa.int64(), counter.meaning, False) for counter in counters.KEPT}
 
-YOUNGER = frozenset(
-    {SHAPE, FINGERPRINT, FINAL_THROUGH, *(counter.name for counter in counters.KEPT if counter.is_younger)}
+_AT_THE_END = (
+    counters.REOPENED,
+    counters.NEVER_EMITTED,
+    counters.ROWS_OUT,
+    counters.VERSIONS_SKIPPED,
+    counters.ROWS_DELETED,
+    counters.DELETED_IN_WINDOWS,
 )
-"""Columns that tables of older versions lack."""
+"""Counters whose columns come after `stale`."""
 
 SCHEMA = pa.schema(
     [
@@ -55,7 +58,7 @@ SCHEMA = pa.schema(
         ),
         column("watermark", TIMESTAMP, "watermark after the epoch"),
         column("processing_time", TIMESTAMP, "clock of the epoch"),
-        *(_COUNTED[counter.name] for counter in counters.KEPT if not counter.is_younger),
+        *(column for name, column in _COUNTED.items() if name not in _AT_THE_END),
         column("shards", pa.list_(_SHARD), "each range of key groups, with its counters"),
         column("phases", pa.map_(pa.string(), pa.float64()), "seconds spent in each phase", False),
         column("run_id", pa.string(), "the run that computed it", False),
@@ -70,7 +73,7 @@ SCHEMA = pa.schema(
         _COUNTED[counters.DELETED_IN_WINDOWS],
         column(DELETED, pa.list_(_DELETED), "rows removed from late and rejects, by the epoch that had counted them"),
         column(SHAPE, _SHAPE, "size, slide, offset, gap and allowed lateness of windows in the code that ran, ms"),
-        column(FINGERPRINT, pa.string(), "identifies the code that ran; null in epochs of older versions"),
+        column(FINGERPRINT, pa.string(), "identifies the code that ran"),
         column(
             FINAL_THROUGH,
             TIMESTAMP,

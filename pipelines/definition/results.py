@@ -80,16 +80,8 @@ def of_kind(rows: pa.Schema, *, has_panes: bool) -> pa.Schema:
 
 
 def has_panes(rows: pa.Schema) -> bool:
-    """Return True if rows with this schema are panes of windows.
-
-    Tables written by older versions don't have the property. In them, the column before `timeline` is `output` for
-    functions and joins, and `watermark` for panes.
-    """
-    if (kind := (rows.metadata or {}).get(KIND.encode())) is not None:
-        return bool(kind == PANES.encode())
-    names = rows.names
-    before = names[: names.index("timeline")] if "timeline" in names else []
-    return "pane" in names and before[-1:] != ["output"]
+    """Return True if rows with the schema of the table are panes of windows."""
+    return bool(rows.metadata[KIND.encode()] == PANES.encode())
 
 
 def time_column(rows: pa.Schema) -> str:

@@ -16,7 +16,6 @@ from tests.pipelines.by_hand import ByHand
 from tests.recovery.hourly import NOW, back_to, contents, hours, sessions
 from tidegate.pipelines.errors import Refused
 from tidegate.pipelines.ledger.lease import Lease
-from tidegate.pipelines.ledger.snapshots import commit as commit_step
 from tidegate.pipelines.ledger.snapshots import recovery
 from tidegate.pipelines.ledger.snapshots.forget import forget
 from tidegate.pipelines.ledger.snapshots.recovery import recover
@@ -180,21 +179,6 @@ def test_what_readers_see_was_made_to_last_before(by_hand: ByHand, monkeypatch: 
     at_commit = synced.index("state log")
     assert {"state file", "results file", "late file"} <= set(synced[:at_commit])
     assert "results file" not in synced[at_commit:]
-
-
-def test_tables_of_a_tidegate_that_did_not_say_what_they_hold_are_gone_on_from(
-    by_hand: ByHand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_hand.templates = None
-    with monkeypatch.context() as older:
-        older.setattr(commit_step, "PUBLISHED_BY", "what_nobody_reads")
-        hours(by_hand, 8, 9)
-    assert recovery.published_by(by_hand.warehouse, by_hand.head().handle) is None
-    hours(by_hand, 10)
-    told = recovery.published_by(by_hand.warehouse, by_hand.head().handle)
-    assert told is not None
-    assert told.before == {"results": 2, "late": 2, "rejects": 0, "epochs": 2}
-    assert sessions(by_hand) == [8, 9]
 
 
 def cut_after(by_hand: ByHand, table: str, kept: int) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tidegate.pipelines.definition import state
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.tables.compaction import COMPACTION, is_unmarked
+from tidegate.pipelines.ledger.tables.compaction import COMPACTION
 from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
 from tidegate.pipelines.ledger.tables.table_log import LogEntry, TableLog
 from tidegate.pipelines.remedy import Act, Remedy
@@ -45,7 +45,7 @@ def find_change(tables: PipelineTables, table: str, newest: int | None = None) -
     for entry in since[1:]:
         was_whole = differs in whole
         differs ^= entry.added ^ entry.removed
-        if was_whole and moves_rows(table, entry):
+        if was_whole and moves_rows(entry):
             whole.add(differs)
         if differs in whole:
             good = entry.version
@@ -95,7 +95,6 @@ def _since_newest_epoch(tables: PipelineTables, table: str, newest: int | None) 
     return entries[::-1]
 
 
-def moves_rows(table: str, entry: LogEntry) -> bool:
+def moves_rows(entry: LogEntry) -> bool:
     """Return True if a commit leaves the published rows unchanged, and only moves them to other files."""
-    operation = entry.info.get("operation")
-    return COMPACTION in entry.info or operation == "OPTIMIZE" or is_unmarked(table, operation, entry.added)
+    return COMPACTION in entry.info or entry.info.get("operation") == "OPTIMIZE"

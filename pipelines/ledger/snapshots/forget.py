@@ -235,9 +235,7 @@ def _smaller(shard: Shard, rest: _Rest) -> Shard:
     gone = rest.removed.filter(pc.and_(pc.greater_equal(groups, shard.first), pc.less_equal(groups, shard.last)))
     if not len(gone):
         return shard
-    open_now = len(open_windows(gone, rest.key))
-    # Older versions of tidegate did not count the windows of joins.
-    counters = {**shard.counters, "open_windows": max(0, shard.counters.get("open_windows", open_now) - open_now)}
+    counters = {**shard.counters, "open_windows": shard.counters["open_windows"] - len(open_windows(gone, rest.key))}
     return shard.model_copy(update={"rows": shard.rows - len(gone), "counters": counters})
 
 
@@ -256,7 +254,7 @@ def _rewrite_savepoint(tables: PipelineTables, name: str, snapshot: Snapshot, re
     # This is necessary even if none of the files has the key: a hung process must not commit a file that is now
     # deleted.
     commit(tables.warehouse, snapshot.handle, [*(add_action(file) for file in added), *removes], {"tidegate": record})
-    leave_newest(tables, table, tables.open(table).version(), present, folders=[COPIES])
+    leave_newest(tables, table, tables.open(table).version(), present)
 
 
 def _erase_from_copies(tables: PipelineTables, name: str, snapshot: Snapshot, keys: Sequence[Key]) -> int:

@@ -97,7 +97,7 @@ class PublishedBy:
 def published_by(warehouse: Warehouse, handle: DeltaTable) -> PublishedBy | None:
     """Return the newest epochs of the published tables, as the newest snapshot in a handle records them.
 
-    Return None if an older version of tidegate, which did not record them, committed that snapshot.
+    Return None if there is no snapshot, or if its log entry is damaged and Delta reads a checkpoint instead.
     """
     return _published_by(newest_record(warehouse, handle))
 

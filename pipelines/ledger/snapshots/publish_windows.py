@@ -173,7 +173,7 @@ def shown(tables: PipelineTables, handle: DeltaTable) -> Shown | None:
             return None
         if SHOWN in entry.info:
             return Shown(**entry.info[SHOWN])
-        if (entry.added or entry.removed) and not moves_rows(windows.NAME, entry):
+        if (entry.added or entry.removed) and not moves_rows(entry):
             return None
     return None
 
@@ -193,7 +193,7 @@ def _changes(tables: PipelineTables, since: Shown, source: DeltaTable) -> list[L
         entry = log.entry(version)
         if entry is None or (version == since.results and id_in(entry.info) != since.commit):
             return None
-        if version > since.results and (entry.added or entry.removed) and not moves_rows(results.NAME, entry):
+        if version > since.results and (entry.added or entry.removed) and not moves_rows(entry):
             changes.append(entry)
     return changes
 
@@ -203,7 +203,7 @@ def _added(changes: Sequence[LogEntry]) -> list[str] | None:
     added = list[str]()
     for entry in changes:
         epoch = entry.snapshot
-        if entry.removed or epoch is None or (epoch.get("parent", -1) or 0) != epoch["epoch"] - 1:
+        if entry.removed or epoch is None or (epoch["parent"] or 0) != epoch["epoch"] - 1:
             return None
         added += sorted(entry.added)
     return added

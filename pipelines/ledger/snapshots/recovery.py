@@ -106,7 +106,7 @@ def unpublished(tables: PipelineTables, head: Snapshot, at: dict[str, int]) -> S
     """
     record = published_by(tables.warehouse, head.handle)
     if record is None or _holds(at, record):
-        # Older versions of tidegate wrote no such record. `publish` itself checks whether a table has the newest epoch.
+        # Without a record, `publish` itself checks whether a table has the newest epoch.
         return [head.manifest]
     manifests: list[Manifest] = []
     # Retention removed snapshots between the older ones, and nothing records what the removed ones published.

@@ -17,7 +17,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.pipelines.definition import epochs, late, rejects, state, windows
+from tidegate.pipelines.definition import epochs, late, rejects, state
 from tidegate.pipelines.definition.columns import TIMESTAMP
 from tidegate.pipelines.definition.config import PipelineEntry
 from tidegate.pipelines.errors import UsageError
@@ -140,33 +140,18 @@ def keep_newest_only(tables: PipelineTables) -> None:
     # After the fence, nobody can commit any of the listed files.
     _fence(tables, at, tables.with_windows(PUBLISHED), since)
     for table in names:
-        # A query of Spark that starts again lists the versions of its last batch once more. The entries of table
-        # windows name no keys.
-        leave_newest(tables, table, since[table], listed[table], keeps_entries=table == windows.NAME)
+        leave_newest(tables, table, since[table], listed[table])
 
 
 def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: Millis, memory: LogMemory) -> _Decision:
     # List the files before the logs: a file written later is not in the list, so it can't be removed.
-    names, published = tables.with_windows(ALL), tables.with_windows(PUBLISHED)
+    names = tables.with_windows(ALL)
     files = {table: tables.warehouse.names(tables.path(table)) for table in names}
     logs = {table: TableLog(tables, table, memory) for table in names}
     entries = list(snapshots_of(logs[state.NAME]))
     kept = retained(entries, retention, now)
-    since = {state.NAME: _dense_from(logs[state.NAME], [entry.version for entry in entries], kept)}
-    since |= {table: logs[table].version_at(retention.oldest_read(now), now) for table in published}
-    # An earlier, hung cleanup may still remove earlier versions. A table that was recreated since then has fewer.
-    before, newest = kept_of(logs[state.NAME]), {table: log.versions[-1] for table, log in logs.items()}
-    since = {table: min(max(version, before.since.get(table, 0)), newest[table]) for table, version in since.items()}
-    needed = {table: logs[table].files_since(since[table]) for table in names}
-    for version in kept:
-        if version < since[state.NAME]:
-            needed[state.NAME] |= logs[state.NAME].files_at(version)
-    # Epochs that read no new rows may publish files of other epochs, so their manifests are read. Files of other epochs
-    # have the epoch's number in their names, and a stream has too many epochs to read each manifest.
-    quiet = [entry.version for entry in entries if entry.version in kept and entry.manifest["kind"] in QUIET]
-    for version in quiet:
-        for table, work in require_snapshot(tables, version).manifest.publish.items():
-            needed[table] |= {file.path for file in (*work.files, *(each.file for each in work.deleted))}
+    since = _since(logs, entries, kept, retention.oldest_read(now), now)
+    needed = _needed(tables, logs, since, [entry for entry in entries if entry.version in kept])
     kept_epochs = {entry.epoch for entry in entries if entry.version in kept}
     clearing = Clearing(
         tuple(entry.epoch for entry in entries if entry.version not in kept),
@@ -176,6 +161,45 @@ def _decide(tables: PipelineTables, head: Snapshot, retention: Retention, now: M
         },
     )
     return _Decision(clearing, frozenset(kept), since, logs, min(kept_epochs, default=head.manifest.epoch))
+
+
+def _since(
+    logs: Mapping[str, TableLog],
+    entries: Sequence[SnapshotEntry],
+    kept: Collection[int],
+    oldest_read: Millis,
+    now: Millis,
+) -> dict[str, int]:
+    """Return, by table, the version from which all versions are kept: for snapshots and for readers since a time."""
+    of_state = logs[state.NAME]
+    since = {table: log.version_at(oldest_read, now) for table, log in logs.items() if table != state.NAME}
+    since[state.NAME] = _dense_from(of_state, [entry.version for entry in entries], kept)
+    # An earlier, hung cleanup may still remove earlier versions. A table that was recreated since then has fewer.
+    before = kept_of(of_state).since
+    return {
+        table: min(max(version, before.get(table, 0)), logs[table].versions[-1]) for table, version in since.items()
+    }
+
+
+def _needed(
+    tables: PipelineTables,
+    logs: Mapping[str, TableLog],
+    since: Mapping[str, int],
+    kept: Sequence[SnapshotEntry],
+) -> dict[str, set[str]]:
+    """Return, by table, the files of the versions that are kept, and those that kept snapshots may have to publish."""
+    needed = {table: log.files_since(since[table]) for table, log in logs.items()}
+    for entry in kept:
+        if entry.version < since[state.NAME]:
+            needed[state.NAME] |= logs[state.NAME].files_at(entry.version)
+    # Epochs that read no new rows may publish files of other epochs, so their manifests are read. Files of other epochs
+    # have the epoch's number in their names, and a stream has too many epochs to read each manifest.
+    for entry in kept:
+        if entry.manifest["kind"] not in QUIET:
+            continue
+        for table, work in require_snapshot(tables, entry.version).manifest.publish.items():
+            needed[table] |= {file.path for file in (*work.files, *(each.file for each in work.deleted))}
+    return needed
 
 
 def _dense_from(log: TableLog, snapshots: Sequence[int], kept: Collection[int]) -> int:

@@ -92,66 +92,108 @@ def create_savepoint(
         UsageError: the name is not valid, or is taken.
         Refused: a file of the snapshot has been removed, or a key that it may hold was forgotten.
     """
-    place = place or tables
-    path, warehouse = _path(place, name), place.warehouse
-    # The warehouse of another place does not know which folders of this one may not be links.
-    for folder in (snapshot.path, *(content.folder for content in (contents or {}).values())):
-        tables.warehouse.check_no_link(folder)
-    exists = warehouse.exists(path)
-    taken = UsageError(f"savepoint {name!r} of {tables.pipeline} exists: delete it first, or give another name")
-    if _is_complete(place, path):
-        raise taken
-    if exists or name in warehouse.links(path.rpartition("/")[0]):
-        # If it is a link, only that is removed.
-        warehouse.delete_folder(path)
-    rests = warehouse.names(path)
-    # An interrupted command may have left copied tables.
-    warehouse.delete_folder(f"{path}/{COPIES}")
-    try:
-        if contents is not None:
-            others = [entry.path for entry in list_savepoints(place) if entry.with_tables]
-            copy_to_savepoint(warehouse, path, contents, others)
-        # Another command may be copying under this name: whichever creates the table first gets the name.
-        files = copy_files(place, snapshot, path, "state", with_manifest=True)
-    except Outrun as error:
-        raise taken from error
-    record = {
-        **snapshot.manifest.short(),
-        "savepoint": name,
-        "created_at": now,
-        "with_tables": contents is not None,
-        "table_id": str(tables.newest(state.NAME).metadata().id),
-        "schemas": {table: tables.newest(table).schema().to_json() for table in ALL},
-        "run_ids": {str(entry.epoch): entry.manifest["run_id"] for entry in lineage(tables, snapshot.manifest.epoch)},
-    }
-    title, actions = f"{tables.pipeline}.{SAVEPOINTS}.{name}", [add_action(file) for file in files]
-    try:
-        check_written(warehouse, path, files)
-        create(warehouse, path, snapshot.handle.schema(), actions, {"tidegate": record}, title)
-    except Outrun as error:
-        for file in files:
-            warehouse.delete_file(path, file.path)
-        if not any(entry.with_tables for entry in list_savepoints(place) if entry.name == name):
-            warehouse.delete_folder(f"{path}/{COPIES}")
-        raise taken from error
-    except FilesMissing as error:
-        # The command that takes the name first, or `forget`, also removes incomplete copies.
-        if _is_complete(place, path):
-            raise taken from error
-        _check_copy(tables, snapshot, place, name)
-        raise
-    _check_copy(tables, snapshot, place, name)
-    try:
-        # A process that removed part of the copy before the table existed did not know about it.
-        check_written(warehouse, path, files)
-        if contents is not None and len(contents_in(warehouse, path)) < len(contents):
-            raise FilesMissing(f"tables of savepoint {path} were removed while it was created")
-    except (FilesMissing, Refused):
-        warehouse.delete_folder(path)
-        raise
-    for rest in rests:
-        warehouse.delete_file(path, rest)
-    return _entry(place, name)
+    copy = _Copy(tables, snapshot, place or tables, name, contents)
+    left_behind = copy.make_room()
+    files = copy.copy_files()
+    copy.commit(files, now)
+    copy.check(files)
+    for file in left_behind:
+        copy.place.warehouse.delete_file(copy.path, file)
+    return _entry(copy.place, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A savepoint that is being created. Each step may find that another command has taken its name.
+
+    The fields are the arguments of `create_savepoint`.
+    """
+
+    tables: PipelineTables
+    snapshot: Snapshot
+    place: PipelineTables
+    name: str
+    contents: Mapping[str, TableContent] | None
+
+    @property
+    def path(self) -> str:
+        return _path(self.place, self.name)
+
+    @property
+    def _taken(self) -> UsageError:
+        return UsageError(
+            f"savepoint {self.name!r} of {self.tables.pipeline} exists: delete it first, or give another name"
+        )
+
+    def make_room(self) -> list[str]:
+        """Check that the name is free, and return the files that an interrupted command left under it."""
+        path, warehouse = self.path, self.place.warehouse
+        # The warehouse of another place does not know which folders of this one may not be links.
+        for folder in (self.snapshot.path, *(content.folder for content in (self.contents or {}).values())):
+            self.tables.warehouse.check_no_link(folder)
+        exists = warehouse.exists(path)
+        if _is_complete(self.place, path):
+            raise self._taken
+        if exists or self.name in warehouse.links(path.rpartition("/")[0]):
+            # If it is a link, only that is removed.
+            warehouse.delete_folder(path)
+        left_behind = [*warehouse.names(path)]
+        # An interrupted command may have left copied tables.
+        warehouse.delete_folder(f"{path}/{COPIES}")
+        return left_behind
+
+    def copy_files(self) -> list[DataFile]:
+        """Copy the tables and the files of the snapshot, and return the copied files of the snapshot."""
+        try:
+            if self.contents is not None:
+                others = [entry.path for entry in list_savepoints(self.place) if entry.with_tables]
+                copy_to_savepoint(self.place.warehouse, self.path, self.contents, others)
+            # Another command may be copying under this name: whichever creates the table first gets the name.
+            return copy_files(self.place, self.snapshot, self.path, "state", with_manifest=True)
+        except Outrun as error:
+            raise self._taken from error
+
+    def commit(self, files: Sequence[DataFile], now: Millis) -> None:
+        """Create the table of the savepoint with its files."""
+        tables, place, warehouse, manifest = self.tables, self.place, self.place.warehouse, self.snapshot.manifest
+        record = {
+            **manifest.short(),
+            "savepoint": self.name,
+            "created_at": now,
+            "with_tables": self.contents is not None,
+            "table_id": str(tables.newest(state.NAME).metadata().id),
+            "schemas": {table: tables.newest(table).schema().to_json() for table in ALL},
+            "run_ids": {str(entry.epoch): entry.manifest["run_id"] for entry in lineage(tables, manifest.epoch)},
+        }
+        title, actions = f"{tables.pipeline}.{SAVEPOINTS}.{self.name}", [add_action(file) for file in files]
+        try:
+            check_written(warehouse, self.path, files)
+            create(warehouse, self.path, self.snapshot.handle.schema(), actions, {"tidegate": record}, title)
+        except Outrun as error:
+            for file in files:
+                warehouse.delete_file(self.path, file.path)
+            if not any(entry.with_tables for entry in list_savepoints(place) if entry.name == self.name):
+                warehouse.delete_folder(f"{self.path}/{COPIES}")
+            raise self._taken from error
+        except FilesMissing as error:
+            # The command that takes the name first, or `forget`, also removes incomplete copies.
+            if _is_complete(place, self.path):
+                raise self._taken from error
+            _check_copy(tables, self.snapshot, place, self.name)
+            raise
+
+    def check(self, files: Sequence[DataFile]) -> None:
+        """Delete the savepoint, and raise an error, if it may hold a forgotten key or is not whole."""
+        path, warehouse = self.path, self.place.warehouse
+        _check_copy(self.tables, self.snapshot, self.place, self.name)
+        try:
+            # A process that removed part of the copy before the table existed did not know about it.
+            check_written(warehouse, path, files)
+            if self.contents is not None and len(contents_in(warehouse, path)) < len(self.contents):
+                raise FilesMissing(f"tables of savepoint {path} were removed while it was created")
+        except (FilesMissing, Refused):
+            warehouse.delete_folder(path)
+            raise
 
 
 def _check_copy(tables: PipelineTables, copied: Snapshot, place: PipelineTables, name: str) -> None:

@@ -122,10 +122,7 @@ def create(
 
 
 def is_whole(actions: Sequence[Action]) -> bool:
-    """Return True if a log entry has all actions of its commit, as far as its metadata shows.
-
-    Older versions did not record how many actions a commit has, but each commit of an epoch ended with its transaction.
-    """
+    """Return True if a log entry has all actions of its commit, as far as its metadata shows."""
     info = commit_info(actions)
     present = [kind for action in actions for kind in _COUNTED if kind in action]
     noted = info.get(COMMIT, {})
@@ -134,9 +131,7 @@ def is_whole(actions: Sequence[Action]) -> bool:
         return False
     if info.get("operation") in _ENDS_WITH_COLUMNS:
         return has_columns and present.count("txn") >= noted.get("transactions", 0)
-    if "actions" in noted:
-        return bool(len(present) == noted["actions"])
-    return "tidegate" not in info or "txn" in present
+    return "actions" not in noted or len(present) == noted["actions"]
 
 
 def _id_of(warehouse: Warehouse, path: str, version: int) -> object:

@@ -7,7 +7,7 @@ state needs no compaction: each commit writes one file for each shard.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import log
 from typing import Any
 
@@ -33,14 +33,6 @@ _ENOUGH = 16
 FILE_SIZE = 32 * 1024 * 1024
 """Approximate upper limit of the size of a compacted file in bytes. Files of half this size or more are left
 unchanged."""
-
-
-def is_unmarked(table: str, operation: str | None, added: Collection[str]) -> bool:
-    """Return True for a compaction by an old version of tidegate, which wrote no `COMPACTION` into its commit.
-
-    Its files have names of their own. Delta's RESTORE to a compaction adds them again.
-    """
-    return operation != "RESTORE" and bool(added) and all(name.startswith(f"{table}-compacted-") for name in added)
 
 
 def compact(tables: PipelineTables, table: str, together: int | None = None) -> tuple[int, int]:
@@ -102,7 +94,7 @@ def _last_began(tables: PipelineTables, names: Sequence[str], now: Millis) -> Mi
 
 
 def _began(tables: PipelineTables, name: str) -> tuple[Millis, Millis] | None:
-    """Return the first and the last start of an epoch in a file, or None if an old tidegate did not record them."""
+    """Return the first and the last start of an epoch in a file, or None if it has no such time."""
     rows = tables.warehouse.read_files(tables.path(epochs.NAME), [name], epochs.SCHEMA, ["started_at"])
     bounds = pc.min_max(epoch_millis(rows["started_at"]))
     return (bounds["min"].as_py(), bounds["max"].as_py()) if bounds["min"].is_valid else None

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from tidegate.pipelines.definition import windows
 from tidegate.pipelines.errors import Refused
-from tidegate.pipelines.ledger.tables.pipeline_tables import PipelineTables
+from tidegate.pipelines.ledger.tables.pipeline_tables import COPIED, SAVEPOINTS, PipelineTables
 from tidegate.pipelines.storage import delta_log
 from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.time import Millis
@@ -205,33 +206,27 @@ def not_ahead(times: Sequence[Millis], now: Millis) -> list[Millis]:
     return settled[::-1]
 
 
-def leave_newest(
-    tables: PipelineTables,
-    table: str,
-    since: int,
-    listed: Iterable[str],
-    keeps_entries: bool = False,
-    folders: Collection[str] = (),
-) -> None:
+def leave_newest(tables: PipelineTables, table: str, since: int, listed: Iterable[str]) -> None:
     """Remove the versions of a table before the given one, and all files and folders that no later version needs.
 
     Args:
         tables: tables of the pipeline.
-        table: name of the table, or path of a savepoint.
+        table: name of the table, or path of a savepoint, whose copied tables are kept.
         since: the version.
         listed: the files in the folder before a commit, after which nobody can commit any of them.
-        keeps_entries: True to keep the log entries of the older versions, whose files are removed.
-        folders: folders in the table's folder that are kept: the copied tables of a savepoint.
     """
     path, log = tables.path(table), TableLog(tables, table)
-    if not keeps_entries:
+    # A query of Spark that starts again lists the versions of its last batch once more, so table windows keeps its log
+    # entries, which name no keys. Their files are removed.
+    if table != windows.NAME:
         # Log entries are removed before files, so each listed version stays readable if this stops halfway.
         log.keep((), since)
+    kept = {delta_log.FOLDER, *((COPIED,) if table.rpartition("/")[0] == SAVEPOINTS else ())}
     needed = log.files_since(since)
     for name in sorted(set(listed) - needed):
         tables.warehouse.delete_file(path, name)
     for folder in tables.warehouse.folders(path):
-        if folder not in (delta_log.FOLDER, *folders):
+        if folder not in kept:
             tables.warehouse.delete_folder(f"{path}/{folder}")
     # The rest of the log's folder was not written by `keep`, whose checkpoints are single files.
     for name in tables.warehouse.names(log.folder):

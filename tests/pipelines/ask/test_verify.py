@@ -252,6 +252,16 @@ def test_windows_that_the_plain_rules_cannot_compute_are_unverifiable(
     assert re.search(why, str(outcome.why_unverifiable))
 
 
+def test_manifests_whose_files_another_program_removed_are_named_and_the_rest_is_verified(life: Lake) -> None:
+    before = verified(life, HOURS)
+    vacuum_with_no_hours(life.path("hours/state"))
+    outcome = verified(life, HOURS)
+    assert (outcome.success, outcome.windows) == (True, before.windows)
+    assert outcome.manifests + len(outcome.unreadable_manifests) == before.manifests
+    assert outcome.manifests < before.manifests
+    assert f"not checked: {outcome.unreadable_manifests[0]}" in " ".join(outcome.lines())
+
+
 def test_windows_whose_source_rows_are_gone_are_unverifiable(life: Lake) -> None:
     DeltaTable(life.path("events")).optimize.compact()
     vacuum_with_no_hours(life.path("events"))

@@ -140,7 +140,7 @@ def test_table_epochs_keeps_every_counter_that_is_kept_and_no_other() -> None:
     assert kept <= set(fields)
     assert not {counter.name for counter in counters.COUNTERS if not counter.is_kept} & set(fields)
     for counter in counters.KEPT:
-        assert fields[counter.name].nullable is counter.is_younger
+        assert not fields[counter.name].nullable
         assert fields[counter.name].metadata[b"comment"].decode() == counter.meaning
 
 

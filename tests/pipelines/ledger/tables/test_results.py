@@ -63,10 +63,7 @@ def test_results_of_a_function_that_are_named_like_columns_of_panes_are_none() -
     of_panes = pa.struct([(name, pa.int64()) for name in sorted(results.RESERVED - results.ELEMENT_RESERVED)])
     of_elements = pa.struct([(name, pa.int64()) for name in sorted(results.ELEMENT_RESERVED - results.RESERVED)])
     elements, panes = results.schema(key, of_panes, results.ELEMENT_LEADING), results.schema(key, of_elements)
-    for said in (True, False):
-        # Tables of older versions don't record what their rows are.
-        found = [results.has_panes(rows if said else rows.remove_metadata()) for rows in (panes, elements)]
-        assert found == [True, False]
+    assert [results.has_panes(rows) for rows in (panes, elements)] == [True, False]
 
 
 def test_the_table_says_what_its_rows_are_whatever_its_columns_are(by_hand: ByHand) -> None:
