@@ -15,7 +15,8 @@ from tidegate.pipelines.ledger.snapshots.published import newest_epoch_rows, pin
 from tidegate.pipelines.ledger.snapshots.restore import restore
 from tidegate.pipelines.ledger.snapshots.retention import Retention, prune, vacuum
 from tidegate.pipelines.ledger.snapshots.savepoint import find_snapshot
-from tidegate.pipelines.ledger.tables.compaction import compact
+from tidegate.pipelines.ledger.tables.commits import commit
+from tidegate.pipelines.ledger.tables.compaction import COMPACTION, compact
 from tidegate.pipelines.ledger.tables.files import add_action, remove_action, write_rows
 from tidegate.pipelines.run.work_folder import DAY
 from tidegate.pipelines.storage.warehouse import Warehouse, active_files, arrow_schema
@@ -85,7 +86,7 @@ def two_files(by_hand: ByHand) -> None:
     )
     (file,) = write_rows(by_hand.warehouse, by_hand.tables.path(epochs.NAME), "epochs-compacted", rows)
     actions = [add_action(file), *map(remove_action, younger)]
-    handle.create_write_transaction(actions, "append", handle.schema())
+    commit(by_hand.warehouse, handle, actions, {COMPACTION: epochs.NAME})
 
 
 def test_old_rows_go_file_by_file(by_hand: ByHand) -> None:
