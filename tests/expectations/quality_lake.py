@@ -20,6 +20,7 @@ from tidegate.pipelines.definition import epochs, late, rejects, results, state
 from tidegate.pipelines.definition.binding import BoundPipeline, bind
 from tidegate.pipelines.definition.config import Config, PipelineEntry
 from tidegate.pipelines.definition.config.opened import warehouse_of
+from tidegate.pipelines.definition.counters import KEPT, OF_SHARDS
 from tidegate.pipelines.definition.recorded import Position
 from tidegate.pipelines.ledger.manifest import Manifest, Publish, Shard, StaleInterval
 from tidegate.pipelines.ledger.tables.keys import key_groups
@@ -144,6 +145,7 @@ class QualityLake:
     def _epoch(self, number: int) -> dict[str, Any]:
         panes = [row for row in self.panes if row["epoch"] == number]
         counters = {
+            **dict.fromkeys(OF_SHARDS, 0),
             "on_time": self.taken[number - 1],
             "late": sum(row["epoch"] == number for row in self.late),
             "no_window": 0,
@@ -154,6 +156,7 @@ class QualityLake:
             counters[f"fired_{timing}"] = sum(row["timing"] == timing and row["op"] == "+" for row in panes)
         rejected = sum(row["epoch"] == number for row in self.rejects)
         return {
+            **{counter.name: 0 for counter in KEPT},
             "timeline": 1,
             "epoch": number,
             "parent": None if number == 1 else 1,
@@ -162,10 +165,6 @@ class QualityLake:
             "processing_time": at("20:00"),
             "events_in": counters["on_time"] + counters["late"] + rejected,
             "rejected": rejected,
-            "dropped": 0,
-            "timers_registered": 0,
-            "timers_fired": 0,
-            "timers_deleted": 0,
             "run_id": f"run {number}",
             "started_at": at("20:00"),
             "stale": False,
