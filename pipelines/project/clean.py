@@ -136,23 +136,23 @@ class WindowsBuilt(Facts):
     """Table `windows` after a rebuild.
 
     Args:
-        table: path of the table.
+        path: path of the table.
         epoch: the newest epoch that it includes.
         windows: number of its windows.
     """
 
     pipeline: str
-    table: str
+    path: str
     epoch: int
     windows: int
 
     facts: ClassVar[Columns] = (
         Column("pipeline", TEXT),
-        Column("table", TEXT),
+        Column("path", TEXT),
         Column("epoch", NUMBER),
         Column("windows", COUNT),
     )
-    says: ClassVar[str] = "{table} has {windows} windows, as of epoch {epoch}"
+    says: ClassVar[str] = "{path} has {windows} windows, as of epoch {epoch}"
 
 
 def rebuild_windows(config: Config, pipeline: str) -> WindowsBuilt:

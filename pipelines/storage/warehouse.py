@@ -402,8 +402,8 @@ class Warehouse:
             OSError: it can't be read for another reason, such as a missing permission.
         """
         if not names:
-            wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-            return wanted.empty_table()
+            wanted = [schema.field(name) for name in (schema.names if columns is None else columns)]
+            return pa.schema(wanted, schema.metadata).empty_table()
         try:
             return self._dataset(path, names, schema).to_table(
                 columns=columns, filter=where, use_threads=is_local(path)

@@ -138,6 +138,7 @@ def test_before_the_first_watermark_nothing_is_final_and_after_the_last_all() ->
 def test_a_key_with_the_name_of_a_path_tells_windows_apart() -> None:
     rows = table({"events": 1}, {"events": 2, "user": "bob"}, {"events": 3, "pane": 1})
     named = rows.rename_columns([".a" if name == "user" else name for name in rows.column_names])
+    named = named.replace_schema_metadata(rows.schema.metadata)
     assert sorted(results.latest(named, (".a",))["events"].to_pylist()) == [2, 3]
 
 
@@ -170,7 +171,14 @@ def panes(count: int) -> pa.Table:
     """Panes of a few keys, with all windows of a key together."""
     numbers = np.arange(count)
     starts = pa.array(numbers % 1000 * 60_000_000, pa.timestamp("us", tz="UTC"))
-    return pa.table({"user": numbers // 1000, "window_start": starts, "pane": np.zeros(count, np.int32)})
+    rows = pa.table({"user": numbers // 1000, "window_start": starts, "pane": np.zeros(count, np.int32)})
+    return rows.cast(results.of_kind(rows.schema, has_panes=True))
+
+
+def elements(count: int) -> pa.Table:
+    """The same rows as results of a process function."""
+    rows = panes(count)
+    return rows.cast(results.of_kind(rows.schema, has_panes=False))
 
 
 def test_many_panes_come_by_their_starts_and_those_of_a_start_in_their_order() -> None:
@@ -182,7 +190,7 @@ def test_many_panes_come_by_their_starts_and_those_of_a_start_in_their_order() -
     assert ordered.sort_by(columns) == rows.sort_by(columns)
 
 
-@pytest.mark.parametrize("rows", [panes(5_000), panes(250_000).drop_columns(["pane"])], ids=["few", "no panes"])
+@pytest.mark.parametrize("rows", [panes(5_000), elements(250_000)], ids=["few", "no panes"])
 def test_few_rows_and_rows_that_are_no_panes_stay_as_they_are(rows: pa.Table) -> None:
     assert results.by_window(rows) is rows
 
