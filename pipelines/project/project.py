@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, get_args
 
@@ -147,14 +148,13 @@ class Project:
             config = config_of(values, settings or {}, of_code)
         self.config = _with_engine(config, engine, spark)
         self._processes = self.config.processes
-        self._progress = progress if callable(progress) else ProgressLine() if progress else silent
+        told = progress if callable(progress) else ProgressLine() if progress else silent
+        # Nothing here refers to the project itself, so its processes end as soon as nobody refers to it.
+        self._teller = partial(_teller_of, told)
         here = (self.config, self._teller)
         self.snapshots, self.savepoints = SnapshotMethods(*here), SavepointMethods(*here)
         self.late, self.quality = LateMethods(*here), QualityMethods(*here)
         self.tables, self.driver, self.source = TableMethods(*here), DriverMethods(*here), SourceMethods(*here)
-
-    def _teller(self, pipeline: str) -> Teller:
-        return Teller(pipeline, self._progress)
 
     def __enter__(self) -> Self:
         return self
@@ -660,6 +660,10 @@ class Project:
         from tidegate.pipelines.project.given import size_of
 
         return size(self.config, pipeline, rows, size_of(memory, "--memory"))
+
+
+def _teller_of(progress: OnProgress, pipeline: str) -> Teller:
+    return Teller(pipeline, progress)
 
 
 def _with_engine(config: Config, engine: EngineName | None, spark: Session | None) -> Config:

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -196,6 +197,18 @@ def test_the_processes_end_when_nothing_refers_to_them(children: Children) -> No
     wait_until(lambda: not children(), "the processes end")
 
 
+def test_a_project_ends_as_soon_as_nothing_refers_to_it(tmp_path: Path) -> None:
+    """A project in a cycle, and its processes, would last until Python looks for cycles."""
+    project = lake_of(tmp_path / "lake").project(hourly_pipeline())
+    seen = weakref.ref(project)
+    gc.disable()
+    try:
+        del project
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("is_entered", [True, False], ids=["with", "close"])
 def test_the_runs_of_a_project_share_processes_which_end_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, children: Children, is_entered: bool
@@ -217,6 +230,7 @@ def test_the_runs_of_a_project_share_processes_which_end_with_it(
 
 DRIVER = """
 import sys
+import weakref
 from pathlib import Path
 from tests.lake import Lake, hourly_pipeline
 from tidegate.pipelines.engine.local import LocalEngine
