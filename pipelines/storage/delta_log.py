@@ -162,13 +162,16 @@ class DeltaLog:
         """
         return actions_in(self.read(entry_name(version)))
 
-    def entries(self, versions: Iterable[int]) -> Iterator[tuple[int, Callable[[], list[Action]]]]:
-        """Yield each version with a function that returns its actions, or raises the error of `actions`.
+    def entries(
+        self, versions: Iterable[int], read: Callable[[int], list[Action]] | None = None
+    ) -> Iterator[tuple[int, Callable[[], list[Action]]]]:
+        """Yield each version with a function that returns its actions, or raises the error of `read`.
 
-        Entries are read ahead, because a store takes long to answer each request.
+        Entries are read ahead, because a store takes long to answer each request. `read` returns the actions of a
+        version; None stands for `actions`.
         """
-        asked, read = tee(versions)
-        calls = (partial(self.actions, version) for version in read)
+        asked, to_read = tee(versions)
+        calls = (partial(read or self.actions, version) for version in to_read)
         yield from zip(asked, ahead(calls, weigh=len, at_once=self.at_once), strict=False)
 
     @property

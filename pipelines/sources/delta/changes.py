@@ -118,8 +118,10 @@ class Changes:
                 rewritten.append((removes, appends))
         for removes, appends in rewritten:
             if removes <= deleted.keys() and appends <= added.keys():
-                deleted = {file: each for file, each in deleted.items() if file not in removes}
-                added = {file: each for file, each in added.items() if file not in appends}
+                for file in removes:
+                    del deleted[file]
+                for file in appends:
+                    del added[file]
         return _without_rows_of_both(deleted, added)
 
     def _deleted(self, remove: Action, earlier: Callable[[], Mapping[str, Action]]) -> SourceFile:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from itertools import count, tee
+from itertools import count
 from typing import Any
 from urllib.parse import unquote
 
@@ -420,10 +420,8 @@ class SourceLog:
             raise _unreadable_entry(self.path, version, error) from error
 
     def _entries(self, versions: Iterable[int]) -> Iterator[tuple[int, Callable[[], list[Action]]]]:
-        """Yield each version with a function that returns its actions; entries are read ahead."""
-        asked, read = tee(versions)
-        calls = (partial(self._actions, version) for version in read)
-        yield from zip(asked, ahead(calls, weigh=len, at_once=self._log.at_once), strict=False)
+        """Return each version with a function that returns its actions, or refuses a damaged entry."""
+        return self._log.entries(versions, self._actions)
 
 
 def _recorded_millis(files: pa.Table, name: str) -> list[Millis | None]:
