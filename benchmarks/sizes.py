@@ -18,11 +18,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import get_args
+
+import numpy as np
 
 from benchmarks.figures import Figure, Wanted, tell
 from benchmarks.machine import describe_machine
 from benchmarks.sized_run import Seen, Trial, run
-from tidegate.pipelines.ask.costs import FILE, Costs, Quantity, RunKind, Shape, Terms, Workload, fit
+from tidegate.pipelines.ask.costs import FILE, Costs, Quantity, RunKind, Shape, Terms, Workload
 from tidegate.pipelines.epoch.shard_state import SHARE
 
 PAGE = Path("docs/operations/sizes.md")
@@ -37,6 +40,8 @@ _MANY: dict[Shape, int] = {"tumbling": 200_000, "sliding": 200_000, "session": 9
 """Largest number of events of a small epoch by shape. The driver computes ten times as many, too."""
 _MOVED = 1_100_000
 """Events of sessions that processes compute."""
+_ROUNDS = 5_000
+"""Rounds of the fit."""
 
 
 def small_trials(full: bool = False) -> Iterator[Trial]:
@@ -109,7 +114,7 @@ class Kept:
 
     def write(self, costs: Costs, proofs: Sequence[Proof]) -> None:
         """Write all of them."""
-        costs.write(self.costs)
+        write_costs(costs, self.costs)
         self.proven.write_text(json.dumps([asdict(proof) for proof in proofs], indent=1) + "\n")
         before, rest = self.page.read_text().split(BEGIN)
         self.page.write_text(f"{before}{BEGIN}\n\n{tables(costs, proofs)}\n{END}{rest.split(END)[1]}")
@@ -164,6 +169,50 @@ def fitted(trials: Iterable[Trial], within: Path) -> Costs:
         constants["stream"]["seconds"].setdefault(name, constants["backfill"]["seconds"].get(name, 0.0))
     constants["stream"]["process"] = constants["backfill"]["process"]
     return Costs(datetime.now(UTC).date().isoformat(), describe_machine(), trial_seconds, constants)
+
+
+def fit(
+    measured: Mapping[RunKind, Sequence[tuple[Workload, Mapping[Quantity, float]]]],
+) -> dict[RunKind, dict[Quantity, Terms]]:
+    """Return the constants, at least 0, whose sums have the smallest relative errors over some measured epochs."""
+    return {
+        kind: {
+            quantity: _least_squares([(work.terms(quantity), seen[quantity]) for work, seen in epochs])
+            for quantity in get_args(Quantity)
+        }
+        for kind, epochs in measured.items()
+    }
+
+
+def _least_squares(measured: list[tuple[Terms, float]]) -> Terms:
+    """Return non-negative constants by coordinate descent over the squares of the relative errors."""
+    measured = [(terms, value) for terms, value in measured if terms and value > 0]
+    names = sorted({name for terms, _ in measured for name, count in terms.items() if count})
+    if not names:
+        return {}
+    matrix = np.array([[terms.get(name, 0.0) / value for name in names] for terms, value in measured])
+    scale = np.linalg.norm(matrix, axis=0)
+    matrix /= scale
+    products, wanted = matrix.T @ matrix, matrix.sum(axis=0)
+    found = np.zeros(len(names))
+    for _ in range(_ROUNDS):
+        for place in range(len(names)):
+            rest = wanted[place] - products[place] @ found + found[place]
+            found[place] = max(0.0, rest)
+    return dict(zip(names, (found / scale).tolist(), strict=True))
+
+
+def write_costs(costs: Costs, file: Path) -> None:
+    """Write the constants, with three digits."""
+    values = asdict(costs)
+    values["constants"] = {
+        kind: {
+            quantity: {name: float(f"{value:.3g}") for name, value in terms.items()}
+            for quantity, terms in quantities.items()
+        }
+        for kind, quantities in costs.constants.items()
+    }
+    file.write_text(json.dumps(values, indent=1) + "\n")
 
 
 def figures(trials: Sequence[Trial], larger: Sequence[Trial], kept: Kept | None, within: Path) -> Iterator[Figure]:

@@ -8,12 +8,12 @@ prediction. Processor seconds are those of a machine that needs `trial_seconds` 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import process_time
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -145,52 +145,6 @@ class Costs:
         """Return a quantity of an epoch, in seconds of the machine that was measured, or in bytes."""
         constants = self.constants[work.kind][quantity]
         return sum(constants.get(name, 0.0) * count for name, count in work.terms(quantity).items())
-
-    def write(self, file: Path = FILE) -> None:
-        """Write the constants, with three digits."""
-        values = asdict(self)
-        values["constants"] = {
-            kind: {
-                quantity: {name: float(f"{value:.3g}") for name, value in terms.items()}
-                for quantity, terms in quantities.items()
-            }
-            for kind, quantities in self.constants.items()
-        }
-        file.write_text(json.dumps(values, indent=1) + "\n")
-
-
-def fit(
-    measured: Mapping[RunKind, Sequence[tuple[Workload, Mapping[Quantity, float]]]],
-) -> dict[RunKind, dict[Quantity, Terms]]:
-    """Return the constants, at least 0, whose sums have the smallest relative errors over some measured epochs."""
-    return {
-        kind: {
-            quantity: _least_squares([(work.terms(quantity), seen[quantity]) for work, seen in epochs])
-            for quantity in get_args(Quantity)
-        }
-        for kind, epochs in measured.items()
-    }
-
-
-def _least_squares(measured: list[tuple[Terms, float]]) -> Terms:
-    """Return non-negative constants by coordinate descent over the squares of the relative errors."""
-    measured = [(terms, value) for terms, value in measured if terms and value > 0]
-    names = sorted({name for terms, _ in measured for name, count in terms.items() if count})
-    if not names:
-        return {}
-    matrix = np.array([[terms.get(name, 0.0) / value for name in names] for terms, value in measured])
-    scale = np.linalg.norm(matrix, axis=0)
-    matrix /= scale
-    products, wanted = matrix.T @ matrix, matrix.sum(axis=0)
-    found = np.zeros(len(names))
-    for _ in range(_ROUNDS):
-        for place in range(len(names)):
-            rest = wanted[place] - products[place] @ found + found[place]
-            found[place] = max(0.0, rest)
-    return dict(zip(names, (found / scale).tolist(), strict=True))
-
-
-_ROUNDS = 5_000
 
 
 @cache

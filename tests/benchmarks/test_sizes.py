@@ -10,8 +10,22 @@ from typing import TypeAlias, get_args
 import pytest
 
 from benchmarks.sized_run import Trial
-from benchmarks.sizes import BEGIN, END, PAGE, PROVEN, Kept, Proof, figures, large_trials, named, small_trials, tables
-from tidegate.pipelines.ask.costs import Costs, Quantity, RunKind, Terms, Workload, fit
+from benchmarks.sizes import (
+    BEGIN,
+    END,
+    PAGE,
+    PROVEN,
+    Kept,
+    Proof,
+    figures,
+    fit,
+    large_trials,
+    named,
+    small_trials,
+    tables,
+    write_costs,
+)
+from tidegate.pipelines.ask.costs import Costs, Quantity, RunKind, Terms, Workload
 
 KINDS: tuple[RunKind, ...] = ("backfill", "stream")
 Constants: TypeAlias = dict[RunKind, dict[Quantity, Terms]]
@@ -70,7 +84,7 @@ def test_an_epoch_over_many_windows_with_few_events_leaves_most_rows_in_their_fi
 def test_costs_are_read_as_they_were_written(tmp_path: Path) -> None:
     constants = {kind: {name: {"epoch": 0.25} for name in get_args(Quantity)} for kind in KINDS}
     costs = Costs("2026-11-29", "two cores", 0.04, constants)
-    costs.write(tmp_path / "costs.json")
+    write_costs(costs, tmp_path / "costs.json")
     assert Costs(**json.loads((tmp_path / "costs.json").read_text())) == costs
 
 

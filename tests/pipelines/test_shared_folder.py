@@ -229,7 +229,7 @@ OPENED_BY = {
     "engine/local.py": "the exchange, in a folder that only this user may enter",
     "epoch/exchange.py": "the exchange, in a folder that only this user may enter",
     "engine/spark/shipping.py": "modules of the project, which are code",
-    "ask/costs.py": "a file of the package, which the benchmark writes",
+    "ask/costs.py": "a file of the package",
     "ask/arrivals.py": "a temporary folder that only this user may enter",
     "observe/report/plain_text.py": "a file of the package",
     "airflow/page.py": "files of the package",
