@@ -6,10 +6,11 @@ Nothing is run, and no JVM is started. The costs of an event, a window, a file a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import psutil
 
 from tidegate.pipelines.ask.arrivals import Arrivals
 from tidegate.pipelines.ask.costs import Workload, load_costs, seconds_of_trial
@@ -201,7 +202,7 @@ def size(config: Config, pipeline: str, rows: int, memory: int | None) -> Sized:
     follows, most = of_stream[0], of_stream[-1]
     epochs = [each for each in (*of_stream, *_backfill_epochs(machine, facts)) if each.events]
     hourly = sampled.commits_per_hour
-    budget = memory or _memory()
+    budget = memory or psutil.virtual_memory().total
     busy = None if hourly is None else hourly / max(1, most.commits) * most.seconds / 3600
     return Sized(
         pipeline=pipeline,
@@ -354,7 +355,3 @@ def _bytes(value: int | None) -> str:
         if value >= size:
             return f"{value / size:.1f} {unit}"
     return f"{value / 1024:.0f} KiB"
-
-
-def _memory() -> int:
-    return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

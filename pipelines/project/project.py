@@ -147,7 +147,6 @@ class Project:
         else:
             config = config_of(values, settings or {}, of_code)
         self.config = _with_engine(config, engine, spark)
-        self._processes = self.config.processes
         told = progress if callable(progress) else ProgressLine() if progress else silent
         # Nothing here refers to the project itself, so its processes end as soon as nobody refers to it.
         self._teller = partial(_teller_of, told)
@@ -167,7 +166,7 @@ class Project:
 
         They also end with the program, when nothing refers to the project any longer, and after minutes without work.
         """
-        self._processes.close()
+        self.config.processes.close()
 
     # Run
 

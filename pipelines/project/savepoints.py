@@ -48,22 +48,27 @@ from tidegate.pipelines.observe.report.columns import (
 from tidegate.pipelines.sources.open_source import place as source_place
 from tidegate.pipelines.storage.warehouse import Warehouse
 
+MANIFEST: Columns = (
+    Column("epoch", NUMBER),
+    Column("parent", NUMBER),
+    Column("timeline", NUMBER),
+    Column("kind", TEXT),
+    Column("watermark", WATERMARK),
+    Column("pipeline", TEXT, ""),
+    Column("interval", OBJECT, ""),
+    Column("fingerprint", TEXT, ""),
+    Column("run_id", TEXT, ""),
+)
+"""What answers have of a snapshot's manifest."""
+
 _ENTRY: Columns = (
     Column("name", TEXT),
-    Column("epoch", NUMBER),
-    Column("timeline", NUMBER),
-    Column("watermark", WATERMARK),
+    *(replace(column, head="") if column.name in ("parent", "kind") else column for column in MANIFEST),
     Column("windows", COUNT),
     Column("with_tables", YES_NO, "tables"),
     Column("size", BYTES, "bytes"),
     Column("created_at", INSTANT, "created"),
     Column("path", TEXT, ""),
-    Column("pipeline", TEXT, ""),
-    Column("parent", NUMBER, ""),
-    Column("kind", TEXT, ""),
-    Column("interval", OBJECT, ""),
-    Column("fingerprint", TEXT, ""),
-    Column("run_id", TEXT, ""),
 )
 
 

@@ -46,7 +46,7 @@ from tidegate.pipelines.observe.report.columns import (
     Table,
 )
 from tidegate.pipelines.observe.report.values import cell, rows_of, span
-from tidegate.pipelines.project.savepoints import place_of
+from tidegate.pipelines.project.savepoints import MANIFEST, place_of
 from tidegate.pipelines.storage.warehouse import active_files
 from tidegate.windowing.operators.joins import WINDOW_JOIN
 from tidegate.windowing.state.rows import BUCKET, HELD
@@ -55,20 +55,6 @@ from tidegate.windowing.time import show_millis, show_watermark
 _TIMERS = ("event_time_timers", "processing_time_timers")
 _WITHOUT_WINDOWS = ("user_state", "side", "left", "right")
 """Columns of the state that process functions and joins keep."""
-
-
-_MANIFEST: Columns = (
-    Column("epoch", NUMBER),
-    Column("parent", NUMBER),
-    Column("timeline", NUMBER),
-    Column("kind", TEXT),
-    Column("watermark", WATERMARK),
-    Column("pipeline", TEXT, ""),
-    Column("interval", OBJECT, ""),
-    Column("fingerprint", TEXT, ""),
-    Column("run_id", TEXT, ""),
-)
-"""What answers have of a snapshot's manifest."""
 
 
 def _of_manifest(name: str) -> Callable[[Any], object]:
@@ -91,7 +77,7 @@ class Snapshots(Listing):
 
     columns: ClassVar[Columns] = (
         Column("version", NUMBER),
-        *_MANIFEST,
+        *MANIFEST,
         Column("committed_at", INSTANT, "committed"),
         Column("restorable", YES_NO),
     )
@@ -462,7 +448,7 @@ class Restored(Facts):
     removed: int = 0
 
     facts: ClassVar[Columns] = (
-        *(replace(column, value=_of_manifest(column.name)) for column in _MANIFEST),
+        *(replace(column, value=_of_manifest(column.name)) for column in MANIFEST),
         Column("removed", COUNT),
     )
 
