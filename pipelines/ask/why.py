@@ -89,112 +89,6 @@ class LastFired:
         return f"{window}, pane {self.pane} ({self.timing}), in epoch {self.epoch}{since}"
 
 
-@dataclass(frozen=True, slots=True)
-class Why(Facts):
-    """Open windows, and what each one waits for. Times are int64 epoch milliseconds.
-
-    Args:
-        epoch: its newest epoch.
-        watermark: the watermark at the end of the epoch.
-        processing_time: the clock of the epoch.
-        final_through: windows that end by this time can no longer change.
-        watermark_lag_ms: time from the watermark to the clock; None if it is unknown.
-        next_timers: time of the first timer of any key, by time domain.
-        unread_versions: number of versions not yet read, by source.
-        partitions: event time of each partition of the source.
-        open_windows: number of open windows.
-        last_fired: the result of the key that was emitted last; None if there is none, or no key was given.
-        late_rows: number of late rows of the key that are in no window; None if it is unknown, or no key was given.
-        windows: the open windows that end first.
-        waits_for: what the watermark is waiting for.
-        rejected_rows: number of rejected rows of the key, or of all if no row has moved the watermark; else None.
-        dropping: the sources whose rows that `where` drops don't move the watermark.
-        published: newest epoch whose rows are published.
-        remedies: what to do about the late rows of the key, and how to see what happened to it.
-        ends_by_clock: True if the clock ends the windows.
-        of_key: texts of the values of the given key; None for all keys.
-        unit: what is open: `windows`, the `elements` of a join, or the `keys` of a process function.
-    """
-
-    pipeline: str
-    epoch: int
-    watermark: Millis
-    processing_time: Millis
-    final_through: Millis
-    watermark_lag_ms: Millis | None
-    next_timers: dict[str, Millis | None]
-    unread_versions: dict[str, int]
-    partitions: tuple[PartitionStatus, ...]
-    open_windows: int
-    last_fired: LastFired | None
-    late_rows: int | None
-    windows: tuple[Waiting, ...]
-    waits_for: Reason
-    rejected_rows: int | None
-    dropping: tuple[str, ...]
-    published: int
-    remedies: tuple[Remedy, ...]
-    ends_by_clock: bool = field(repr=False)
-    of_key: tuple[str, ...] | None = field(repr=False)
-    unit: str
-    facts: ClassVar[Columns] = (
-        Column("pipeline", TEXT, ""),
-        Column("epoch", NUMBER, ""),
-        Column("published", NUMBER, text=lambda it: _shown_published(it), is_optional=True),
-        Column("watermark", WATERMARK, text=lambda it: _shown_watermark(it)),
-        Column("watermark_lag_ms", DURATION, ""),
-        Column("processing_time", INSTANT),
-        Column("final_through", INSTANT, text=lambda it: _shown_final(it), is_optional=True),
-        Column("next_timers", OBJECT, text=lambda it: _shown_timers(it), is_optional=True),
-        Column("unread_versions", OBJECT, text=lambda it: _shown_unread(it), is_optional=True),
-        Column("waits_for", OBJECT, "what advances the watermark", text=lambda it: _shown_wait(it), is_optional=True),
-        Column("unit", TEXT, ""),
-        Column("open_windows", COUNT, "open", text=lambda it: f"{it.open_windows} {it.unit}"),
-        Column("dropping", NAMES, "rows that `where` drops", text=lambda it: _shown_dropping(it), is_optional=True),
-        Column("last_fired", OBJECT, text=lambda it: _shown_last_fired(it), is_optional=True),
-        Column("rejected_rows", COUNT, text=lambda it: _shown_rejected(it), is_optional=True),
-        Column("late_rows", COUNT, "late rows in no window", text=lambda it: _shown_late(it), is_optional=True),
-        Column("remedies", OBJECT, "what happened to the key", text=lambda it: _shown_trace(it), is_optional=True),
-    )
-    holds: ClassVar[Mapping[str, Columns]] = {
-        "windows": (
-            Column("key", KEY, is_spread=True),
-            Column("start", INSTANT, "window", text=lambda window: _span(window)),
-            Column("end", INSTANT, ""),
-            Column("fired", COUNT, "panes"),
-            Column("next_event_time_timer", INSTANT, ""),
-            Column("next_processing_time_timer", INSTANT, ""),
-            Column("missing", DURATION, ""),
-            Column("lateness_left", DURATION, is_optional=True),
-            Column("reason", OBJECT, "it waits because", text=lambda window: window.reason.words),
-        ),
-        "partitions": (
-            Column("name", TEXT, "source partition", text=lambda status: status.name or "(all)"),
-            Column("watermark", WATERMARK),
-            Column("last_commit", INSTANT, text=lambda status: show_millis(status.last_commit)),
-            Column("quiet", DURATION, "no rows for", text=lambda status: show_duration(status.quiet)),
-            Column("idle", YES_NO, ""),
-            Column("aligned", YES_NO, ""),
-            Column("holds", YES_NO, "role", text=lambda status: _role(status)),
-            Column("behind", DURATION, ""),
-            Column("idle_from", INSTANT, ""),
-        ),
-    }
-
-    @property
-    def title(self) -> str:
-        return f"{self.pipeline} at epoch {self.epoch}"
-
-    def tables(self) -> Iterator[Table]:
-        title = f"{self.unit} ({len(self.windows)} of {self.open_windows}, those that end first)"
-        columns = self.holds["windows"]
-        if self.unit != "windows":
-            columns = tuple(replace(each, head="") if each.name in ("start", "fired") else each for each in columns)
-        yield Table("windows", columns, self.windows, title)
-        is_shown = bool(self.partitions)
-        yield Table("partitions", self.holds["partitions"], self.partitions, "event time", is_shown=is_shown)
-
-
 def _shown_published(why: Why) -> str:
     if why.published == why.epoch:
         return ""
@@ -257,6 +151,128 @@ def _shown_late(why: Why) -> str:
 
 def _shown_trace(why: Why) -> str:
     return ", ".join(f"see {spelled(remedy)}" for remedy in why.remedies if remedy.act is Act.TRACE)
+
+
+def _role(status: PartitionStatus) -> str:
+    if status.idle:
+        return "idle: the watermark does not wait for it"
+    if not status.aligned:
+        return "was idle: the watermark waits for it again once it has caught up"
+    if not status.holds:
+        return ""
+    behind = f" by {show_duration(status.behind)}" if status.behind else ""
+    until = "its next event; no idle timeout is set" if status.idle_from is None else show_millis(status.idle_from)
+    return f"holds the watermark back{behind}, until {until}"
+
+
+def _span(window: Waiting) -> str:
+    return "global" if window.start is None else f"{show_millis(window.start)} to {show_millis(window.end)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Why(Facts):
+    """Open windows, and what each one waits for. Times are int64 epoch milliseconds.
+
+    Args:
+        epoch: its newest epoch.
+        watermark: the watermark at the end of the epoch.
+        processing_time: the clock of the epoch.
+        final_through: windows that end by this time can no longer change.
+        watermark_lag_ms: time from the watermark to the clock; None if it is unknown.
+        next_timers: time of the first timer of any key, by time domain.
+        unread_versions: number of versions not yet read, by source.
+        partitions: event time of each partition of the source.
+        open_windows: number of open windows.
+        last_fired: the result of the key that was emitted last; None if there is none, or no key was given.
+        late_rows: number of late rows of the key that are in no window; None if it is unknown, or no key was given.
+        windows: the open windows that end first.
+        waits_for: what the watermark is waiting for.
+        rejected_rows: number of rejected rows of the key, or of all if no row has moved the watermark; else None.
+        dropping: the sources whose rows that `where` drops don't move the watermark.
+        published: newest epoch whose rows are published.
+        remedies: what to do about the late rows of the key, and how to see what happened to it.
+        ends_by_clock: True if the clock ends the windows.
+        of_key: texts of the values of the given key; None for all keys.
+        unit: what is open: `windows`, the `elements` of a join, or the `keys` of a process function.
+    """
+
+    pipeline: str
+    epoch: int
+    watermark: Millis
+    processing_time: Millis
+    final_through: Millis
+    watermark_lag_ms: Millis | None
+    next_timers: dict[str, Millis | None]
+    unread_versions: dict[str, int]
+    partitions: tuple[PartitionStatus, ...]
+    open_windows: int
+    last_fired: LastFired | None
+    late_rows: int | None
+    windows: tuple[Waiting, ...]
+    waits_for: Reason
+    rejected_rows: int | None
+    dropping: tuple[str, ...]
+    published: int
+    remedies: tuple[Remedy, ...]
+    ends_by_clock: bool = field(repr=False)
+    of_key: tuple[str, ...] | None = field(repr=False)
+    unit: str
+    facts: ClassVar[Columns] = (
+        Column("pipeline", TEXT, ""),
+        Column("epoch", NUMBER, ""),
+        Column("published", NUMBER, text=_shown_published, is_optional=True),
+        Column("watermark", WATERMARK, text=_shown_watermark),
+        Column("watermark_lag_ms", DURATION, ""),
+        Column("processing_time", INSTANT),
+        Column("final_through", INSTANT, text=_shown_final, is_optional=True),
+        Column("next_timers", OBJECT, text=_shown_timers, is_optional=True),
+        Column("unread_versions", OBJECT, text=_shown_unread, is_optional=True),
+        Column("waits_for", OBJECT, "what advances the watermark", text=_shown_wait, is_optional=True),
+        Column("unit", TEXT, ""),
+        Column("open_windows", COUNT, "open", text=lambda it: f"{it.open_windows} {it.unit}"),
+        Column("dropping", NAMES, "rows that `where` drops", text=_shown_dropping, is_optional=True),
+        Column("last_fired", OBJECT, text=_shown_last_fired, is_optional=True),
+        Column("rejected_rows", COUNT, text=_shown_rejected, is_optional=True),
+        Column("late_rows", COUNT, "late rows in no window", text=_shown_late, is_optional=True),
+        Column("remedies", OBJECT, "what happened to the key", text=_shown_trace, is_optional=True),
+    )
+    holds: ClassVar[Mapping[str, Columns]] = {
+        "windows": (
+            Column("key", KEY, is_spread=True),
+            Column("start", INSTANT, "window", text=_span),
+            Column("end", INSTANT, ""),
+            Column("fired", COUNT, "panes"),
+            Column("next_event_time_timer", INSTANT, ""),
+            Column("next_processing_time_timer", INSTANT, ""),
+            Column("missing", DURATION, ""),
+            Column("lateness_left", DURATION, is_optional=True),
+            Column("reason", OBJECT, "it waits because", text=lambda window: window.reason.words),
+        ),
+        "partitions": (
+            Column("name", TEXT, "source partition", text=lambda status: status.name or "(all)"),
+            Column("watermark", WATERMARK),
+            Column("last_commit", INSTANT, text=lambda status: show_millis(status.last_commit)),
+            Column("quiet", DURATION, "no rows for", text=lambda status: show_duration(status.quiet)),
+            Column("idle", YES_NO, ""),
+            Column("aligned", YES_NO, ""),
+            Column("holds", YES_NO, "role", text=_role),
+            Column("behind", DURATION, ""),
+            Column("idle_from", INSTANT, ""),
+        ),
+    }
+
+    @property
+    def title(self) -> str:
+        return f"{self.pipeline} at epoch {self.epoch}"
+
+    def tables(self) -> Iterator[Table]:
+        title = f"{self.unit} ({len(self.windows)} of {self.open_windows}, those that end first)"
+        columns = self.holds["windows"]
+        if self.unit != "windows":
+            columns = tuple(replace(each, head="") if each.name in ("start", "fired") else each for each in columns)
+        yield Table("windows", columns, self.windows, title)
+        is_shown = bool(self.partitions)
+        yield Table("partitions", self.holds["partitions"], self.partitions, "event time", is_shown=is_shown)
 
 
 def why(config: Config, pipeline: str, key: tuple[str, ...] | None, limit: int | None) -> Why:
@@ -400,19 +416,3 @@ def _last_fired(tables: PipelineTables, names: tuple[str, ...], key: tuple[str, 
         window = {name: row[name] for name in ("window_start", "window_end", "pane", "timing")}
         return LastFired(row["epoch"], **window, retracted=min(since_then, default=None))
     return None
-
-
-def _role(status: PartitionStatus) -> str:
-    if status.idle:
-        return "idle: the watermark does not wait for it"
-    if not status.aligned:
-        return "was idle: the watermark waits for it again once it has caught up"
-    if not status.holds:
-        return ""
-    behind = f" by {show_duration(status.behind)}" if status.behind else ""
-    until = "its next event; no idle timeout is set" if status.idle_from is None else show_millis(status.idle_from)
-    return f"holds the watermark back{behind}, until {until}"
-
-
-def _span(window: Waiting) -> str:
-    return "global" if window.start is None else f"{show_millis(window.start)} to {show_millis(window.end)}"

@@ -110,7 +110,7 @@ def elements_of(job: ShardJob, events: pa.Table) -> Elements:
     )
 
 
-def count_of(events: pa.Table) -> int:
+def number_of_events(events: pa.Table) -> int:
     """Return the number of events in a table of events, or of parts made of them."""
     return int(pc.sum(events[COUNT]).as_py() or 0) if COUNT in events.column_names else len(events)
 

@@ -106,8 +106,10 @@ class Reads:
         """Return the events of parts of the slice; None for all."""
         if self.files is None:
             return
-        bundles = bundles_of([part.rows or 0 for part in self.files.parts], self.threads)
-        if self.threads == 1 or len(bundles) < 2 or numbers is not None:
+        bundles: tuple[tuple[int, ...], ...] = ()
+        if self.threads > 1 and numbers is None:
+            bundles = bundles_of([part.rows or 0 for part in self.files.parts], self.threads)
+        if len(bundles) < 2:
             yield from self.events(self.files.evaluated(numbers))
             return
         with ThreadPoolExecutor(self.threads) as pool:

@@ -22,7 +22,7 @@ from tidegate.pipelines.definition.counters import CHANGES
 from tidegate.pipelines.definition.event_columns import COMMIT, FILE, LAST_TIME, PLACE, ROW, TIME
 from tidegate.pipelines.epoch import pieces
 from tidegate.pipelines.epoch.exchange import joined
-from tidegate.pipelines.epoch.job import ShardJob, count_of, elements_of, naming, places_in_time, timeline_of
+from tidegate.pipelines.epoch.job import ShardJob, elements_of, naming, number_of_events, places_in_time, timeline_of
 from tidegate.pipelines.epoch.shard_state import Split, TouchedState, WholeState, is_read_in_part
 from tidegate.pipelines.epoch.user_code import error_of, failed_call, origin_of, rows_that_raise
 from tidegate.pipelines.errors import Refused, TidegateError
@@ -224,7 +224,7 @@ def _run_in_pieces(
         nonlocal piece, count
         places = places_in_time(job)
         for piece, last, ended in pieces.in_pieces(tables, len(job.steps), job.steps[-1].complete):
-            count += count_of(piece)
+            count += number_of_events(piece)
             yield elements_of(job, piece), int(places[last]), ended
 
     def run() -> Iterator[EpochOutcome]:
@@ -398,7 +398,7 @@ class OutcomeRows:
         self._job = job
         self._events = events
         self._outcome = outcome
-        self._elements = count_of(events) if elements is None else elements
+        self._elements = number_of_events(events) if elements is None else elements
 
     def results(self) -> pa.Table:
         """Return rows of table results."""
