@@ -218,11 +218,12 @@ def test_the_lease_is_one_document_and_its_lock(tables: PipelineTables, clock: C
     assert {file.name for file in folder_of(tables).iterdir()} == {"holder.json", "lock"}
 
 
-def test_of_drivers_that_start_at_the_same_moment_one_holds_it(tables: PipelineTables, clock: Clock) -> None:
-    together, entered = threading.Barrier(6), threading.Barrier(6)
+def who_holds_it(tables: PipelineTables, clock: Clock, drivers: int) -> list[bool]:
+    """Start drivers at the same moment, and return whether each got the lease, those that did last."""
+    together, entered = threading.Barrier(drivers), threading.Barrier(drivers)
 
     def drive(number: int) -> bool:
-        together.wait()
+        together.wait(60)
         try:
             with Lease(tables, f"stream {number}", clock):
                 entered.wait(60)
@@ -231,8 +232,12 @@ def test_of_drivers_that_start_at_the_same_moment_one_holds_it(tables: PipelineT
             return False
         return True
 
-    with ThreadPoolExecutor(6) as drivers:
-        assert sorted(drivers.map(drive, range(6))) == [False] * 5 + [True]
+    with ThreadPoolExecutor(drivers) as threads:
+        return sorted(threads.map(drive, range(drivers)))
+
+
+def test_of_drivers_that_start_at_the_same_moment_one_holds_it(tables: PipelineTables, clock: Clock) -> None:
+    assert who_holds_it(tables, clock, 6) == [False] * 5 + [True]
 
 
 def test_a_driver_that_was_stopped_while_it_changed_the_lease_is_taken_over(

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from tests.lake import Clock
+from tests.pipelines.test_lease import who_holds_it
 from tests.store.proxy import Fault, Plan, Proxy
 from tests.store.server import options_of
 from tidegate.pipelines.errors import LeaseHeld, StoreFailed
@@ -38,20 +37,7 @@ def elsewhere(tables: PipelineTables, clock: Clock) -> Lease:
 
 
 def test_of_drivers_that_start_at_the_same_moment_one_holds_it(tables: PipelineTables) -> None:
-    clock, together, entered = Clock(), threading.Barrier(4), threading.Barrier(4)
-
-    def drive(number: int) -> bool:
-        together.wait(60)
-        try:
-            with Lease(tables, f"stream {number}", clock):
-                entered.wait(60)
-        except LeaseHeld:
-            entered.wait(60)
-            return False
-        return True
-
-    with ThreadPoolExecutor(4) as drivers:
-        assert sorted(drivers.map(drive, range(4))) == [False] * 3 + [True]
+    assert who_holds_it(tables, Clock(), 4) == [False] * 3 + [True]
 
 
 def test_a_driver_that_expired_is_taken_over_and_finds_out(tables: PipelineTables) -> None:
